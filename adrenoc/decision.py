@@ -1,0 +1,47 @@
+"""What the compiler chose, and why: nothing that it does is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One choice: `subject` (node, tensor, kernel), what was `taken`, and the `reason`.
+
+    `stage` is the pipeline stage that chose; the driver fills it in.
+    """
+
+    subject: str
+    taken: str
+    reason: str
+    stage: str = ""
+
+
+class DecisionLog:
+    """An append-only list of decisions, in the order in which they were taken."""
+
+    def __init__(self) -> None:
+        self._decisions: list[Decision] = []
+        self.stage = ""
+
+    def add(self, subject: str, taken: str, reason: str) -> None:
+        """Record that `taken` was chosen for `subject` because of `reason`."""
+        self._decisions.append(
+            Decision(subject=subject, taken=taken, reason=reason, stage=self.stage)
+        )
+
+    def about(self, subject: str) -> list[Decision]:
+        """All decisions on one subject."""
+        return [d for d in self._decisions if d.subject == subject]
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self._decisions)
+
+    def __len__(self) -> int:
+        return len(self._decisions)
+
+    def to_json(self) -> list[dict[str, str]]:
+        """The log as plain data, for the bundle and for `--json`."""
+        return [asdict(d) for d in self._decisions]

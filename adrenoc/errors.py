@@ -1,0 +1,116 @@
+"""Every failure that a user can meet, each with its own exit code.
+
+A message says what went wrong, where (node, file or key), what was seen and what was expected;
+the hint is the next command to type.  Exit codes start at 10: 1 and 2 belong to Python and click.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AdrenocError(Exception):
+    """A failure with one clear sentence, a hint and an exit code of its own."""
+
+    exit_code: ClassVar[int] = 10
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ModelNotFoundError(AdrenocError):
+    """The model file (or a file that it refers to) does not exist or cannot be read."""
+
+    exit_code = 11
+
+
+class ModelFormatError(AdrenocError):
+    """The file is not a model of the format that its name promises, or it is damaged."""
+
+    exit_code = 12
+
+
+class UnsupportedOperatorError(AdrenocError):
+    """The model holds operators that adrenoc cannot import."""
+
+    exit_code = 13
+
+
+class CustomDomainError(AdrenocError):
+    """The model holds operators of a domain that adrenoc does not know."""
+
+    exit_code = 14
+
+
+class ShapeError(AdrenocError):
+    """A shape option does not fit the model, or a shape that is needed is missing."""
+
+    exit_code = 15
+
+
+class TargetError(AdrenocError):
+    """The device name is unknown, or a target file is wrong."""
+
+    exit_code = 16
+
+
+class OptionError(AdrenocError):
+    """A preset or an option is unknown or has a value that it cannot have."""
+
+    exit_code = 17
+
+
+class OutputError(AdrenocError):
+    """The output could not be written: no permission, no space, or something in the way."""
+
+    exit_code = 18
+
+
+class ToolError(AdrenocError):
+    """An outside tool (compiler, linker) failed."""
+
+    exit_code = 19
+
+
+class LinkError(AdrenocError):
+    """The linked library is not what the device needs."""
+
+    exit_code = 20
+
+
+class BundleError(AdrenocError):
+    """A bundle is missing, damaged, of another version or for another machine."""
+
+    exit_code = 21
+
+
+class DeviceError(AdrenocError):
+    """No OpenCL device, or the device refused a call."""
+
+    exit_code = 22
+
+
+class CheckFailedError(AdrenocError):
+    """The numbers of the device and of the reference disagree."""
+
+    exit_code = 23
+
+
+class InputError(AdrenocError):
+    """An input array or image does not fit the model."""
+
+    exit_code = 24
+
+
+class DependencyError(AdrenocError):
+    """A package that this command needs is missing or has a version that does not work."""
+
+    exit_code = 25
+
+
+class CompileError(AdrenocError):
+    """The model imports, but a part of it cannot be compiled for this device."""
+
+    exit_code = 26
