@@ -1,0 +1,274 @@
+"""The versioned schema of what a bundle promises: `manifest.json` as frozen dataclasses.
+
+Nothing in it depends on time, place or machine: identical input gives identical bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+from adrenoc.errors import BundleError
+
+SCHEMA_VERSION = 1
+
+_REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
+_NOT_IN_JSON = {"json": False}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor at the border of the graph, under the model's own name, shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str = "row-major"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamSpec:
+    """One packed constant, in the order in which `main` takes it after the inputs.
+
+    `scope` is the memory that it lives in on the device: `global` (a buffer) or
+    `global.texture` (an image; shape [layers, rows, columns, 4]).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scope: str = "global"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelInfo:
+    """One OpenCL kernel of the bundle.
+
+    `family` is the op family whose schedule rule made it, `calls` the number of call sites,
+    `scopes` the memory scope of each tensor argument in order, `work_group` and `grid` the
+    launch extents (threads in a group; groups) in x, y, z.  `source` is its OpenCL C text, which
+    a bundle keeps in `kernels/NAME.cl` and not in the manifest.
+    """
+
+    name: str
+    family: str
+    calls: int
+    scopes: tuple[str, ...]
+    work_group: tuple[int, ...]
+    grid: tuple[int, ...]
+    source: str = field(default="", metadata=_NOT_IN_JSON, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySlot:
+    """One piece of storage that the memory plan allocates once and reuses."""
+
+    scope: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """All storage for intermediate tensors; `peak_bytes` is what is alive at the worst moment."""
+
+    slots: tuple[MemorySlot, ...] = ()
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """How long one pipeline stage took.  Not part of the manifest: times differ between runs."""
+
+    name: str
+    time_ms: float
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Where the work went: operators and tensors by memory, and what only moves data."""
+
+    nodes_texture: int = 0
+    nodes_buffer: int = 0
+    nodes_cpu: int = 0
+    tensors_texture: int = 0
+    tensors_buffer: int = 0
+    pad_kernels: int = 0
+    copy_kernels: int = 0
+    layout_kernels: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """The model file that was compiled; the digest covers external data files too."""
+
+    file: str
+    format: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetInfo:
+    """The device that was compiled for; `host` means that the CPU part is for this machine."""
+
+    name: str
+    host: bool
+    llvm_triple: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionsInfo:
+    """The options that were compiled with, and their digest."""
+
+    preset: str
+    values: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryInfo:
+    """ELF facts of `model.so`, read back after linking."""
+
+    machine: str
+    soname: str
+    needed: tuple[str, ...]
+    page_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """One file of the bundle, by its path inside it."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything that a bundle promises; `versions` are those of the tools that made it."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    model: ModelInfo
+    target: TargetInfo
+    options: OptionsInfo
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    params: tuple[ParamSpec, ...]
+    kernels: tuple[KernelInfo, ...]
+    memory: MemoryPlan
+    statistics: Statistics
+    library: LibraryInfo
+    versions: dict[str, str]
+    files: tuple[FileEntry, ...]
+
+    def to_json(self) -> str:
+        """The manifest as text, byte-identical for equal manifests."""
+        return json.dumps(to_plain(self), indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str, where: str) -> Manifest:
+        """Read a manifest back; `where` names the file in messages.
+
+        Raises:
+            BundleError: not JSON, another schema version, or a key that is missing, unknown or
+                of the wrong type.
+        """
+        try:
+            plain = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BundleError(
+                f"{where} is not JSON: {error.msg} at line {error.lineno}.", hint=_REBUILD_HINT
+            ) from error
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if version != SCHEMA_VERSION:
+            raise BundleError(
+                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}.",
+                hint=_REBUILD_HINT,
+            )
+        return from_plain(Manifest, plain, where)
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses, tuples and dicts as what `json` writes; dicts come out in key order."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = [f for f in fields(value) if f.metadata.get("json", True)]
+        return {f.name: to_plain(getattr(value, f.name)) for f in kept}
+    if isinstance(value, dict):
+        return {str(key): to_plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[T], plain: Any, where: str) -> T:
+    """Build the dataclass `kind` from parsed JSON; every key must be there and none more.
+
+    Raises:
+        BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and the
+            type expected.
+    """
+    result: T = _decode(kind, plain, where)
+    return result
+
+
+def _decode(kind: Any, plain: Any, where: str) -> Any:
+    if kind is Any:
+        return plain
+    origin = typing.get_origin(kind)
+    if is_dataclass(kind):
+        return _decode_dataclass(kind, plain, where)
+    if origin is tuple:
+        (item_kind, _) = typing.get_args(kind)
+        _expect(isinstance(plain, list), plain, "a list", where)
+        return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(plain))
+    if origin is dict:
+        (_, item_kind) = typing.get_args(kind)
+        _expect(isinstance(plain, dict), plain, "an object", where)
+        return {key: _decode(item_kind, item, _join(where, key)) for key, item in plain.items()}
+    if origin in (typing.Union, types.UnionType):
+        if plain is None:
+            return None
+        (kind,) = (arg for arg in typing.get_args(kind) if arg is not type(None))
+        return _decode(kind, plain, where)
+    # bool is an int to Python, but not to a schema.
+    fits = isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool))
+    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
+        return float(plain)
+    _expect(
+        fits, plain, {"str": "text", "int": "an integer"}.get(kind.__name__, kind.__name__), where
+    )
+    return plain
+
+
+def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
+    _expect(isinstance(plain, dict), plain, "an object", where)
+    hints = typing.get_type_hints(kind)
+    wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
+    for name in wanted:
+        if name not in plain:
+            raise BundleError(f"{where} lacks the key `{name}`.", hint=_REBUILD_HINT)
+    unknown = sorted(set(plain) - set(wanted))
+    if unknown:
+        raise BundleError(f"{where} has an unknown key `{unknown[0]}`.", hint=_REBUILD_HINT)
+    return kind(**{name: _decode(hints[name], plain[name], _join(where, name)) for name in wanted})
+
+
+def _expect(fits: bool, seen: Any, expected: str, where: str) -> None:
+    if not fits:
+        shown = json.dumps(seen)
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        raise BundleError(f"{where} is {shown}, expected {expected}.", hint=_REBUILD_HINT)
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}{'.' if ': ' in where else ': '}{key}"
