@@ -6,7 +6,6 @@ Nothing in it depends on time, place or machine: identical input gives identical
 from __future__ import annotations
 
 import json
-import types
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ SCHEMA_VERSION = 1
 
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
+_JSON_NAMES = {str: "text", int: "an integer", bool: "true or false"}
 
 T = TypeVar("T")
 
@@ -222,31 +222,21 @@ def from_plain(kind: type[T], plain: Any, where: str) -> T:
 
 
 def _decode(kind: Any, plain: Any, where: str) -> Any:
-    if kind is Any:
-        return plain
     origin = typing.get_origin(kind)
     if is_dataclass(kind):
         return _decode_dataclass(kind, plain, where)
     if origin is tuple:
-        (item_kind, _) = typing.get_args(kind)
         _expect(isinstance(plain, list), plain, "a list", where)
+        item_kind = typing.get_args(kind)[0]
         return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(plain))
     if origin is dict:
-        (_, item_kind) = typing.get_args(kind)
         _expect(isinstance(plain, dict), plain, "an object", where)
+        item_kind = typing.get_args(kind)[1]
         return {key: _decode(item_kind, item, _join(where, key)) for key, item in plain.items()}
-    if origin in (typing.Union, types.UnionType):
-        if plain is None:
-            return None
-        (kind,) = (arg for arg in typing.get_args(kind) if arg is not type(None))
-        return _decode(kind, plain, where)
-    # bool is an int to Python, but not to a schema.
-    fits = isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool))
-    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
-    _expect(
-        fits, plain, {"str": "text", "int": "an integer"}.get(kind.__name__, kind.__name__), where
-    )
+    if kind is not Any:
+        # bool is an int to Python, but not to a schema.
+        fits = isinstance(plain, kind) and isinstance(plain, bool) == (kind is bool)
+        _expect(fits, plain, _JSON_NAMES[kind], where)
     return plain
 
 
