@@ -114,3 +114,9 @@ class CompileError(AdrenocError):
     """The model imports, but a part of it cannot be compiled for this device."""
 
     exit_code = 26
+
+
+class DiskFullError(OutputError):
+    """The output did not fit: the disk or the quota is full."""
+
+    exit_code = 27
