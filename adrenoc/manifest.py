@@ -187,12 +187,12 @@ class Manifest:
             plain = json.loads(text)
         except json.JSONDecodeError as error:
             raise BundleError(
-                f"{where} is not JSON: {error.msg} at line {error.lineno}.", hint=_REBUILD_HINT
+                f"{where} is not JSON: {error.msg} at line {error.lineno}", hint=_REBUILD_HINT
             ) from error
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version != SCHEMA_VERSION:
             raise BundleError(
-                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}.",
+                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}",
                 hint=_REBUILD_HINT,
             )
         return from_plain(Manifest, plain, where)
@@ -246,10 +246,10 @@ def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
     wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
     for name in wanted:
         if name not in plain:
-            raise BundleError(f"{where} lacks the key `{name}`.", hint=_REBUILD_HINT)
+            raise BundleError(f"{where} lacks the key `{name}`", hint=_REBUILD_HINT)
     unknown = sorted(set(plain) - set(wanted))
     if unknown:
-        raise BundleError(f"{where} has an unknown key `{unknown[0]}`.", hint=_REBUILD_HINT)
+        raise BundleError(f"{where} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
     return kind(**{name: _decode(hints[name], plain[name], _join(where, name)) for name in wanted})
 
 
@@ -257,7 +257,7 @@ def _expect(fits: bool, seen: Any, expected: str, where: str) -> None:
     if not fits:
         shown = json.dumps(seen)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise BundleError(f"{where} is {shown}, expected {expected}.", hint=_REBUILD_HINT)
+        raise BundleError(f"{where} is {shown}, expected {expected}", hint=_REBUILD_HINT)
 
 
 def _join(where: str, key: str) -> str:

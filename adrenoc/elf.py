@@ -1,0 +1,88 @@
+"""Read facts of ELF files: what a device's loader will look at before it runs a library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adrenoc.errors import DependencyError, LinkError
+
+_PF_X = 1
+_DF_TEXTREL = 4
+# e_machine in the words of the LLVM triple.
+_MACHINES = {"EM_AARCH64": "aarch64", "EM_X86_64": "x86_64", "EM_ARM": "arm", "EM_386": "i386"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElfFacts:
+    """What one object file or shared library says of itself.
+
+    `page_bytes` is the smallest alignment of a loadable segment (0 in an object file).
+    """
+
+    machine: str
+    soname: str
+    needed: tuple[str, ...]
+    page_bytes: int
+    text_relocations: bool
+    executable_stack: bool
+    exported: frozenset[str]
+    undefined: frozenset[str]
+
+
+def read_elf(path: Path) -> ElfFacts:
+    """The facts of the object file or shared library at `path`.
+
+    Raises:
+        LinkError: the file is not ELF.
+        DependencyError: pyelftools is missing.
+    """
+    try:
+        from elftools.common.exceptions import ELFError
+        from elftools.elf.elffile import ELFFile
+    except ImportError as error:
+        raise DependencyError(
+            "the package pyelftools, which reads linked libraries, is missing",
+            hint="pip install pyelftools",
+        ) from error
+    with path.open("rb") as stream:
+        try:
+            return _facts(ELFFile(stream))
+        except ELFError as error:
+            raise LinkError(
+                f"{path.name} is not an ELF file ({error})", hint="adrenoc doctor"
+            ) from error
+
+
+def _facts(elf: Any) -> ElfFacts:
+    segments = list(elf.iter_segments())
+    tags = [
+        tag for s in segments if s["p_type"] == "PT_DYNAMIC" for tag in s.iter_tags()
+    ]  # fmt: skip
+    flags = sum(tag["d_val"] for tag in tags if tag["d_tag"] == "DT_FLAGS")
+    exported, undefined = _symbols(elf)
+    return ElfFacts(
+        machine=_MACHINES.get(elf["e_machine"], str(elf["e_machine"])),
+        soname=next((tag.soname for tag in tags if tag["d_tag"] == "DT_SONAME"), ""),
+        needed=tuple(tag.needed for tag in tags if tag["d_tag"] == "DT_NEEDED"),
+        page_bytes=min((s["p_align"] for s in segments if s["p_type"] == "PT_LOAD"), default=0),
+        text_relocations=bool(flags & _DF_TEXTREL)
+        or any(tag["d_tag"] == "DT_TEXTREL" for tag in tags),
+        executable_stack=any(
+            s["p_type"] == "PT_GNU_STACK" and s["p_flags"] & _PF_X for s in segments
+        ),
+        exported=exported,
+        undefined=undefined,
+    )
+
+
+def _symbols(elf: Any) -> tuple[frozenset[str], frozenset[str]]:
+    table = elf.get_section_by_name(".dynsym") or elf.get_section_by_name(".symtab")
+    exported: set[str] = set()
+    undefined: set[str] = set()
+    for symbol in table.iter_symbols() if table else ():
+        if not symbol.name or symbol["st_info"]["bind"] == "STB_LOCAL":
+            continue
+        (undefined if symbol["st_shndx"] == "SHN_UNDEF" else exported).add(symbol.name)
+    return frozenset(exported), frozenset(undefined)

@@ -1,0 +1,67 @@
+"""Run an outside tool; a failure tells how to run it again and what it said."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from adrenoc.errors import ToolError
+
+_SHOWN_LINES = 40
+
+
+def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> str:
+    """Run `command` and return its standard output; `deed` says what it is for ("link model.so").
+
+    Raises:
+        ToolError: the tool cannot be started, takes longer than `timeout_s`, or does not exit
+            with 0.  The message holds the exit code or signal and the last lines of stderr, the
+            hint the command line to run again.
+    """
+    again = shlex.join(command)
+    try:
+        done = subprocess.run(
+            list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        raise ToolError(
+            f"cannot {deed}: `{command[0]}` does not start ({error.strerror})",
+            hint=f"run it by hand: {again}",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(
+            f"cannot {deed}: `{command[0]}` was stopped after {timeout_s:.0f} s",
+            hint=f"run it by hand: {again}",
+        ) from error
+    if done.returncode != 0:
+        raise ToolError(
+            f"cannot {deed}: `{Path(command[0]).name}` {_ending(done.returncode)}"
+            f"{_said(done.stderr or done.stdout)}",
+            hint=f"run it again: {again}",
+        )
+    return done.stdout
+
+
+def _ending(returncode: int) -> str:
+    if returncode < 0:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    return f"exited with {returncode}"
+
+
+def _said(text: str) -> str:
+    lines = text.strip().splitlines()
+    if not lines:
+        return " and said nothing"
+    said = ":\n" + "\n".join(lines[-_SHOWN_LINES:])
+    if len(lines) > _SHOWN_LINES:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="adrenoc-", suffix=".log", delete=False, encoding="utf-8"
+        ) as log:
+            log.write(text)
+        said += f"\n(all {len(lines)} lines: {log.name})"
+    return said
