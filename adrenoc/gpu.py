@@ -1,0 +1,107 @@
+"""The facts of one GPU: what kernels may ask for, what it does in a clock, what it does wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPENCL_C_VERSIONS = ("2.0", "3.0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an OpenCL kernel may ask of the device.  None: not known, so not to be relied on."""
+
+    image2d_max_width_texels: int
+    image2d_max_height_texels: int
+    image_max_array_layers: int
+    image_buffer_max_texels: int
+    image_pitch_align_texels: int
+    """Row pitch of an image made from a buffer is a multiple of this."""
+    base_address_align_bytes: int
+    max_read_image_args: int
+    max_write_image_args: int
+    max_kernel_args: int
+    max_kernel_args_bytes: int
+    max_work_group_size: int
+    """Work-items; a heavy kernel may get fewer, which only the built kernel tells."""
+    local_mem_bytes: int
+    max_constant_buffer_bytes: int
+    max_alloc_bytes: int | None = None
+    fp16: bool
+    """Half arithmetic (cl_khr_fp16).  Half images read as float need no such thing."""
+    dot_product: bool | None = None
+    """The hardware has a four-way 8-bit dot product; the driver's extensions say how to use it."""
+    opencl_c: str
+    """Language version to build kernels with: "2.0" or "3.0"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performance:
+    """Figures for a cost model, each None where no source gives it."""
+
+    compute_units: int | None = None
+    """Shader processors; what OpenCL reports as compute units."""
+    micro_sps_per_compute_unit: int | None = None
+    registers_vec4_per_fiber_slot: int | None = None
+    """Register rows (4 x 32 bit) of one micro-SP, shared by the waves that run there."""
+    wave_sizes: tuple[int, ...] | None = None
+    wave_granularity: int | None = None
+    """Waves that are launched together."""
+    max_waves_per_compute_unit: int | None = None
+    constant_file_bytes: int | None = None
+    instruction_store_bytes: int | None = None
+    fp32_fma_lanes: int | None = None
+    """FP32 multiply-adds of the whole GPU a clock."""
+    fp16_rate: float | None = None
+    """FP16 multiply-add rate over the FP32 rate."""
+    fp16_rate_needs_wave: int | None = None
+    """Wave size at which `fp16_rate` holds; at others it is 1."""
+    clock_mhz: int | None = None
+    texels_per_clock: float | None = None
+    texture_l1_bytes: int | None = None
+    """First-level texture cache of one micro-SP."""
+    l2_bytes: int | None = None
+    l2_bytes_per_clock: float | None = None
+    gmem_bytes: int | None = None
+    dram_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quirk:
+    """Something that a device or its drivers do wrong.
+
+    `banned_work_groups` lists (x, y, z) shapes that give wrong results; work-groups of
+    `work_group_items_below` work-items or more fail.
+    """
+
+    name: str
+    text: str
+    source: str
+    banned_work_groups: tuple[tuple[int, int, int], ...] = ()
+    work_group_items_below: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU, or the `adreno` that stands for all of them."""
+
+    name: str
+    """File name without its ending: "750", "642l", "host", or "adreno"."""
+    title: str
+    generation: str
+    limits: Limits
+    performance: Performance
+    extensions: tuple[tuple[str, bool], ...] = ()
+    """(OpenCL extension, listed by the drivers seen); the runtime still has to ask the device."""
+    quirks: tuple[Quirk, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soc:
+    """A chip that carries a GPU."""
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    gpu: str
+    clock_mhz: int | None = None

@@ -1,0 +1,252 @@
+"""What a user chooses about a compilation, and where each choice came from.
+
+Later layers win: the defaults of `CompileOptions`, the target's file, the preset's file, the
+command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.errors import OptionError, ShapeError
+from adrenoc.files import data_folder, read_toml, sha256_json
+from adrenoc.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from adrenoc.target import Target
+
+DEFAULT_PRESET = "mixed"
+DTYPES = ("float32", "float16")
+# arm64 Android begins with level 21; 24 is the least for which the NDK still builds all we link.
+OLDEST_ANDROID_API = 21
+NEWEST_ANDROID_API = 99
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """The choices of one compilation.
+
+    Raises:
+        OptionError: a value has the wrong type or is not one that the option can have.
+        ShapeError: a shape has a dimension below 1, or an input is named twice.
+    """
+
+    preset: str = DEFAULT_PRESET
+    storage_dtype: str = "float16"
+    """Of tensors between kernels and of weights."""
+    compute_dtype: str = "float32"
+    """Of arithmetic and accumulators within a kernel."""
+    textures: bool = True
+    """Put tensors into textures where they fit; else all lie in buffers."""
+    shapes: Shapes = ()
+    """(input name, dimensions) for inputs with dynamic dimensions."""
+    check_ir: bool = False
+    """Check after each stage that the IR holds what the stage promises."""
+    android_api: int = 24
+    """The oldest Android API level that the library must load on."""
+    ndk: str | None = None
+    """Folder of an Android NDK to link with; changes nothing in what is compiled."""
+
+    def __post_init__(self) -> None:
+        for name in ("storage_dtype", "compute_dtype"):
+            _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
+        for name in ("textures", "check_ir"):
+            _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
+        _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
+        _require(
+            "android_api",
+            self.android_api,
+            type(self.android_api) is int
+            and OLDEST_ANDROID_API <= self.android_api <= NEWEST_ANDROID_API,
+            f"an Android API level from {OLDEST_ANDROID_API}",
+        )
+        _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
+        if (self.storage_dtype, self.compute_dtype) == ("float32", "float16"):
+            raise OptionError(
+                "float32 storage with float16 arithmetic keeps digits that nothing computes: "
+                'storage_dtype is "float32", expected "float16" with compute_dtype "float16"',
+                hint="adrenoc compile MODEL --preset fp16",
+            )
+        _check_shapes(self.shapes)
+
+    def digest(self) -> str:
+        """SHA-256 of all that can change the compiled result: every option but `ndk`.
+
+        The order in which shapes were given does not count.
+        """
+        values = asdict(self)
+        del values["ndk"]
+        return sha256_json({**values, "shapes": sorted(self.shapes)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A named set of options out of `presets/`; `title` is one line for the user."""
+
+    name: str
+    title: str
+    options: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOptions:
+    """Options, and for each the layer that set it.
+
+    `origins` holds (option, origin) with an origin of "default", "target NAME", "preset NAME" or
+    "command line", in the order of the fields of `CompileOptions`.
+    """
+
+    options: CompileOptions
+    origins: tuple[tuple[str, str], ...]
+
+    def origin_of(self, option: str) -> str:
+        """The layer that set an option."""
+        return dict(self.origins)[option]
+
+    def explain(self) -> tuple[tuple[str, Any, str], ...]:
+        """(option, value, origin) for each option: what `--explain` prints."""
+        return tuple((name, getattr(self.options, name), origin) for name, origin in self.origins)
+
+
+def load_preset(name: str, *, folder: Path | None = None) -> Preset:
+    """Read one preset; `folder` is the data folder, by default the one of adrenoc.
+
+    Raises:
+        OptionError: there is no such preset, or its file is wrong.
+    """
+    folder = folder or data_folder("presets")
+    known = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in known:
+        raise OptionError(
+            f'unknown preset "{name}"{did_you_mean(name, known)}, expected {_either(known)}',
+            hint="adrenoc presets",
+        )
+    path = folder / f"{name}.toml"
+    try:
+        data = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"{path} cannot be read as TOML: {error}", hint=f"correct {path}, then: adrenoc presets"
+        ) from error
+    title, options = data.pop("title", None), data.pop("options", {})
+    if not isinstance(title, str) or not isinstance(options, dict) or data:
+        raise OptionError(
+            f'{path}: expected the keys "title" (a text) and [options] (a table), '
+            f"seen title = {title!r}, options = {options!r}, others: {', '.join(data) or 'none'}",
+            hint=f"correct {path}, then: adrenoc presets",
+        )
+    _check_names(options, str(path))
+    return Preset(name=name, title=title, options=tuple(options.items()))
+
+
+def list_presets(*, folder: Path | None = None) -> tuple[Preset, ...]:
+    """All presets, by name.
+
+    Raises:
+        OptionError: a preset's file is wrong.
+    """
+    folder = folder or data_folder("presets")
+    return tuple(load_preset(path.stem, folder=folder) for path in sorted(folder.glob("*.toml")))
+
+
+def resolve_options(
+    target: Target,
+    *,
+    preset: str | None = None,
+    command_line: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> ResolvedOptions:
+    """Lay defaults, target, preset and command line over each other.
+
+    `preset` None means the default one.  In `command_line`, None means that the user did not say.
+
+    Raises:
+        OptionError: an unknown preset or option, a wrong value, or half arithmetic for a target
+            that has none.
+        ShapeError: a shape is wrong.
+    """
+    chosen = load_preset(preset or DEFAULT_PRESET, folder=folder)
+    said = {name: value for name, value in (command_line or {}).items() if value is not None}
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (f"target {target.name}", dict(target.options)),
+        (f"preset {chosen.name}", dict(chosen.options)),
+        ("command line", said),
+    ]
+    values: dict[str, Any] = {"preset": chosen.name}
+    origins = {field.name: "default" for field in fields(CompileOptions)}
+    if preset is not None:
+        origins["preset"] = "command line"
+    for origin, layer in layers:
+        _check_names(layer, origin)
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    options = CompileOptions(**values)
+    if options.compute_dtype == "float16" and not target.limits.fp16:
+        raise OptionError(
+            f'{target.title} has no half arithmetic (cl_khr_fp16): compute_dtype is "float16" '
+            f'(from {origins["compute_dtype"]}), expected "float32"',
+            hint=f"adrenoc compile MODEL --device {target.name} --preset mixed",
+        )
+    return ResolvedOptions(options=options, origins=tuple(origins.items()))
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read `NAME:D,D,...` of the command line; the name may itself hold colons.
+
+    Raises:
+        ShapeError: it has another form, or a dimension below 1.
+    """
+    name, colon, dims = text.rpartition(":")
+    numbers = [part.strip() for part in dims.split(",")]
+    if not (colon and name and all(part.isascii() and part.isdigit() for part in numbers)):
+        raise ShapeError(
+            f'--shape "{text}": expected NAME:D,D,... with whole numbers',
+            hint="adrenoc compile MODEL --shape input:1,3,224,224",
+        )
+    shape = (name, tuple(int(part) for part in numbers))
+    _check_shapes((shape,))
+    return shape
+
+
+def _check_names(layer: Mapping[str, Any], origin: str) -> None:
+    # A layer cannot choose the preset: which one is meant was settled before the layers are laid.
+    known = [field.name for field in fields(CompileOptions) if field.name != "preset"]
+    for name in layer:
+        if name not in known:
+            raise OptionError(
+                f'{origin}: unknown option "{name}"{did_you_mean(name, known)}, '
+                f"expected {_either(known)}",
+                hint="adrenoc presets",
+            )
+
+
+def _require(name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise OptionError(
+            f"option {name}: seen {value!r}, expected {expected}", hint="adrenoc compile --help"
+        )
+
+
+def _check_shapes(shapes: Shapes) -> None:
+    seen = set()
+    for name, dims in shapes:
+        if not dims or not all(type(dim) is int and dim > 0 for dim in dims):
+            raise ShapeError(
+                f'shape of input "{name}": seen {list(dims)}, expected dimensions of 1 or more',
+                hint=f"adrenoc compile MODEL --shape {name}:1,3,224,224",
+            )
+        if name in seen:
+            raise ShapeError(
+                f'the shape of input "{name}" is given twice, expected once',
+                hint="name each input in one --shape only",
+            )
+        seen.add(name)
+
+
+def _either(names: list[str]) -> str:
+    return "one of " + ", ".join(names)
