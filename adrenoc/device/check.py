@@ -1,0 +1,122 @@
+"""Compare the outputs of a device with a reference's, and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adrenoc.errors import CheckFailedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Largest error over the range of the reference's output.
+FP32_TOLERANCE = 1e-4
+FP16_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorCheck:
+    """How one output compares with the reference.
+
+    `range_error` is `max_error` over the range (largest less smallest value) of the reference;
+    `bad_values` counts values that are NaN or infinite on one side alone or with another sign.
+    `reason` says why it did not pass, and is empty when it did.
+    """
+
+    name: str
+    max_error: float
+    range_error: float
+    rmse: float
+    cosine: float
+    bad_values: int
+    passed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """The comparison of all outputs with one tolerance for `range_error`."""
+
+    tensors: tuple[TensorCheck, ...]
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output passed."""
+        return all(tensor.passed for tensor in self.tensors)
+
+    def raise_if_failed(self) -> None:
+        """Do nothing if all passed.
+
+        Raises:
+            CheckFailedError: naming the first output that did not pass, and why.
+        """
+        for tensor in self.tensors:
+            if not tensor.passed:
+                raise CheckFailedError(
+                    f"the output `{tensor.name}` disagrees with the reference: {tensor.reason}",
+                    hint="compile with --preset fp32 to tell rounding from a defect, or allow more "
+                    "with --tolerance",
+                )
+
+
+def default_tolerance(storage_dtype: str, compute_dtype: str) -> float:
+    """The tolerance for a bundle by the types that it stores and computes in."""
+    exact = storage_dtype == "float32" and compute_dtype == "float32"
+    return FP32_TOLERANCE if exact else FP16_TOLERANCE
+
+
+def compare(
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], *, tolerance: float
+) -> CheckResult:
+    """Compare each of `outputs` with the tensor of that name in `expected`."""
+    return CheckResult(
+        tensors=tuple(
+            _compare_tensor(name, array, expected.get(name), tolerance)
+            for name, array in outputs.items()
+        ),
+        tolerance=tolerance,
+    )
+
+
+def _compare_tensor(
+    name: str, seen: np.ndarray, expected: np.ndarray | None, tolerance: float
+) -> TensorCheck:
+    import numpy as np
+
+    if expected is None or seen.shape != expected.shape:
+        shape = "none" if expected is None else list(expected.shape)
+        return TensorCheck(
+            name=name, max_error=float("inf"), range_error=float("inf"), rmse=float("inf"),
+            cosine=0.0, bad_values=0, passed=False,
+            reason=f"its shape is {list(seen.shape)}, the reference's is {shape}",
+        )  # fmt: skip
+    a, b = seen.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
+    finite = np.isfinite(a) & np.isfinite(b)
+    # Infinities of one sign and NaN on both sides agree.
+    bad_values = int(np.count_nonzero(~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))))
+    a, b = a[finite], b[finite]
+    error = np.abs(a - b)
+    max_error = float(error.max(initial=0.0))
+    spread = float(b.max() - b.min()) if b.size else 0.0
+    # A constant output has no range; its size is the next best measure.
+    scale = spread or float(np.abs(b).max(initial=0.0)) or 1.0
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    range_error = max_error / scale
+    reason = ""
+    if bad_values:
+        reason = f"{bad_values} of {seen.size} values are NaN or infinite on one side alone"
+    elif range_error > tolerance:
+        reason = f"off by {range_error:.1e} of the output's range, expected {tolerance:.0e} at most"
+    return TensorCheck(
+        name=name,
+        max_error=max_error,
+        range_error=range_error,
+        rmse=float(np.sqrt(np.mean(error**2))) if error.size else 0.0,
+        cosine=float(a @ b) / norms if norms else float(max_error == 0.0),
+        bad_values=bad_values,
+        passed=not reason,
+        reason=reason,
+    )

@@ -1,0 +1,195 @@
+"""From a model file to a bundle on disk: cache, compile, link, write.
+
+Imports TVM on a cache miss only.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.bundle import (
+    LIBRARY,
+    MANIFEST,
+    SUFFIX,
+    Bundle,
+    copy_bundle,
+    fill_bundle,
+    open_bundle,
+    write_tar,
+)
+from adrenoc.cache import BundleCache, cache_key, tool_versions
+from adrenoc.errors import BundleError
+from adrenoc.files import (
+    android_ndk_home,
+    cache_folder,
+    check_folder_can_be_replaced,
+    write_folder_atomically,
+)
+from adrenoc.importers.formats import find_model_files
+from adrenoc.link import Linker, find_linker, link_library
+from adrenoc.manifest import Manifest, ModelInfo, OptionsInfo, TargetInfo
+from adrenoc.options import CompileOptions
+from adrenoc.reporter import Reporter
+from adrenoc.target import Target
+
+if TYPE_CHECKING:
+    from adrenoc.compiler import Compiled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A bundle that was written to `path`; `cached` when it came from the compile cache."""
+
+    path: Path
+    manifest: Manifest
+    decisions: list[dict[str, str]]
+    cached: bool
+    time_ms: float
+
+    @property
+    def bytes(self) -> int:
+        """The size of the bundle's files."""
+        return sum(entry.bytes for entry in self.manifest.files)
+
+
+def default_output(model: Path, *, tar: bool) -> Path:
+    """Where a bundle goes when nobody says: `NAME.adrenoc` or `NAME.adrenoc.tar` here."""
+    return Path(model.stem + SUFFIX + (".tar" if tar else ""))
+
+
+def make_bundle(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    output: Path,
+    reporter: Reporter,
+    tar: bool = False,
+    use_cache: bool = True,
+    ndk: Path | None = None,
+    dump_dir: Path | None = None,
+) -> Made:
+    """Compile `model` into a bundle at `output`; all or nothing is written.
+
+    With `dump_dir` the stages have to run, so the cache is written and not read.
+
+    Raises:
+        AdrenocError: any of the ways in which importing, compiling, linking or writing fails.
+    """
+    started = time.perf_counter()
+    files = find_model_files(model)
+    if not tar:
+        check_folder_can_be_replaced(output, MANIFEST)
+    info = ModelInfo(file=model.name, format=files.format, sha256=files.sha256())
+    key = cache_key(
+        {
+            "file": model.name,
+            "model": info.sha256,
+            "target": target.digest(),
+            "options": options.digest(),
+            "ndk": str(ndk or android_ndk_home() or ""),
+        }
+    )
+    cache = BundleCache(cache_folder(), reporter) if use_cache else None
+    found = cache.find(key) if cache is not None and dump_dir is None else None
+    if found is not None:
+        _place(found, output, tar=tar)
+        return Made(
+            path=output, manifest=found.manifest, decisions=found.decisions(), cached=True,
+            time_ms=_ms_since(started),
+        )  # fmt: skip
+    linker = find_linker(host=target.host, ndk=ndk)  # before the long work, not after it
+    from adrenoc.compiler import compile_model
+
+    compiled = compile_model(
+        model, target=target, options=options, reporter=reporter, dump_dir=dump_dir,
+        stop_after=None,
+    )  # fmt: skip
+    writer = _Writer(
+        compiled=compiled, info=info, target=target, options=options, linker=linker,
+        name=model.stem, reporter=reporter,
+    )  # fmt: skip
+    if tar:
+        with tempfile.TemporaryDirectory(prefix="adrenoc-make-") as scratch:
+            root = Path(scratch)
+            manifest = writer.fill(root)
+            write_tar(root, output, name=manifest.name)
+            if cache is not None:
+                cache.store(key, root)
+    else:
+        with write_folder_atomically(output, marker=MANIFEST) as root:
+            manifest = writer.fill(root)
+        if cache is not None:
+            cache.store(key, output)
+    return Made(
+        path=output, manifest=manifest, decisions=compiled.decisions.to_json(), cached=False,
+        time_ms=_ms_since(started),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writer:
+    """Links a compiled model and writes its bundle into a folder."""
+
+    compiled: Compiled
+    info: ModelInfo
+    target: Target
+    options: CompileOptions
+    linker: Linker
+    name: str
+    reporter: Reporter
+
+    def fill(self, root: Path) -> Manifest:
+        started = time.perf_counter()
+        library = link_library(
+            self.compiled.library,
+            root / LIBRARY,
+            triple=self.target.llvm_triple,
+            linker=self.linker,
+        )
+        self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
+        started = time.perf_counter()
+        about: dict[str, Any] = {
+            "name": self.name,
+            "model": self.info,
+            "target": TargetInfo(
+                name=self.target.name,
+                host=self.target.host,
+                llvm_triple=self.target.llvm_triple,
+                digest=self.target.digest(),
+            ),
+            "options": OptionsInfo(
+                preset=self.options.preset,
+                values=asdict(self.options),
+                digest=self.options.digest(),
+            ),
+            "versions": {**tool_versions(), "linker": self.linker.version},
+        }
+        manifest = fill_bundle(root, self.compiled, library=library, manifest=about)
+        self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
+        return manifest
+
+
+def _place(bundle: Bundle, output: Path, *, tar: bool) -> None:
+    if tar:
+        write_tar(bundle.root, output, name=bundle.manifest.name)
+    elif not _holds(output, bundle.manifest):
+        copy_bundle(bundle.root, output)
+
+
+def _holds(output: Path, manifest: Manifest) -> bool:
+    """Whether the bundle folder `output` is this very bundle, undamaged."""
+    if not (output / MANIFEST).is_file():
+        return False
+    try:
+        return open_bundle(output).manifest == manifest
+    except BundleError:
+        return False
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
