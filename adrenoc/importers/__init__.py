@@ -1,0 +1,32 @@
+"""Model files to Relax IR: `import_model` recognises the format and calls the right importer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adrenoc.importers.formats import ModelFiles, find_model_files
+
+if TYPE_CHECKING:
+    from adrenoc.importers.imported import Imported
+
+__all__ = ["ModelFiles", "find_model_files", "import_model"]
+
+
+def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+    """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
+
+    Raises:
+        ModelNotFoundError, ModelFormatError: see `find_model_files`.
+        CustomDomainError, UnsupportedOperatorError: with every node that cannot be imported.
+        ShapeError: a shape is missing, unknown or does not fit.
+    """
+    files = find_model_files(path)
+    if files.format == "tflite":
+        from adrenoc.importers.tflite import import_tflite
+
+        return import_tflite(files, shapes=shapes)
+    from adrenoc.importers.onnx import import_onnx
+
+    return import_onnx(files, shapes=shapes)

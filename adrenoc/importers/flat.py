@@ -1,0 +1,146 @@
+"""A Relax function as a flat list of bindings, for passes that rewrite it as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relax
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers.relax_values import UniqueNames
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """`var` = `value`; the variable's type is known, the value may be a fresh call without one."""
+
+    var: relax.Var
+    value: relax.Expr
+
+
+@dataclass
+class FlatFunction:
+    """Parameters, bindings in order, and what the function returns."""
+
+    params: list[relax.Var]
+    bindings: list[Binding]
+    result: relax.Expr
+    names: UniqueNames = field(default_factory=UniqueNames)
+
+    def uses(self) -> Counter[relax.Var]:
+        """How often each variable is read, the result included."""
+        counts: Counter[relax.Var] = Counter()
+        for binding in self.bindings:
+            counts.update(variables(binding.value))
+        counts.update(variables(self.result))
+        return counts
+
+    def drop_unused(self) -> int:
+        """Remove bindings that the result does not need; return how many went."""
+        needed = set(variables(self.result))
+        kept = []
+        for binding in reversed(self.bindings):
+            if binding.var in needed:
+                kept.append(binding)
+                needed.update(variables(binding.value))
+        dropped = len(self.bindings) - len(kept)
+        self.bindings = kept[::-1]
+        return dropped
+
+    def new_var(self, like: str, ty: relax.TensorType) -> relax.Var:
+        """A variable for a new binding, with a name that nothing else has."""
+        return relax.Var(self.names.take(like), ty)
+
+
+def flatten(function: relax.Function) -> FlatFunction:
+    """Read `function` into a list.
+
+    Raises:
+        UnsupportedOperatorError: it holds control flow or run-time shapes.
+    """
+    bindings = []
+    body = function.body
+    for block in body.blocks:
+        for binding in block.bindings:
+            if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.If):
+                raise UnsupportedOperatorError(
+                    f"'{binding.var.name}' depends on data at run time (control flow or a shape)",
+                    hint="export the model with static shapes and without branches",
+                )
+            bindings.append(Binding(var=binding.var, value=binding.value))
+    names = UniqueNames(p.name for p in function.params)
+    return FlatFunction(
+        params=list(function.params), bindings=bindings, result=body.body, names=names
+    )
+
+
+def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
+    """The function again: one dataflow block, unique names, types derived anew.
+
+    Returns it with a map from each new variable's name to its name in `flat`.
+    """
+    builder = relax.BlockBuilder()
+    names = UniqueNames(p.name for p in flat.params)
+    env: dict[relax.Var, relax.Expr] = {}
+    origin = {p.name: p.name for p in flat.params}
+    returned = set(variables(flat.result))
+    with builder.function("main", flat.params):
+        with builder.dataflow():
+            for binding in flat.bindings:
+                name = names.take(binding.var.name)
+                emit = builder.emit_output if binding.var in returned else builder.emit
+                env[binding.var] = emit(substitute(binding.value, env), name)
+                origin[name] = binding.var.name
+            result = substitute(flat.result, env)
+            if not returned.issubset(env) or not returned:
+                # An input or a constant that the model returns as it is needs a binding.
+                result = builder.emit_output(result, names.take("result"))
+        builder.emit_func_output(result)
+    return builder.get()["main"], origin
+
+
+def substitute(expr: relax.Expr, env: dict[relax.Var, relax.Expr]) -> relax.Expr:
+    """`expr` with its variables replaced as `env` says."""
+    if isinstance(expr, relax.Var):
+        return env.get(expr, expr)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(f, env) for f in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, env), expr.index)
+    if isinstance(expr, relax.Call):
+        args = [substitute(a, env) for a in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+    return expr
+
+
+def variables(expr: relax.Expr) -> Iterator[relax.Var]:
+    """The variables that `expr` reads, each as often as it reads it."""
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.Tuple):
+        for part in expr.fields:
+            yield from variables(part)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call):
+        for arg in expr.args:
+            yield from variables(arg)
+
+
+def replace_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
+    """A module with `main` and, of the old functions, those that `main` still calls."""
+    wanted = {
+        arg
+        for block in main.body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call)
+        for arg in binding.value.args
+        if isinstance(arg, relax.GlobalVar)
+    }
+    kept = {gv: f for gv, f in module.functions.items() if gv in wanted}
+    result = tvm.IRModule(kept)
+    result["main"] = main.with_attr("global_symbol", "main")
+    return result

@@ -1,0 +1,123 @@
+"""Relax calls on constants, computed with NumPy.
+
+TVM's FoldConstant builds a kernel with LLVM for each call; for what models hold (weights that are
+transposed, biases that are reshaped, factors that are multiplied) NumPy is many times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.relax_values import constant_value, dtype_of, op_name, static_shape
+
+_ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
+    "abs": np.abs,
+    "add": np.add,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "divide": np.true_divide,
+    "equal": np.equal,
+    "exp": np.exp,
+    "floor": np.floor,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "log": np.log,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "negative": np.negative,
+    "power": np.power,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "subtract": np.subtract,
+    "tanh": np.tanh,
+    "where": np.where,
+}
+
+_RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
+
+
+def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
+    """The value of `call`, or None where it is not constant or not of a known operator.
+
+    `result` is the variable that the call is bound to: it carries the shape and dtype.
+    """
+    name = op_name(call).removeprefix("relax.")
+    shape = static_shape(result)
+    if shape is None:
+        return None
+    if name in ("zeros", "ones"):
+        return np.full(shape, name == "ones", dtype_of(result))
+    operands = _operands(call)
+    if operands is None:
+        return None
+    if name in _ELEMENTWISE:
+        if name == "divide" and operands[0].dtype.kind in "iu":
+            return None  # Integer division truncates; NumPy's does not.
+        with np.errstate(all="ignore"):
+            value = _ELEMENTWISE[name](*operands)
+    elif name in _RESHAPES:
+        value = operands[0].reshape(shape)
+    else:
+        moved = _move(name, call, operands, shape)
+        if moved is None:
+            return None
+        value = moved
+    return np.ascontiguousarray(value, dtype=dtype_of(result)).reshape(shape)
+
+
+def _operands(call: relax.Call) -> list[np.ndarray] | None:
+    """The constant tensors among the arguments; None if a tensor argument is not constant."""
+    found = []
+    for arg in call.args:
+        fields = list(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
+        for field in fields:
+            value = constant_value(field)
+            if value is not None:
+                found.append(value)
+            elif isinstance(field, relax.Var | relax.Call | relax.TupleGetItem):
+                return None
+    return found or None
+
+
+def _move(
+    name: str, call: relax.Call, operands: list[np.ndarray], shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Operators that move or copy elements, and the product of matrices."""
+    x = operands[0]
+    if name == "permute_dims":
+        axes = call.attrs.axes
+        return x.transpose(None if axes is None else [int(a) for a in axes])
+    if name == "broadcast_to":
+        return np.broadcast_to(x, shape)
+    if name == "full":
+        return np.broadcast_to(x, shape)
+    if name == "astype":
+        return x.astype(str(call.attrs.dtype))
+    if name == "concat":
+        return np.concatenate(operands, axis=int(call.attrs.axis))
+    if name == "matmul":
+        return np.matmul(operands[0], operands[1])
+    if name == "strided_slice":
+        axes, begins, ends, steps = slice_bounds(call)
+        window = [slice(None)] * x.ndim
+        for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+            window[axis] = slice(begin, None if end < -x.shape[axis] else end, step)
+        return x[tuple(window)]
+    if name == "take" and len(operands) == 2 and call.attrs.axis is not None:
+        return np.take(x, operands[1], axis=int(call.attrs.axis))
+    return None
+
+
+def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Axes, begins, ends and steps of a `strided_slice`."""
+    parts = [[int(v.value) for v in arg.fields] for arg in call.args[1:]]
+    if len(parts) == 3:
+        parts.append([1] * len(parts[0]))
+    return parts[0], parts[1], parts[2], parts[3]

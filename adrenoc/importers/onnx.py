@@ -1,0 +1,212 @@
+"""ONNX files to Relax IR with static shapes and constant weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from adrenoc.decision import Decision
+from adrenoc.errors import CustomDomainError, ModelFormatError, UnsupportedOperatorError
+from adrenoc.importers.formats import ModelFiles
+from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx_fold import fold_constants
+from adrenoc.importers.onnx_graph import (
+    STANDARD_DOMAINS,
+    OnnxGraph,
+    TensorType,
+    all_nodes,
+    load_constants,
+    node_label,
+)
+from adrenoc.importers.onnx_shapes import fix_input_shapes
+from adrenoc.manifest import TensorSpec
+
+OLDEST_OPSET = 7
+
+
+def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+    """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
+
+    Raises:
+        ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
+        CustomDomainError, UnsupportedOperatorError: every node concerned is named.
+        ShapeError: a shape is missing or does not fit.
+    """
+    from adrenoc.importers.onnx_convert import convert
+
+    model = _load(files)
+    decisions: list[Decision] = []
+    model = _inline_functions(model, decisions)
+    _check_domains(model.graph)
+    graph = _prepare(model, shapes)
+    decisions += fold_constants(graph)
+    graph = _expand_functions(graph, decisions)
+    _check_operators(graph)
+    module, tensors, failures = convert(graph)
+    if failures:
+        raise _unsupported(
+            ((f.node, f.reason) for f in failures), "cannot be imported as it is used here"
+        )
+    outputs = tuple(
+        TensorSpec(name=name, shape=_shape(graph, name), dtype=graph.types[name].dtype)
+        for name in graph.outputs
+    )
+    return Imported(
+        module=module,
+        format="onnx",
+        inputs=tuple(graph.inputs),
+        outputs=outputs,
+        decisions=tuple(decisions),
+        model_sha256=files.sha256(),
+        tensors=tensors,
+    )
+
+
+def _load(files: ModelFiles) -> onnx.ModelProto:
+    path = files.paths[0]
+    hint = "export or download the model again"
+    try:
+        model = onnx.load(str(path))
+    except DecodeError as error:
+        raise ModelFormatError(f"{path} is not a readable ONNX file: {error}", hint=hint) from error
+    except (ValueError, onnx.checker.ValidationError) as error:
+        data = ", ".join(str(p) for p in files.paths[1:])
+        raise ModelFormatError(
+            f"the external data of {path} ({data}) does not fit the model: {error}", hint=hint
+        ) from error
+    if not model.graph.output or not model.graph.node:
+        raise ModelFormatError(
+            f"{path} holds a graph with {len(model.graph.node)} nodes and "
+            f"{len(model.graph.output)} outputs; expected at least one of each",
+            hint=hint,
+        )
+    newest = onnx.defs.onnx_opset_version()
+    opset = _opset(model)
+    if not OLDEST_OPSET <= opset <= newest:
+        step = "pip install --upgrade onnx" if opset > newest else "convert it: onnx.version_converter"
+        raise ModelFormatError(
+            f"{path} uses opset {opset}; expected {OLDEST_OPSET} to {newest}", hint=step
+        )
+    if model.graph.sparse_initializer:
+        names = ", ".join(f"'{t.values.name}'" for t in model.graph.sparse_initializer)
+        raise UnsupportedOperatorError(
+            f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
+            hint="export the model with dense weights",
+        )
+    return model
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
+    return max(versions, default=1)
+
+
+def _inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    from onnx.inliner import inline_local_functions
+
+    names = ", ".join(sorted({f.name for f in model.functions}))
+    decisions.append(
+        Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
+    )
+    return inline_local_functions(model)
+
+
+def _check_domains(graph: onnx.GraphProto) -> None:
+    foreign = [n for n in all_nodes(graph.node) if n.domain not in STANDARD_DOMAINS]
+    if not foreign:
+        return
+    kinds = Counter(f"{n.domain}.{n.op_type}" for n in foreign)
+    counts = ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
+    where = ", ".join(node_label(n) for n in foreign)
+    raise CustomDomainError(
+        f"operators outside of the ONNX standard: {counts}; at {where}",
+        hint="export without optimisation for one runtime, or cut these nodes off with "
+        "onnx.utils.extract_model",
+    )
+
+
+def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    source = model.graph
+    graph = OnnxGraph(
+        nodes=list(source.node),
+        inputs=fix_input_shapes(source, shapes),
+        outputs=[value.name for value in source.output],
+        opset=_opset(model),
+    )
+    elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
+    for spec in graph.inputs:
+        graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
+    for name, value in load_constants(source).items():
+        graph.set_constant(name, value)
+    made = {*graph.types, *(name for node in source.node for name in node.output)}
+    for name in graph.outputs:
+        if name not in made:
+            raise ModelFormatError(
+                f"the graph promises the output '{name}', but no node computes it",
+                hint="export the model again",
+            )
+    return graph
+
+
+def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
+    """Replace operators that the frontend lacks by what the ONNX standard defines them as."""
+    from adrenoc.importers.onnx_convert import supported_operators
+    from adrenoc.importers.onnx_expand import expand_standard_functions
+
+    missing = {n.op_type for n in graph.nodes} - supported_operators()
+    if not missing:
+        return graph
+    expanded = expand_standard_functions(graph, missing)
+    if expanded:
+        decisions += [
+            Decision(
+                subject=op_type,
+                taken=f"expanded {count} nodes into their definition",
+                reason="the ONNX standard defines it by other operators, and TVM lacks it",
+            )
+            for op_type, count in sorted(expanded.items())
+        ]
+        decisions += fold_constants(graph)
+    return graph
+
+
+def _check_operators(graph: OnnxGraph) -> None:
+    from adrenoc.importers.onnx_convert import supported_operators
+
+    known = supported_operators()
+    missing = [
+        (n, "its condition is not constant" if n.op_type == "If" else "")
+        for n in graph.nodes
+        if n.op_type not in known
+    ]
+    if missing:
+        raise _unsupported(missing, "not supported")
+
+
+def _unsupported(
+    found: Iterable[tuple[onnx.NodeProto, str]], what: str
+) -> UnsupportedOperatorError:
+    found = list(found)
+    kinds = Counter(node.op_type for node, _ in found)
+    counts = ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
+    where = "; ".join(node_label(node) + (f": {why}" if why else "") for node, why in found)
+    return UnsupportedOperatorError(
+        f"operators {what}: {counts}; at {where}",
+        hint="cut the model before these nodes with onnx.utils.extract_model, or export it with "
+        "other operators",
+    )
+
+
+def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
+    shape = graph.types[name].shape
+    if shape is None:
+        raise UnsupportedOperatorError(
+            f"the shape of output '{name}' depends on data; adrenoc compiles for fixed shapes",
+            hint="cut the model before that output with onnx.utils.extract_model",
+        )
+    return shape

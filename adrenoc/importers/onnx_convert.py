@@ -1,0 +1,162 @@
+"""A folded ONNX graph to Relax, through TVM's ONNX frontend.
+
+The frontend is driven node by node.  That gives each variable the name of the ONNX tensor that it
+holds, lets operators that the frontend gets wrong go to `onnx_ops` instead, checks every shape
+against ONNX's own shape inference, and collects all failures instead of stopping at the first.
+
+Source: tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
+
+from adrenoc.importers.onnx_graph import OnnxGraph, node_label
+from adrenoc.importers.onnx_ops import OWN as OWN_OPS
+from adrenoc.importers.onnx_ops import Node
+from adrenoc.importers.onnx_resize import convert_resize
+from adrenoc.importers.relax_values import UniqueNames, static_shape
+
+OWN = {**OWN_OPS, "Resize": convert_resize, "Upsample": convert_resize}
+
+# What converters raise on a node that they cannot translate.
+_CONVERTER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+# The frontend translates these, but what comes out cannot run on a GPU with static shapes:
+# sequences, optionals, and results whose shape depends on data.
+_NOT_STATIC = frozenset(
+    """AllClassNMS Attention Compress ConcatFromSequence EmbedLayerNormalization Loop
+    NonMaxSuppression NonZero Optional OptionalGetElement OptionalHasElement Scan SequenceAt
+    SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
+    SkipLayerNormalization SplitToSequence Unique""".split()
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A node that could not be translated, and why."""
+
+    node: onnx.NodeProto
+    reason: str
+
+
+def supported_operators() -> frozenset[str]:
+    """The operators of the standard domain that can be imported."""
+    return frozenset(_get_convert_map()) - _NOT_STATIC | frozenset(OWN)
+
+
+def convert(graph: OnnxGraph) -> tuple[tvm.IRModule, dict[str, str], list[Failure]]:
+    """Translate `graph`; return the module, the tensor of each variable, and all failures.
+
+    The module is of use only where there are no failures.
+    """
+    importer = _Importer(graph)
+    proto = onnx.GraphProto(node=graph.nodes)
+    for spec in graph.inputs:
+        element = graph.types[spec.name].element
+        proto.input.append(onnx.helper.make_tensor_value_info(spec.name, element, spec.shape))
+    proto.output.extend(onnx.ValueInfoProto(name=name) for name in graph.outputs)
+    with warnings.catch_warnings():
+        # It warns of each input that it renames; the names are ours to keep.
+        warnings.simplefilter("ignore")
+        module = importer.from_onnx(proto, graph.opset)
+    return module, importer.tensors, importer.failures
+
+
+class _Importer(ONNXGraphImporter):
+    def __init__(self, graph: OnnxGraph) -> None:
+        super().__init__({}, "float32", sanitize=True)
+        self.tensors: dict[str, str] = {}
+        self.failures: list[Failure] = []
+        self._graph = graph
+        self._unique = UniqueNames()
+        self._current = onnx.NodeProto()
+
+    def _sanitize_name(self, name: str) -> str:
+        taken = self._unique.take(name)
+        self.tensors[taken] = name
+        return taken
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        for name, value in self._graph.constants.items():
+            self._nodes[name] = relax.const(value, str(value.dtype))
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Nothing: it was done before, with all nodes named."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        printed = io.StringIO()
+        for node in graph.node:
+            self._current = node
+            try:
+                # The frontend prints the inputs of a node that fails.
+                with contextlib.redirect_stdout(printed):
+                    super()._construct_nodes(onnx.GraphProto(node=[node]))
+                for name in node.output:
+                    if name:
+                        self._bind(name)
+            except _CONVERTER_ERRORS as error:
+                self.failures.append(Failure(node=node, reason=_last_line(error)))
+                self._stand_in(node)
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        own = OWN.get(op_name)
+        if own is None:
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        outputs = sum(1 for name in self._current.output if name)
+        node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)
+        return self.bb.normalize(own(node))
+
+    def _bind(self, name: str) -> None:
+        """Give the value of the ONNX tensor `name` a variable of that name."""
+        value = self._nodes[name]
+        if isinstance(value, relax.Call | relax.TupleGetItem):
+            value = self.bb.emit(value, self._unique.take(name))
+            self._nodes[name] = value
+        if isinstance(value, relax.Var):
+            self.tensors.setdefault(value.name, name)
+        expected = self._graph.types.get(name)
+        found = static_shape(value)
+        if found is None:
+            raise ValueError("its result has no static shape")
+        if expected is not None and expected.shape is not None and expected.shape != found:
+            raise ValueError(
+                f"TVM's frontend gives '{name}' the shape {list(found)}, ONNX says "
+                f"{list(expected.shape)}"
+            )
+
+    def _stand_in(self, node: onnx.NodeProto) -> None:
+        """Bind the outputs of a failed node to something of the right type, to go on."""
+        for name in node.output:
+            known = self._graph.types.get(name)
+            shape = known.shape if known and known.shape is not None else (1,)
+            dtype = known.dtype if known else "float32"
+            self._nodes[name] = self.bb.emit(relax.op.zeros(shape, dtype))
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+__all__ = ["Failure", "convert", "node_label", "supported_operators"]

@@ -1,0 +1,75 @@
+"""Expands operators by the function bodies that the ONNX standard gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set
+
+import onnx
+
+from adrenoc.importers.onnx_graph import OnnxGraph
+
+
+def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str, int]:
+    """Replace, in place, nodes of `op_types` that have a function body; count them by type."""
+    expanded: Counter[str] = Counter()
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.nodes:
+        body = _body(graph, node) if node.op_type in op_types else None
+        if body is None:
+            nodes.append(node)
+            continue
+        expanded[node.op_type] += 1
+        nodes.extend(_instantiate(node, body, f"{node.output[0]}/{node.op_type}/"))
+    graph.nodes = nodes
+    return dict(expanded)
+
+
+def _body(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.FunctionProto | None:
+    try:
+        schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    data = b""
+    if schema.has_function:
+        data = schema.get_function_with_opset_version(graph.opset)
+    elif schema.has_context_dependent_function:
+        types = [
+            graph.types[name].to_proto().SerializeToString() if name in graph.types else b""
+            for name in node.input
+        ]
+        data = schema.get_context_dependent_function_with_opset_version(
+            graph.opset, node.SerializeToString(), types
+        )
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _instantiate(
+    node: onnx.NodeProto, body: onnx.FunctionProto, prefix: str
+) -> list[onnx.NodeProto]:
+    formal = dict(zip(body.input, node.input, strict=False))
+    formal.update(zip(body.output, node.output, strict=False))
+    for name in body.input[len(node.input) :]:
+        formal[name] = ""  # An optional input that the caller leaves out.
+    given = {a.name: a for a in (*body.attribute_proto, *node.attribute)}
+    result = []
+    for template in body.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(template)
+        for field in (copy.input, copy.output):
+            for index, name in enumerate(field):
+                field[index] = formal.get(name, prefix + name if name else "")
+        kept = []
+        for attribute in copy.attribute:
+            if not attribute.ref_attr_name:
+                kept.append(attribute)
+            elif attribute.ref_attr_name in given:
+                value = onnx.AttributeProto()
+                value.CopyFrom(given[attribute.ref_attr_name])
+                value.name = attribute.name
+                kept.append(value)
+        kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+        del copy.attribute[:]
+        copy.attribute.extend(kept)
+        result.append(copy)
+    return result

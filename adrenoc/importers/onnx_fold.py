@@ -1,0 +1,259 @@
+"""Folds constants and infers static shapes in one walk over an ONNX graph.
+
+TVM's frontend turns shape arithmetic (Shape, Gather, Concat, ...) into run-time operators.  With
+static input shapes all of it is constant, so it is computed here, before TVM sees the graph.
+
+Before → after:
+    s = Shape(x); n = Gather(s, 0); t = Concat(n, -1); y = Reshape(x, t)
+    y = Reshape(x, [1, 1280])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from adrenoc.decision import Decision
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx_graph import (
+    OnnxGraph,
+    TensorType,
+    all_nodes,
+    attributes,
+    node_label,
+)
+
+# Constants up to this many elements are shown to shape inference: shapes, axes, scales.
+_SHAPE_OPERAND_MAX_ELEMENTS = 4096
+
+_FOLDABLE = frozenset(
+    """Abs Add And Cast CastLike Ceil Clip Concat Constant ConstantOfShape Cos DequantizeLinear Div
+    Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gemm Greater GreaterOrEqual
+    Identity Less LessOrEqual Log MatMul Max Mean Min Mod Mul Neg Not OneHot Or Pad Pow Range
+    Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape ScatterND Shape
+    Sigmoid Sign Sin Size Slice Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Trilu Unsqueeze
+    Where Xor""".split()
+)
+
+
+def fold_constants(graph: OnnxGraph) -> list[Decision]:
+    """Fold `graph` in place: constants, If with a constant condition, Identity, Dropout.
+
+    Raises:
+        ModelFormatError: a node contradicts the types of its inputs.
+    """
+    folder = _Folder(graph)
+    pending = list(reversed(graph.nodes))
+    graph.nodes = []
+    while pending:
+        pending.extend(reversed(folder.visit(pending.pop())))
+    dropped = graph.drop_unused()
+    decisions = [*folder.decisions]
+    if folder.folded:
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken=f"folded {folder.folded} nodes into constants",
+                reason="their inputs are constants or static shapes",
+            )
+        )
+    if dropped:
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken=f"dropped {dropped} nodes",
+                reason="no output of the model needs them",
+            )
+        )
+    return decisions
+
+
+class _Folder:
+    def __init__(self, graph: OnnxGraph) -> None:
+        self.graph = graph
+        self.decisions: list[Decision] = []
+        self.folded = 0
+        self._alias: dict[str, str] = {}
+        self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
+        self._used.update(graph.outputs)
+        self._inlined = 0
+
+    def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
+        graph = self.graph
+        for index, name in enumerate(node.input):
+            node.input[index] = self._alias.get(name, name)
+        if node.op_type == "If" and node.input[0] in graph.constants:
+            return self._inline_branch(node)
+        if self._forwards(node):
+            return []
+        if node.op_type in ("Shape", "Size") and self._fold_shape(node):
+            return []
+        constant = all(not name or name in graph.constants for name in node.input)
+        if constant and node.op_type in _FOLDABLE:
+            self._evaluate(node)
+            return []
+        self._infer(node)
+        graph.nodes.append(node)
+        return []
+
+    def _forwards(self, node: onnx.NodeProto) -> bool:
+        """Let the consumers of a node that only passes its input on read that input."""
+        if node.op_type == "Dropout":
+            training = node.input[2] if len(node.input) > 2 else ""
+            mask_used = any(name in self._used for name in node.output[1:])
+            if mask_used or (training and not _is_false(self.graph.constants.get(training))):
+                return False
+        elif node.op_type != "Identity":
+            return False
+        source, name = node.input[0], node.output[0]
+        if name in self.graph.outputs:
+            return False
+        self._alias[name] = source
+        if node.op_type == "Dropout":
+            self.decisions.append(
+                Decision(subject=name, taken="removed Dropout", reason="it passes its input on")
+            )
+        return True
+
+    def _fold_shape(self, node: onnx.NodeProto) -> bool:
+        known = self.graph.types.get(node.input[0])
+        if known is None or known.shape is None:
+            return False
+        attrs = attributes(node)
+        if node.op_type == "Size":
+            value = np.array(int(np.prod(known.shape)), dtype=np.int64)
+        else:
+            start, end = attrs.get("start", 0), attrs.get("end")
+            value = np.array(known.shape[start:end], dtype=np.int64)  # type: ignore[misc]
+        self._set(node.output[0], value)
+        return True
+
+    def _evaluate(self, node: onnx.NodeProto) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        feeds = {name: self.graph.constants[name] for name in node.input if name}
+        opset = self.graph.opset
+        axes = attributes(node).get("axes")
+        if node.op_type in ("Squeeze", "Unsqueeze") and axes is not None:
+            # The reference fails on the attribute of old opsets; as an input it reads it.
+            node = onnx.helper.make_node(node.op_type, [node.input[0], "axes"], node.output)
+            feeds["axes"] = np.array(axes, np.int64)
+            opset = 13
+        try:
+            evaluator = ReferenceEvaluator(node, opsets={"": opset})
+            values = evaluator.run(None, feeds)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise ModelFormatError(
+                f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
+                f"{_first_line(error)}",
+                hint="check the model: python -m onnx.bin.checker MODEL",
+            ) from error
+        for name, value in zip(node.output, values, strict=False):
+            self._set(name, np.asarray(value))
+
+    def _set(self, name: str, value: np.ndarray) -> None:
+        self.graph.set_constant(name, value)
+        self.folded += 1
+
+    def _infer(self, node: onnx.NodeProto) -> None:
+        graph = self.graph
+        if node.domain not in ("", "ai.onnx"):
+            return
+        try:
+            schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
+        except onnx.defs.SchemaError:
+            return  # The check for unsupported operators lists it with all others.
+        types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
+        data = {n: numpy_helper.from_array(v, n) for n, v in self._small(node).items()}
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema,
+                node,
+                types,
+                data,
+                opset_imports=[onnx.helper.make_opsetid("", graph.opset)],
+                ir_version=onnx.IR_VERSION,
+            )
+        except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+            seen = ", ".join(
+                f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
+            )
+            raise ModelFormatError(
+                f"{node.op_type} {node_label(node)} does not fit its inputs {seen}: "
+                f"{_first_line(error)}",
+                hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
+            ) from error
+        for name, proto in found.items():
+            graph.types[name] = _from_proto(proto)
+
+    def _small(self, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
+        constants = self.graph.constants
+        return {
+            n: constants[n]
+            for n in node.input
+            if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
+        }
+
+    def _inline_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        taken = bool(self.graph.constants[node.input[0]].reshape(-1)[0])
+        key = "then_branch" if taken else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == key)
+        # Names inside a branch may repeat outside of it: give them a prefix of their own.
+        prefix = f"{node.output[0]}/{self._inlined}/"
+        self._inlined += 1
+        inner = {t.name for t in branch.initializer}
+        inner.update(name for n in branch.node for name in n.output if name)
+        for tensor in branch.initializer:
+            self.graph.set_constant(prefix + tensor.name, numpy_helper.to_array(tensor))
+        nodes = []
+        for original in branch.node:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(original)
+            _rename(copy, inner, prefix)
+            nodes.append(copy)
+        for value, name in zip(branch.output, node.output, strict=True):
+            source = prefix + value.name if value.name in inner else value.name
+            nodes.append(onnx.helper.make_node("Identity", [source], [name]))
+        self.decisions.append(
+            Decision(
+                subject=node.output[0],
+                taken=f"inlined the {key.replace('_', ' ')} of an If",
+                reason="its condition is constant",
+            )
+        )
+        return nodes
+
+
+def _rename(node: onnx.NodeProto, names: set[str], prefix: str) -> None:
+    """Prefix the tensors `names` in a node and in the graphs nested in it."""
+    for field in (node.input, node.output):
+        for index, name in enumerate(field):
+            if name in names:
+                field[index] = prefix + name
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                _rename(inner, names, prefix)
+            for value in attribute.g.output:
+                if value.name in names:
+                    value.name = prefix + value.name
+
+
+def _from_proto(proto: onnx.TypeProto) -> TensorType:
+    tensor = proto.tensor_type
+    shape: tuple[int, ...] | None = None
+    if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+    return TensorType(element=tensor.elem_type, shape=shape)
+
+
+def _is_false(value: np.ndarray | None) -> bool:
+    return value is not None and not value.any()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

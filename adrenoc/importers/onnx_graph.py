@@ -1,0 +1,98 @@
+"""An ONNX graph as the importer works on it: nodes, constants as arrays, static shapes.
+
+Constants live outside protobuf: weights of any size are neither copied nor serialised while
+shapes are inferred and constants are folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from adrenoc.manifest import TensorSpec
+
+# The domain of the standard operators has two spellings.
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorType:
+    """Element type (a value of `onnx.TensorProto.DataType`) and static shape, if known."""
+
+    element: int
+    shape: tuple[int, ...] | None
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type, as NumPy writes it."""
+        return str(onnx.helper.tensor_dtype_to_np_dtype(self.element))
+
+    def to_proto(self) -> onnx.TypeProto:
+        """The same as a protobuf message."""
+        return onnx.helper.make_tensor_type_proto(self.element, self.shape)
+
+
+@dataclass
+class OnnxGraph:
+    """A graph whose nodes stand in topological order.
+
+    `types` holds what is known about each tensor, constants included.
+    """
+
+    nodes: list[onnx.NodeProto]
+    inputs: list[TensorSpec]
+    outputs: list[str]
+    opset: int
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    types: dict[str, TensorType] = field(default_factory=dict)
+
+    def set_constant(self, name: str, value: np.ndarray) -> None:
+        """Make the tensor `name` a constant."""
+        self.constants[name] = value
+        self.types[name] = TensorType(
+            element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
+        )
+
+    def drop_unused(self) -> int:
+        """Remove nodes and constants that no output needs; return how many nodes went."""
+        needed = set(self.outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                kept.append(node)
+                needed.update(node.input)
+        dropped = len(self.nodes) - len(kept)
+        self.nodes = kept[::-1]
+        self.constants = {k: v for k, v in self.constants.items() if k in needed}
+        return dropped
+
+
+def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """The initialisers of a graph as arrays, by name."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """All nodes, those of nested graphs (If, Loop) included."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from all_nodes(attribute.g.node)
+            for graph in attribute.graphs:
+                yield from all_nodes(graph.node)
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, object]:
+    """The attributes of a node as Python values."""
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def node_label(node: onnx.NodeProto) -> str:
+    """How a message names a node: by its name, or by its output where it has none."""
+    output = node.output[0] if node.output else "?"
+    return f"'{node.name}'" if node.name else f"the node of '{output}'"

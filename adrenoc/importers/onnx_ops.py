@@ -1,0 +1,378 @@
+"""Operators that adrenoc translates itself, because TVM's ONNX frontend gets them wrong.
+
+"Wrong" is: another number, a shape that is computed at run time, a TIR function where a Relax
+operator exists (layout and memory scopes are chosen on Relax operators), or a form that no texture
+kernel fits.  Each function says what it replaces.
+
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.relax_values import constant_value, dtype_of, static_shape
+from adrenoc.importers.window import ceil_pads, same_pads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One ONNX node with translated inputs.
+
+    `inputs` holds None for an optional input that is left out; strings in `attrs` are bytes;
+    `outputs` counts the outputs that the graph names.
+    """
+
+    bb: relax.BlockBuilder
+    inputs: list[relax.Expr | None]
+    attrs: dict[str, Any]
+    opset: int
+    outputs: int = 1
+
+    def input(self, index: int) -> relax.Expr | None:
+        """Input `index`, or None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The value of a constant input, or None where it is left out.
+
+        Raises:
+            ValueError: the input is there, but not constant.
+        """
+        expr = self.input(index)
+        if expr is None:
+            return None
+        value = constant_value(expr)
+        if value is None:
+            raise ValueError(f"input {index} must be constant")
+        return value
+
+    def ints(self, index: int, name: str) -> list[int] | None:
+        """Integers from a constant input or, in old opsets, from an attribute."""
+        value = self.constant(index)
+        if value is not None:
+            return [int(v) for v in value.reshape(-1)]
+        found = self.attrs.get(name)
+        return None if found is None else [int(v) for v in found]
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attrs.get(name)
+        return value.decode() if isinstance(value, bytes) else default
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """The static shape of an input."""
+        shape = static_shape(self.inputs[index])
+        if shape is None:
+            raise ValueError(f"input {index} has no static shape")
+        return shape
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """Bind an intermediate result."""
+        return self.bb.emit(expr)
+
+    def like(self, value: object, index: int = 0) -> relax.Expr:
+        """A constant of the dtype of an input."""
+        dtype = dtype_of(self.inputs[index])
+        return relax.const(np.asarray(value).astype(dtype), dtype)
+
+
+def _clip(node: Node) -> relax.Expr:
+    """TVM: TIR functions and a NaN test on the bounds, even where they are constants."""
+    x = node.inputs[0]
+    bounds = []
+    for index, key, missing in ((1, "min", -np.inf), (2, "max", np.inf)):
+        value = node.constant(index)
+        bound = node.attrs.get(key, missing) if value is None else value.item()
+        bounds.append(missing if np.isnan(bound) else bound)
+    low, high = bounds
+    if np.isinf(low) and np.isinf(high):
+        return x
+    if np.isinf(high):
+        return relax.op.nn.relu(x) if low == 0 else relax.op.maximum(x, node.like(low))
+    if np.isinf(low):
+        return relax.op.minimum(x, node.like(high))
+    # With low > high, ONNX defines the result as high everywhere.
+    return relax.op.clip(x, min(low, high), high)
+
+
+def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
+    """TVM: stacks all inputs in a new axis and reduces over it."""
+
+    def convert(node: Node) -> relax.Expr:
+        total = reduce(lambda a, b: node.emit(combine(a, b)), node.inputs)
+        if not mean or len(node.inputs) == 1:
+            return total
+        return relax.op.multiply(total, node.like(1.0 / len(node.inputs)))
+
+    return convert
+
+
+def _lrn(node: Node) -> relax.Expr:
+    """TVM: a 3-D pool over a five-dimensional view, for which no texture layout exists.
+
+    The sum over a window of channels is a 1x1 convolution with a band of ones.  The data is
+    scaled before it is squared: squares stay small enough for half floats.
+    """
+    x, shape, size = node.inputs[0], node.shape(), int(node.attrs["size"])
+    channels = shape[1]
+    alpha, beta = node.attrs.get("alpha", 1e-4), node.attrs.get("beta", 0.75)
+    bias = node.attrs.get("bias", 1.0)
+    out, into = np.indices((channels, channels))
+    reach = into - out
+    band = (reach >= -((size - 1) // 2)) & (reach <= size // 2)
+    scaled = node.emit(relax.op.multiply(x, node.like(np.sqrt(alpha / size))))
+    square = node.emit(relax.op.multiply(scaled, scaled))
+    flat = (shape[0], channels, -1, 1) if len(shape) != 4 else None
+    if flat:
+        square = node.emit(relax.op.reshape(square, flat))
+    summed = node.emit(relax.op.nn.conv2d(square, node.like(band[:, :, None, None])))
+    if flat:
+        summed = node.emit(relax.op.reshape(summed, shape))
+    base = node.emit(relax.op.add(summed, node.like(bias)))
+    return relax.op.multiply(x, node.emit(relax.op.power(base, node.like(-beta))))
+
+
+def _conv(node: Node) -> relax.Expr:
+    """TVM: a pad kernel for SAME padding; the bias reshaped at run time."""
+    rank, weight = len(node.shape()), node.shape(1)
+    axes = rank - 2
+    strides = list(node.attrs.get("strides", [1] * axes))
+    dilations = list(node.attrs.get("dilations", [1] * axes))
+    pads = same_pads(
+        node.text("auto_pad", "NOTSET"),
+        node.attrs.get("pads"),
+        extents=node.shape()[2:],
+        kernel=weight[2:],
+        strides=strides,
+        dilations=dilations,
+    )
+    conv = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
+    result = node.emit(
+        conv(
+            node.inputs[0],
+            node.inputs[1],
+            strides=strides,
+            padding=pads,
+            dilation=dilations,
+            groups=int(node.attrs.get("group", 1)),
+        )
+    )
+    return _add_bias(node, result, rank)
+
+
+def _conv_transpose(node: Node) -> relax.Expr:
+    """TVM: ignores output_shape, and pads that auto_pad derives from it; dilation is wrong."""
+    rank, weight = len(node.shape()), node.shape(1)
+    axes, attrs = rank - 2, node.attrs
+    strides = list(attrs.get("strides", [1] * axes))
+    dilations = list(attrs.get("dilations", [1] * axes))
+    extra = list(attrs.get("output_padding", [0] * axes))
+    kernel, auto = weight[2:], node.text("auto_pad", "NOTSET")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    wanted = list(attrs.get("output_shape", []))[-axes:]
+    if not wanted and auto.startswith("SAME"):
+        wanted = [e * s for e, s in zip(node.shape()[2:], strides, strict=True)]
+    begin, end = [0] * axes, [0] * axes
+    if wanted:
+        for axis, extent in enumerate(node.shape()[2:]):
+            full = strides[axis] * (extent - 1) + extra[axis] + spans[axis]
+            total = max(full - wanted[axis], 0)
+            extra[axis] += max(wanted[axis] - full, 0)
+            begin[axis] = total // 2 if auto != "SAME_LOWER" else total - total // 2
+            if auto == "NOTSET":
+                begin[axis] = total - total // 2
+            end[axis] = total - begin[axis]
+    elif "pads" in attrs and auto == "NOTSET":
+        begin, end = list(attrs["pads"][:axes]), list(attrs["pads"][axes:])
+    kernel_value = constant_value(node.inputs[1])
+    filters = node.inputs[1]
+    if kernel_value is not None and any(d != 1 for d in dilations):
+        # A dilated kernel is a larger kernel with zeros between its taps.
+        spread = np.zeros((*weight[:2], *spans), kernel_value.dtype)
+        spread[(slice(None), slice(None), *(slice(None, None, d) for d in dilations))] = kernel_value
+        filters, dilations = node.like(spread), [1] * axes
+    name = {3: "conv1d_transpose", 4: "conv2d_transpose", 5: "conv3d_transpose"}[rank]
+    result = node.emit(
+        getattr(relax.op.nn, name)(
+            node.inputs[0],
+            filters,
+            strides=strides,
+            padding=[*begin, *end],
+            output_padding=extra,
+            dilation=dilations,
+            groups=int(attrs.get("group", 1)),
+        )
+    )
+    return _add_bias(node, result, rank)
+
+
+def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
+    if node.input(2) is None:
+        return result
+    bias = constant_value(node.inputs[2])
+    shape = (1, -1, *[1] * (rank - 2))
+    if bias is None:
+        return relax.op.add(result, relax.op.reshape(node.inputs[2], shape))
+    return relax.op.add(result, node.like(bias.reshape(shape)))
+
+
+def _pool(kind: str) -> Callable[[Node], relax.Expr]:
+    """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own."""
+
+    def convert(node: Node) -> relax.Expr:
+        if node.outputs > 1:
+            raise ValueError("the output of indices is not supported")
+        attrs, shape = node.attrs, node.shape()
+        axes = len(shape) - 2
+        kernel = list(attrs["kernel_shape"])
+        strides = list(attrs.get("strides", [1] * axes))
+        dilations = list(attrs.get("dilations", [1] * axes))
+        window: dict[str, Any] = {
+            "extents": shape[2:],
+            "kernel": kernel,
+            "strides": strides,
+            "dilations": dilations,
+        }
+        pads = same_pads(node.text("auto_pad", "NOTSET"), attrs.get("pads"), **window)
+        x = node.inputs[0]
+        include = kind == "avg" and bool(attrs.get("count_include_pad", 0))
+        if attrs.get("ceil_mode", 0):
+            grown = ceil_pads(pads, **window)
+            if include and grown != pads:
+                # Zeros of the model count, those that only round the extent up do not.
+                x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
+                grown = [g - p for g, p in zip(grown, pads, strict=True)]
+                include = False
+            pads = grown
+        pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
+        return pool(
+            x,
+            pool_size=kernel,
+            strides=strides,
+            padding=pads,
+            dilation=dilations,
+            count_include_pad=include and any(pads),
+        )
+
+    return convert
+
+
+def _pad_width(pads: list[int], axes: int) -> list[int]:
+    """ONNX pads of the spatial axes as (before, after) of each axis of an NCHW-like tensor."""
+    spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
+    return [0, 0, 0, 0, *spatial]
+
+
+def _gemm(node: Node) -> relax.Expr:
+    """TVM: scales and transposes constant weights at run time, and scales the large operand."""
+    a, b = node.inputs[0], node.inputs[1]
+    alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
+    if node.attrs.get("transA", 0):
+        a = node.emit(relax.op.permute_dims(a, [1, 0]))
+    weight = constant_value(b)
+    if weight is not None:
+        weight = weight.T if node.attrs.get("transB", 0) else weight
+        b, alpha = node.like(np.ascontiguousarray(weight) * weight.dtype.type(alpha)), 1.0
+    elif node.attrs.get("transB", 0):
+        b = node.emit(relax.op.permute_dims(b, [1, 0]))
+    result = node.emit(relax.op.matmul(a, b))
+    if alpha != 1.0:
+        result = node.emit(relax.op.multiply(result, node.like(alpha)))
+    if node.input(2) is None or beta == 0.0:
+        return result
+    bias = node.inputs[2]
+    value = constant_value(bias)
+    if value is not None:
+        bias = node.like(value * value.dtype.type(beta))
+    elif beta != 1.0:
+        bias = node.emit(relax.op.multiply(bias, node.like(beta)))
+    return relax.op.add(result, bias)
+
+
+def _slice(node: Node) -> relax.Expr:
+    """TVM: leaves attributes of opset 1 unread."""
+    shape = node.shape()
+    starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
+    if starts is None or ends is None:
+        raise ValueError("starts and ends are missing")
+    axes = node.ints(3, "axes") or list(range(len(starts)))
+    steps = node.ints(4, "steps") or [1] * len(starts)
+    axes = [axis % len(shape) for axis in axes]
+    begins, stops = [], []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        begin, stop, _ = slice(start, end, step).indices(shape[axis])
+        begins.append(begin)
+        # Going backwards, -1 would mean the last element: what lies before the first is -(n+1).
+        stops.append(stop if stop >= 0 else -(shape[axis] + 1))
+    return relax.op.strided_slice(node.inputs[0], axes, begins, stops, steps)
+
+
+def _gather(node: Node) -> relax.Expr:
+    """TVM: a test for negative indices at run time, and a gather where a slice does."""
+    shape = node.shape()
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    indices = constant_value(node.inputs[1])
+    if indices is None:
+        index = node.inputs[1]
+        extent = relax.const(np.array(shape[axis], dtype_of(index)))
+        zero = relax.const(np.array(0, dtype_of(index)))
+        negative = node.emit(relax.op.less(index, zero))
+        wrapped = node.emit(relax.op.add(index, extent))
+        index = node.emit(relax.op.where(negative, wrapped, index))
+        return relax.op.take(node.inputs[0], index, axis=axis)
+    indices = np.where(indices < 0, indices + shape[axis], indices)
+    if indices.size and (indices.min() < 0 or indices.max() >= shape[axis]):
+        raise ValueError(f"an index lies outside of the extent {shape[axis]} of axis {axis}")
+    flat = indices.reshape(-1)
+    if flat.size and indices.ndim <= 1 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
+        first, last = int(flat[0]), int(flat[-1]) + 1
+        part = relax.op.strided_slice(node.inputs[0], [axis], [first], [last])
+        return part if indices.ndim else relax.op.squeeze(node.emit(part), [axis])
+    return relax.op.take(node.inputs[0], relax.const(indices.astype(np.int32)), axis=axis)
+
+
+def _pad(node: Node) -> relax.Expr:
+    """TVM: a TIR function where Relax has an operator, which hides the pad from folding."""
+    rank = len(node.shape())
+    pads = node.ints(1, "pads")
+    value = node.constant(2)
+    mode = node.text("mode", "constant")
+    axes = node.ints(3, "axes") or list(range(rank))
+    if pads is None:
+        raise ValueError("the pads are missing")
+    width = [0] * (2 * rank)
+    for index, axis in enumerate(axes):
+        width[2 * (axis % rank)] = pads[index]
+        width[2 * (axis % rank) + 1] = pads[index + len(axes)]
+    if any(w < 0 for w in width):
+        raise ValueError(f"negative pads {pads} are not supported")
+    fill = float(node.attrs.get("value", 0.0)) if value is None else float(value.item())
+    modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    if mode not in modes:
+        raise ValueError(f"unknown mode '{mode}'")
+    return relax.op.nn.pad(node.inputs[0], width, pad_mode=modes[mode], pad_value=fill)
+
+
+OWN: dict[str, Callable[[Node], relax.Expr]] = {
+    "AveragePool": _pool("avg"),
+    "Clip": _clip,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "LRN": _lrn,
+    "Max": _n_ary(relax.op.maximum),
+    "MaxPool": _pool("max"),
+    "Mean": _n_ary(relax.op.add, mean=True),
+    "Min": _n_ary(relax.op.minimum),
+    "Pad": _pad,
+    "Slice": _slice,
+    "Sum": _n_ary(relax.op.add),
+}

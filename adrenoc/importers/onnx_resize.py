@@ -1,0 +1,155 @@
+"""Resize and Upsample: exact where TVM's operator is, by interpolation matrices elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from adrenoc.importers.onnx_ops import Node
+
+_EXACT_MODES = {
+    "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
+    "linear": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
+}
+
+
+def convert_resize(node: Node) -> relax.Expr:
+    """TVM: takes the ratio of extents for the scale, and has no antialias and no aspect policy.
+
+    `resize2d` serves where it computes what ONNX says.  Elsewhere the resize, which is linear and
+    separable, becomes a product with one matrix an axis; the matrices are what ONNX's reference
+    gives for unit vectors.
+    """
+    shape = node.shape()
+    if node.opset < 11:
+        scales, sizes, roi = node.constant(1), None, None
+    else:
+        roi, scales, sizes = node.constant(1), node.constant(2), node.constant(3)
+    if scales is None and "scales" in node.attrs:
+        scales = np.asarray(node.attrs["scales"], np.float32)
+    scales = None if scales is None or scales.size == 0 else scales
+    sizes = None if sizes is None or sizes.size == 0 else sizes
+    axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
+    attrs = _attributes(node)
+    matrices = {}
+    for index, axis in enumerate(axes):
+        scale = None if scales is None else float(scales[index])
+        size = None if sizes is None else int(sizes[index])
+        if scale == 1.0 or (scale is None and size == shape[axis]):
+            continue
+        matrices[axis] = (scale, size)
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and sizes is not None:
+        matrices = _keep_aspect(matrices, shape, policy)
+    if not matrices:
+        return node.inputs[0]
+    if attrs["coordinate_transformation_mode"] == b"tf_crop_and_resize" and roi is not None:
+        raise ValueError("coordinate_transformation_mode tf_crop_and_resize is not supported")
+    exact = _as_resize2d(node, matrices, shape, attrs)
+    return exact if exact is not None else _as_products(node, matrices, shape, attrs)
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    known = {
+        "mode": b"nearest",
+        "coordinate_transformation_mode": b"asymmetric" if node.opset < 11 else b"half_pixel",
+        "nearest_mode": b"floor" if node.opset < 11 else b"round_prefer_floor",
+        "cubic_coeff_a": -0.75,
+        "exclude_outside": 0,
+        "antialias": 0,
+    }
+    attrs: dict[str, Any] = {key: node.attrs.get(key, value) for key, value in known.items()}
+    if attrs["mode"] == b"bilinear":
+        attrs["mode"] = b"linear"
+    return attrs
+
+
+def _keep_aspect(
+    wanted: dict[int, tuple[float | None, int | None]], shape: tuple[int, ...], policy: str
+) -> dict[int, tuple[float | None, int | None]]:
+    ratios = [size / shape[axis] for axis, (_, size) in wanted.items() if size is not None]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return {axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5))) for axis in wanted}
+
+
+def _extent(extent: int, scale: float | None, size: int | None) -> int:
+    return size if size is not None else int(np.floor(extent * (scale or 1.0)))
+
+
+def _as_resize2d(
+    node: Node,
+    wanted: dict[int, tuple[float | None, int | None]],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr | None:
+    mode, coordinates = attrs["mode"].decode(), attrs["coordinate_transformation_mode"].decode()
+    if len(shape) != 4 or not set(wanted) <= {2, 3} or attrs["antialias"]:
+        return None
+    if coordinates not in _EXACT_MODES.get(mode, ()):
+        return None
+    rounding = attrs["nearest_mode"].decode()
+    if mode == "nearest" and (coordinates, rounding) not in (
+        ("asymmetric", "floor"),
+        ("half_pixel", "round_prefer_floor"),
+        ("half_pixel", "round_prefer_ceil"),
+        ("asymmetric", "round_prefer_floor"),
+    ):
+        return None
+    size = [_extent(shape[axis], *wanted.get(axis, (None, shape[axis]))) for axis in (2, 3)]
+    for axis, (scale, _) in wanted.items():
+        # resize2d takes the ratio of the extents; ONNX takes the scale that the node gives.
+        if scale is not None and abs(scale * shape[axis] - size[axis - 2]) > 1e-4:
+            return None
+    if coordinates == "pytorch_half_pixel" and 1 in size:
+        return None
+    return relax.op.image.resize2d(
+        node.inputs[0],
+        size=tuple(size),
+        layout="NCHW",
+        method="nearest_neighbor" if mode == "nearest" else mode,
+        coordinate_transformation_mode=coordinates,
+        rounding_method=rounding if mode == "nearest" else "",
+    )
+
+
+def _as_products(
+    node: Node,
+    wanted: dict[int, tuple[float | None, int | None]],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr:
+    value = node.inputs[0]
+    rank = len(shape)
+    for axis, (scale, size) in wanted.items():
+        matrix = _matrix(shape[axis], scale, size, attrs)
+        if axis == rank - 2:
+            value = node.emit(relax.op.matmul(node.like(matrix), value))
+            continue
+        order = [*(a for a in range(rank) if a != axis), axis]
+        if axis != rank - 1:
+            value = node.emit(relax.op.permute_dims(value, order))
+        value = node.emit(relax.op.matmul(value, node.like(np.ascontiguousarray(matrix.T))))
+        if axis != rank - 1:
+            value = node.emit(relax.op.permute_dims(value, list(np.argsort(order))))
+    return value
+
+
+def _matrix(extent: int, scale: float | None, size: int | None, attrs: dict[str, Any]) -> np.ndarray:
+    """The matrix [outputs, extent] that resizes one axis."""
+    from onnx.reference import ReferenceEvaluator
+
+    target = _extent(extent, scale, size)
+    by_scale = scale is not None and size is None
+    resize = onnx.helper.make_node(
+        "Resize", ["x", "", "s"] if by_scale else ["x", "", "", "s"], ["y"], **attrs
+    )
+    feeds: dict[str, np.ndarray] = {"x": np.eye(extent, dtype=np.float32)}
+    if by_scale:
+        feeds["s"] = np.array([1.0, scale], np.float32)
+    else:
+        feeds["s"] = np.array([extent, target], np.int64)
+    result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
+    return np.asarray(result[0]).T

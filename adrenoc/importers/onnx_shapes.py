@@ -1,0 +1,141 @@
+"""Fixes the shapes of graph inputs: what the model says, completed by `--shape`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from adrenoc.errors import ShapeError, UnsupportedOperatorError
+from adrenoc.manifest import TensorSpec
+
+# One dimension: a number, a symbol that several inputs may share, or nothing at all.
+Dim = int | str | None
+
+
+def fix_input_shapes(
+    graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
+) -> list[TensorSpec]:
+    """The inputs of `graph` (initialisers left out) with static shapes.
+
+    A symbolic dimension that `shapes` fixes at one input is fixed wherever it occurs.
+
+    Raises:
+        ShapeError: an unknown input, a wrong rank, a contradiction, or a dimension left open.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    check_names(shapes, [value.name for value in inputs])
+    dims = {value.name: _dims(value) for value in inputs}
+    symbols: dict[str, int] = {}
+    for name, wanted in shapes.items():
+        _bind(name, dims[name], wanted, symbols)
+    return [
+        TensorSpec(
+            name=value.name,
+            shape=_static(value.name, dims[value.name], shapes.get(value.name), symbols),
+            dtype=_dtype(value),
+        )
+        for value in inputs
+    ]
+
+
+def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
+    """Refuse a `--shape` for an input that the model does not have."""
+    for name in shapes:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        guess = near[0] if near else known[0] if known else ""
+        listed = ", ".join(f"'{k}'" for k in known)
+        raise ShapeError(
+            f"the model has no input '{name}'; its inputs are {listed}",
+            hint=f"--shape {guess}:..." if guess else "leave --shape out",
+        )
+
+
+def open_dims_error(name: str, dims: Sequence[Dim] | None) -> ShapeError:
+    """The error for an input whose shape is not fixed, with an option to type."""
+    if dims is None:
+        return ShapeError(
+            f"input '{name}' has no shape in the model; adrenoc compiles for fixed shapes",
+            hint=f"add --shape {name}:1,3,224,224 (with the extents that you feed)",
+        )
+    shown = ", ".join(str(d) if d is not None else "?" for d in dims)
+    return ShapeError(
+        f"input '{name}' has open dimensions [{shown}]; adrenoc compiles for fixed shapes",
+        hint=f"add --shape {name}:{_example(dims)} (with the extents that you feed)",
+    )
+
+
+def _example(dims: Sequence[Dim]) -> str:
+    extent = 224 if len(dims) == 4 else 128
+    return ",".join(
+        str(d) if isinstance(d, int) else "1" if axis == 0 else str(extent)
+        for axis, d in enumerate(dims)
+    )
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[Dim] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [
+        # Some exporters write 0 or -1 for "any".
+        d.dim_value if d.dim_value > 0 else d.dim_param or None
+        for d in tensor.shape.dim
+    ]
+
+
+def _bind(
+    name: str, dims: list[Dim] | None, wanted: tuple[int, ...], symbols: dict[str, int]
+) -> None:
+    given = ",".join(map(str, wanted))
+    if any(extent <= 0 for extent in wanted):
+        raise ShapeError(
+            f"--shape {name}:{given} has an extent below 1", hint=f"--shape {name}:1,..."
+        )
+    if dims is None:
+        return
+    shown = ", ".join(str(d) if d is not None else "?" for d in dims)
+    if len(dims) != len(wanted):
+        raise ShapeError(
+            f"--shape {name}:{given} has {len(wanted)} dimensions, but input '{name}' has "
+            f"{len(dims)}: [{shown}]",
+            hint=f"--shape {name}:{_example(dims)}",
+        )
+    for axis, (dim, extent) in enumerate(zip(dims, wanted, strict=True)):
+        known = symbols.setdefault(dim, extent) if isinstance(dim, str) else dim
+        if known is not None and known != extent:
+            raise ShapeError(
+                f"--shape {name}:{given} asks for {extent} in dimension {axis}, where the model "
+                f"has {known}: [{shown}]",
+                hint=f"--shape {name}:{_example(dims)}, or export the model with that size",
+            )
+
+
+def _static(
+    name: str, dims: list[Dim] | None, wanted: tuple[int, ...] | None, symbols: dict[str, int]
+) -> tuple[int, ...]:
+    if wanted is not None:
+        return wanted
+    if dims is None:
+        raise open_dims_error(name, None)
+    known = [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
+    static = tuple(d for d in known if isinstance(d, int))
+    if len(static) != len(known):
+        raise open_dims_error(name, known)
+    return static
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    kind = value.type.WhichOneof("value")
+    element = value.type.tensor_type.elem_type
+    if kind != "tensor_type" or element == onnx.TensorProto.STRING:
+        what = "strings" if kind == "tensor_type" else str(kind).replace("_type", "s")
+        raise UnsupportedOperatorError(
+            f"input '{value.name}' holds {what}; adrenoc takes tensors of numbers",
+            hint="cut that part off: onnx.utils.extract_model(...)",
+        )
+    return str(onnx.helper.tensor_dtype_to_np_dtype(element))

@@ -1,0 +1,58 @@
+"""Reading Relax expressions: constants as arrays, shapes and dtypes as Python values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+
+def constant_value(expr: object) -> np.ndarray | None:
+    """The array that `expr` holds, or None where it is not a constant tensor."""
+    if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
+        return np.asarray(expr.value.numpy())
+    return None
+
+
+def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor expression, or None where a part of it is not known."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return None
+    dims = list(ty.shape)
+    if not all(hasattr(d, "value") for d in dims):
+        return None
+    return tuple(int(d.value) for d in dims)
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """The element type of a tensor expression, as NumPy writes it."""
+    return str(expr.ty.dtype)
+
+
+def op_name(expr: object) -> str:
+    """`relax.nn.conv2d` for a call of that operator, an empty string for anything else."""
+    return str(getattr(expr.op, "name", "")) if isinstance(expr, relax.Call) else ""
+
+
+class UniqueNames:
+    """Hands out identifiers, each once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def take(self, wanted: str) -> str:
+        """An identifier like `wanted` that was not handed out before."""
+        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "t"
+        if base[0].isdigit():
+            base = f"t{base}"
+        name = base
+        while name in self._taken:
+            self._next[base] = self._next.get(base, 0) + 1
+            name = f"{base}_{self._next[base]}"
+        self._taken.add(name)
+        return name
