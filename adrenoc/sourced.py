@@ -2,7 +2,9 @@
 
 A value is written `key = { value = 16384, source = "CL query, Adreno 750, driver E031.45" }`.
 What many values share is written once, under `[sources]`, and cited: `clinfo = "..."` there and
-`source = "@clinfo"`, or `source = "@clinfo: in MB"`, at the values.  The fields of the dataclass say which keys there are and of which type.
+`source = "@clinfo"`, or `source = "@clinfo: in MB"`, at the values.
+
+The fields of the dataclass say which keys there are and of which type.
 """
 
 from __future__ import annotations

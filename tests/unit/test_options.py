@@ -1,0 +1,205 @@
+"""Presets, the cascade with its origins, and what options refuse."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adrenoc.errors import OptionError, ShapeError
+from adrenoc.files import data_folder
+from adrenoc.options import (
+    CompileOptions,
+    list_presets,
+    load_preset,
+    parse_shape,
+    resolve_options,
+)
+from adrenoc.target import Target, load_target
+
+A750 = load_target("adreno:a750")
+
+
+def without_fp16(target: Target) -> Target:
+    limits = dataclasses.replace(target.limits, fp16=False)
+    return dataclasses.replace(target, gpu=dataclasses.replace(target.gpu, limits=limits))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(data_folder("presets"), tmp_path / "presets"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "storage", "compute", "textures", "check_ir"),
+    [
+        ("fp32", "float32", "float32", True, False),
+        ("fp16", "float16", "float16", True, False),
+        ("mixed", "float16", "float32", True, False),
+        ("buffer", "float16", "float32", False, False),
+        ("debug", "float32", "float32", True, True),
+    ],
+)
+def test_the_presets(preset, storage, compute, textures, check_ir):
+    options = resolve_options(A750, preset=preset).options
+    assert options == CompileOptions(
+        preset=preset,
+        storage_dtype=storage,
+        compute_dtype=compute,
+        textures=textures,
+        check_ir=check_ir,
+    )
+
+
+def test_presets_are_listed():
+    presets = {preset.name: preset for preset in list_presets()}
+    assert sorted(presets) == ["buffer", "debug", "fp16", "fp32", "mixed"]
+    assert all(preset.title for preset in presets.values())
+    assert presets["fp16"] == load_preset("fp16")
+
+
+def test_later_layers_win_and_leave_their_name():
+    resolved = resolve_options(
+        load_target("host"),
+        preset="fp32",
+        command_line={"storage_dtype": "float16", "android_api": None},
+    )
+    assert resolved.options.storage_dtype == "float16"
+    assert resolved.explain() == (
+        ("preset", "fp32", "command line"),
+        ("storage_dtype", "float16", "command line"),
+        ("compute_dtype", "float32", "preset fp32"),
+        ("textures", True, "preset fp32"),
+        ("shapes", (), "default"),
+        ("check_ir", True, "target host"),
+        ("android_api", 24, "default"),
+        ("ndk", None, "default"),
+    )
+
+
+def test_a_preset_wins_over_the_target_and_the_command_line_over_both(folder):
+    host = load_target("host")
+    path = folder / "mixed.toml"
+    path.write_text(path.read_text() + "check_ir = false\n")
+    resolved = resolve_options(host, folder=folder)
+    assert (resolved.options.check_ir, resolved.origin_of("check_ir")) == (False, "preset mixed")
+    resolved = resolve_options(host, folder=folder, command_line={"check_ir": True})
+    assert (resolved.options.check_ir, resolved.origin_of("check_ir")) == (True, "command line")
+
+
+def test_the_default_preset_says_that_it_is_the_default():
+    resolved = resolve_options(A750)
+    assert resolved.options.preset == "mixed"
+    assert resolved.origin_of("preset") == "default"
+
+
+def test_half_arithmetic_needs_a_device_that_has_it():
+    with pytest.raises(OptionError) as caught:
+        resolve_options(without_fp16(A750), preset="fp16")
+    assert "Adreno 750 has no half arithmetic" in caught.value.message
+    assert "(from preset fp16)" in caught.value.message
+    assert caught.value.hint == "adrenoc compile MODEL --device adreno:a750 --preset mixed"
+    assert resolve_options(without_fp16(A750), preset="mixed").options.storage_dtype == "float16"
+
+
+def test_an_unknown_preset_gets_the_nearest_name():
+    with pytest.raises(OptionError) as caught:
+        resolve_options(A750, preset="fp61")
+    assert 'unknown preset "fp61" (did you mean "fp16"?), expected one of' in caught.value.message
+    assert caught.value.hint == "adrenoc presets"
+
+
+def test_an_unknown_option_names_its_layer(folder):
+    with pytest.raises(OptionError, match=r'command line: unknown option "texture" .*"textures"'):
+        resolve_options(A750, command_line={"texture": True})
+    wrong = dataclasses.replace(A750, options=(("check", True),))
+    with pytest.raises(OptionError, match='target adreno:a750: unknown option "check"'):
+        resolve_options(wrong)
+    path = folder / "mixed.toml"
+    path.write_text(path.read_text() + "preset = 'fp16'\n")
+    with pytest.raises(OptionError, match=r'mixed\.toml: unknown option "preset"'):
+        resolve_options(A750, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = [", "cannot be read as TOML"),
+        ("[options]\ntextures = true\n", "seen title = None"),
+        ('title = "t"\noptions = 3\n', "options = 3"),
+        ('title = "t"\n[option]\n', "others: option"),
+        (
+            'title = "t"\n[options]\nstorage_dtype = "float8"\n',
+            "seen 'float8', expected float32 or",
+        ),
+        ('title = "t"\n[options]\ntextures = "yes"\n', "textures: seen 'yes', expected true or"),
+    ],
+)
+def test_a_wrong_preset_file_is_refused(folder, text, message):
+    (folder / "mixed.toml").write_text(text)
+    with pytest.raises(OptionError) as caught:
+        resolve_options(A750, folder=folder)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"storage_dtype": "int8"}, "option storage_dtype: seen 'int8'"),
+        ({"compute_dtype": "half"}, "option compute_dtype: seen 'half'"),
+        ({"storage_dtype": "float32", "compute_dtype": "float16"}, "float32 storage with float16"),
+        ({"check_ir": 1}, "option check_ir: seen 1, expected true or false"),
+        ({"android_api": 20}, "option android_api: seen 20, expected an Android API level from 21"),
+        ({"android_api": "24"}, "option android_api: seen '24'"),
+        ({"ndk": 3}, "option ndk: seen 3, expected a folder"),
+        ({"preset": None}, "option preset: seen None"),
+    ],
+)
+def test_wrong_values(values, message):
+    with pytest.raises(OptionError) as caught:
+        CompileOptions(**values)
+    assert message in caught.value.message
+
+
+def test_wrong_shapes():
+    with pytest.raises(ShapeError, match=r'shape of input "x": seen \[1, 0\]'):
+        CompileOptions(shapes=(("x", (1, 0)),))
+    with pytest.raises(ShapeError, match='input "x" is given twice'):
+        CompileOptions(shapes=(("x", (1,)), ("x", (1,))))
+    with pytest.raises(ShapeError, match=r'input "x": seen \[\]'):
+        CompileOptions(shapes=(("x", ()),))
+
+
+def test_shapes_on_the_command_line():
+    assert parse_shape("input:1,3,224,224") == ("input", (1, 3, 224, 224))
+    assert parse_shape("serving_default_x:0:1, 8") == ("serving_default_x:0", (1, 8))
+    for text in ("input", "input:", ":1,2", "input:1,,2", "input:1,-1", "input:²"):
+        with pytest.raises(ShapeError, match="expected NAME:D,D"):
+            parse_shape(text)
+    with pytest.raises(ShapeError, match="dimensions of 1 or more"):
+        parse_shape("input:0,3")
+
+
+def test_digest():
+    options = CompileOptions(shapes=(("a", (1,)), ("b", (2,))))
+    swapped = CompileOptions(shapes=(("b", (2,)), ("a", (1,))))
+    assert options.digest() == swapped.digest()
+    assert dataclasses.replace(options, ndk="/ndk").digest() == options.digest()
+    others = [
+        dataclasses.replace(options, **change)
+        for change in (
+            {"preset": "fp32"},
+            {"storage_dtype": "float32"},
+            {"compute_dtype": "float16"},
+            {"textures": False},
+            {"shapes": ()},
+            {"check_ir": True},
+            {"android_api": 30},
+        )
+    ]
+    assert len({options.digest(), *(other.digest() for other in others)}) == 8
+    # Fixed: a digest that changes without reason throws away every user's cache.
+    assert (
+        CompileOptions().digest()
+        == "dac42282c49997a1f60a4a40ca7c4d14463d68c1c248c2de6546698ed80fe633"
+    )

@@ -1,0 +1,329 @@
+"""The target files that ship, and what the loader refuses."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adrenoc.errors import TargetError
+from adrenoc.files import data_folder
+from adrenoc.gpu import Limits, Performance
+from adrenoc.target import list_targets, load_target
+
+GPUS = ["610", "618", "619", "630", "640", "642l", "650", "660", "680", "690"]
+GPUS += ["730", "740", "750", "830"]
+ALL = list_targets()
+ADRENOS = [target for target in ALL if target.soc is None and target.name.startswith("adreno:")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))
+
+
+def edit(path: Path, pattern: str, text: str) -> None:
+    before = path.read_text()
+    after = re.sub(pattern, text, before, count=1, flags=re.MULTILINE)
+    assert after != before
+    path.write_text(after)
+
+
+def test_the_listed_gpus_are_there():
+    assert [target.gpu.name for target in ADRENOS] == GPUS
+    assert (ALL[0].name, ALL[-1].name) == ("adreno", "host")
+    carried = {target.soc.gpu for target in ALL if target.soc}
+    assert carried == set(GPUS)
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
+def test_every_value_has_a_source(target):
+    known = {"generation"} if target.name != "adreno" else set()
+    for section, facts in (("limits", target.limits), ("performance", target.gpu.performance)):
+        known |= {f"{section}.{k}" for k, v in dataclasses.asdict(facts).items() if v is not None}
+    known |= {f"extensions.{name}" for name, _ in target.gpu.extensions}
+    known |= {f"options.{name}" for name, _ in target.options}
+    if target.soc:
+        known |= {"soc.gpu"} | ({"soc.clock_mhz"} if target.soc.clock_mhz else set())
+    assert known == dict(target.sources).keys()
+    assert all("@" not in source for _, source in target.sources)
+
+
+@pytest.mark.parametrize("target", ADRENOS, ids=lambda target: target.name)
+def test_an_adreno_file_has_what_a_cost_model_starts_from(target):
+    performance = target.performance
+    assert performance.compute_units
+    assert performance.registers_vec4_per_fiber_slot in (48, 64, 96)
+    assert set(performance.wave_sizes) <= {64, 128}
+    assert performance.constant_file_bytes in (4096, 8192)
+    assert target.limits.fp16
+    assert target.limits.image2d_max_width_texels == 16384
+    assert (performance.fp16_rate_needs_wave is None) or performance.fp16_rate
+
+
+def test_every_field_is_known_of_some_gpu():
+    for section, cls in (("limits", Limits), ("performance", Performance)):
+        for field in dataclasses.fields(cls):
+            assert any(target.source_of(f"{section}.{field.name}") for target in ADRENOS), field
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Limits)])
+def test_adreno_promises_what_all_hold(field):
+    values = [getattr(target.limits, field) for target in ADRENOS]
+    known = [value for value in values if value is not None]
+    assert getattr(load_target("adreno").limits, field) == (
+        max(known) if "align" in field else min(known)
+    )
+
+
+def test_adreno_names_the_gpu_that_decides():
+    adreno = load_target("adreno")
+    assert adreno.limits.local_mem_bytes == 16384
+    assert adreno.source_of("limits.local_mem_bytes").startswith("Adreno 610: Mesa")
+    assert "of the 5 GPUs it is known of" in adreno.source_of("limits.max_alloc_bytes")
+    assert adreno.limits.opencl_c == "2.0"
+    assert adreno.performance.wave_sizes == (64,)
+    assert adreno.performance.clock_mhz is None
+    assert {quirk.name for quirk in adreno.gpu.quirks} >= {"small-cma", "big-work-groups"}
+
+
+def test_adreno_with_a_narrower_gpu(folder):
+    path = folder / "gpu" / "618.toml"
+    edit(path, r"^(image2d_max_width_texels = \{ value = )\d+", r"\g<1>8192")
+    edit(path, r"^(image_pitch_align_texels = \{ value = )\d+", r"\g<1>256")
+    edit(path, r"^(fp16 = \{ value = )true", r"\1false")
+    limits = load_target("adreno", folder=folder).limits
+    assert limits.image2d_max_width_texels == 8192
+    assert limits.image_pitch_align_texels == 256
+    assert limits.fp16 is False
+
+
+def test_a_flag_unknown_of_one_gpu_is_not_promised(folder):
+    for path in (folder / "gpu").glob("*.toml"):
+        if path.stem != "host":
+            path.write_text(
+                re.sub(r"^(dot_product = ..value = )false", r"\1true", path.read_text(), flags=re.M)
+            )
+    assert load_target("adreno", folder=folder).limits.dot_product is True
+    edit(folder / "gpu" / "618.toml", r"^dot_product.*\n", "")
+    assert load_target("adreno", folder=folder).limits.dot_product is None
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical", "gpu"),
+    [
+        ("adreno:750", "adreno:a750", "750"),
+        ("Adreno:A642L", "adreno:a642l", "642l"),
+        ("adreno:sm8650", "adreno:sm8650", "750"),
+        ("adreno:8gen3", "adreno:sm8650", "750"),
+        ("adreno:8 Gen 3", "adreno:sm8650", "750"),
+        ("adreno:8+gen1", "adreno:sm8475", "730"),
+        ("adreno", "adreno", "adreno"),
+        ("host", "host", "host"),
+    ],
+)
+def test_names(name, canonical, gpu):
+    target = load_target(name)
+    assert (target.name, target.gpu.name) == (canonical, gpu)
+    assert target.host == (name == "host")
+    assert load_target(target.name) == target
+
+
+def test_no_name_means_two_devices():
+    names = [f"a{gpu}" for gpu in GPUS] + GPUS
+    for target in ALL:
+        names += [target.soc.name, *target.soc.aliases] if target.soc else []
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("adreno:a755", "adreno:a750"),
+        ("adreno:sm8651", "adreno:sm8650"),
+        ("a750", "adreno:a750"),
+        ("andreno", "adreno"),
+        ("hots", "host"),
+    ],
+)
+def test_an_unknown_device_gets_the_nearest_name(name, guess):
+    with pytest.raises(TargetError) as caught:
+        load_target(name)
+    assert f'unknown device "{name}" (did you mean "{guess}"?)' in caught.value.message
+    assert caught.value.hint == "adrenoc targets"
+
+
+def test_an_unknown_device_like_nothing():
+    with pytest.raises(TargetError, match='unknown device "zzz", expected host, adreno'):
+        load_target("zzz")
+
+
+def test_a_soc_brings_its_clock():
+    assert load_target("adreno:855").performance.clock_mhz == 585
+    assert load_target("adreno:855+").performance.clock_mhz == 675
+    assert load_target("adreno:855+").title == "Snapdragon 855+ (SM8150) (Adreno 640)"
+    assert load_target("adreno:qcs8550").performance.clock_mhz == 680  # the GPU's own
+
+
+def test_the_cpu_part():
+    assert load_target("adreno:a750").llvm_triple == "aarch64-linux-android"
+    assert load_target("host").llvm_triple.endswith("-unknown-linux-gnu")
+
+
+def test_the_host_runs_what_an_adreno_runs():
+    host, phone = load_target("host").limits, load_target("adreno:a750").limits
+    unlike = {
+        f.name
+        for f in dataclasses.fields(Limits)
+        if getattr(host, f.name) != getattr(phone, f.name)
+    }
+    assert unlike == {"max_alloc_bytes", "dot_product"}
+
+
+def test_extensions_are_listed_denied_or_unknown():
+    a650 = load_target("adreno:a650")
+    assert a650.has_extension("cl_khr_fp16") is True
+    assert a650.has_extension("cl_khr_integer_dot_product") is False
+    assert load_target("adreno:a610").has_extension("cl_khr_fp16") is None
+
+
+def test_digest_follows_facts_and_not_prose(folder):
+    path = folder / "gpu" / "750.toml"
+    before = load_target("adreno:a750", folder=folder).digest()
+    assert before == load_target("adreno:750").digest()
+    assert re.fullmatch("[0-9a-f]{64}", before)
+    edit(path, r"^clinfo = .*", 'clinfo = "another dump"')
+    edit(path, r'^text = "A private.*', 'text = "Reworded."')
+    assert load_target("adreno:a750", folder=folder).digest() == before
+    edit(path, r"^(local_mem_bytes = \{ value = )\d+", r"\g<1>1024")
+    assert load_target("adreno:a750", folder=folder).digest() != before
+    assert len({target.digest() for target in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "message"),
+    [
+        (
+            r"^local_mem_bytes.*",
+            "local_mem_bytes = { value = 32768 }",
+            'key "limits.local_mem_bytes": the value has no source',
+        ),
+        (
+            r"^local_mem_bytes.*",
+            'local_mem_bytes = { value = 32768, source = " " }',
+            "key \"limits.local_mem_bytes.source\": seen ' ', expected a text",
+        ),
+        (
+            r"^local_mem_bytes.*",
+            "local_mem_bytes = 32768",
+            'key "limits.local_mem_bytes": seen 32768, expected { value = ..., source = ... }',
+        ),
+        (r"^local_mem_bytes.*\n", "", 'key "limits.local_mem_bytes": missing'),
+        (
+            r"^local_mem_bytes",
+            "local_memory_bytes",
+            'key "limits.local_memory_bytes": unknown key (did you mean "local_mem_bytes"?)',
+        ),
+        (
+            r"^(fp16 = \{ value = )true",
+            r'\1"yes"',
+            "key \"limits.fp16\": seen 'yes', expected true or false",
+        ),
+        (
+            r"^(local_mem_bytes = \{ value = )\d+",
+            r"\1true",
+            'key "limits.local_mem_bytes": seen True, expected a whole number above 0',
+        ),
+        (
+            r"^(local_mem_bytes = \{ value = )\d+",
+            r"\g<1>-1",
+            'key "limits.local_mem_bytes": seen -1, expected a whole number above 0',
+        ),
+        (
+            r"^(texels_per_clock = \{ value = )[\d.]+",
+            r'\1"fast"',
+            "key \"performance.texels_per_clock\": seen 'fast', expected a number above 0",
+        ),
+        (
+            r"^(wave_sizes = \{ value = )\[.*?\]",
+            r"\g<1>64",
+            'key "performance.wave_sizes": seen 64, expected a list of whole numbers',
+        ),
+        (
+            r'^(opencl_c = \{ value = )"3.0"',
+            r'\1"1.2"',
+            "key \"limits.opencl_c\": seen '1.2', expected one of 2.0, 3.0",
+        ),
+        (
+            r'source = "@clinfo"',
+            'source = "@clinf"',
+            'seen "@clinf" (did you mean "clinfo"?), expected a key of the table [sources]',
+        ),
+        (r"^cl_khr_fp16", "khr_fp16", 'key "extensions.khr_fp16": unknown key'),
+        (
+            r"^work_group_items_below.*",
+            "work_group_items_below = 0",
+            'key "quirks[2].work_group_items_below": seen 0',
+        ),
+        (
+            r"^work_group_items_below.*",
+            "banned_work_groups = [[8, 8]]",
+            'key "quirks[2].banned_work_groups": seen [[8, 8]], expected [[x, y, z], ...]',
+        ),
+        (r'^name = "private-alias"\n', "", 'key "quirks[0].name": missing'),
+        (r"^title", "titel", 'key "titel": unknown key (did you mean "title"?)'),
+        (r"^\[limits\]", "[limits", "is not a TOML file"),
+    ],
+)
+def test_a_wrong_gpu_file_is_refused_by_file_and_key(folder, pattern, text, message):
+    path = folder / "gpu" / "750.toml"
+    edit(path, pattern, text)
+    with pytest.raises(TargetError) as caught:
+        load_target("adreno:a750", folder=folder)
+    assert str(path) in caught.value.message
+    assert message in caught.value.message
+    assert "adrenoc targets" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "message"),
+    [
+        (r'value = "750"', 'value = "760"', 'key "gpu": seen \'760\' (did you mean "7'),
+        (r"^aliases.*", 'aliases = "8gen3"', "key \"aliases\": seen '8gen3', expected a list"),
+        (r"^clock_mhz", "clock", 'key "clock": unknown key (did you mean "clock_mhz"?)'),
+    ],
+)
+def test_a_wrong_soc_file_is_refused_by_file_and_key(folder, pattern, text, message):
+    path = folder / "soc" / "sm8650.toml"
+    edit(path, pattern, text)
+    with pytest.raises(TargetError) as caught:
+        load_target("adreno:sm8650", folder=folder)
+    assert str(path) in caught.value.message
+    assert message in caught.value.message
+
+
+def test_a_file_that_cannot_be_read(folder):
+    path = folder / "gpu" / "host.toml"
+    path.unlink()
+    with pytest.raises(TargetError, match="cannot read the target file"):
+        load_target("host", folder=folder)
+
+
+def test_a_new_gpu_with_banned_work_groups_is_one_file(folder):
+    path = folder / "gpu" / "840.toml"
+    shutil.copy(folder / "gpu" / "830.toml", path)
+    quirk = 'name = "corrupt-tiles"\ntext = "t"\nsource = "s"\nbanned_work_groups = [[8, 8, 1]]\n'
+    path.write_text(path.read_text() + "\n[[quirks]]\n" + quirk)
+    assert load_target("adreno:a840", folder=folder).gpu.quirks[0].banned_work_groups == (
+        (8, 8, 1),
+    )
+    assert "corrupt-tiles" in {q.name for q in load_target("adreno", folder=folder).gpu.quirks}
+
+
+def test_targets_need_no_tvm():
+    code = "import adrenoc.target, adrenoc.options, sys; adrenoc.target.list_targets(); "
+    code += "sys.exit('tvm' in sys.modules or 'numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=data_folder("targets").parent)
