@@ -1,0 +1,158 @@
+"""The planning view of a model: nodes, tensors and where each tensor is to live.
+
+Relax carries the program in and out; in between, every pass of the texture pipeline asks who
+makes a tensor and who reads it, and that is what this view answers.  A node is either an
+operator whose attributes the plan needs (`conv2d`, `matmul`, ...), or it has a `Body`: the
+scalar expression that TVM's legalisation gives for one element of its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from adrenoc.kernels.access import Memory, OperandSpec
+from adrenoc.layout import Layout
+from adrenoc.tvmapi import Expr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A tensor of static shape; `value` where it is a constant of the model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: np.ndarray | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it can lie in a texture at all: RGBA float or half."""
+        return self.dtype in ("float32", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a tensor lives on the GPU and how its axes lie there."""
+
+    memory: Memory
+    layout: Layout | None
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Body:
+    """One element of a node's output, as a TIR expression.
+
+    `axes` are the variables of the logical output index.  A load from a buffer of `sources`
+    reads that tensor of the graph.  With `reduced` axes the value is folded over them, starting
+    from `init`: a load from `accumulator` stands for what was folded so far.
+    """
+
+    axes: tuple[Expr, ...]
+    value: Expr
+    sources: Mapping[Any, str]
+    reduced: tuple[tuple[Expr, int], ...] = ()
+    init: Expr | None = None
+    accumulator: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Node:
+    """One operator, or a group of operators that one kernel computes.
+
+    A map or a fold computes its `body`.  `epilogue` is applied to the result of any operator
+    before it is stored, and reads that result under the name `RESULT`.  `fused` names the
+    operators inside.
+    """
+
+    RESULT = "@result"
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    body: Body | None = None
+    epilogue: Body | None = None
+    fused: tuple[str, ...] = ()
+
+    @property
+    def is_map(self) -> bool:
+        """Whether a scalar expression alone says what it computes, one element at a time."""
+        return self.op == "map"
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """All operators that the node computes."""
+        return self.fused or (self.op,)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """Nodes in execution order over named tensors."""
+
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that makes each tensor."""
+        return {node.output: node for node in self.nodes}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, in execution order."""
+        found: dict[str, list[Node]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def operand(self, name: str) -> OperandSpec:
+        """The placed tensor as a kernel sees it."""
+        tensor, placement = self.tensors[name], self.placements[name]
+        return OperandSpec(
+            shape=tensor.shape,
+            dtype=placement.dtype,
+            memory=placement.memory,
+            layout=placement.layout,
+        )
+
+    def with_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
+        """The same graph with other nodes and more tensors; unused tensors are dropped."""
+        kept = tuple(nodes)
+        known = {**self.tensors, **{t.name: t for t in tensors}}
+        used = {*self.inputs, *self.outputs}
+        for node in kept:
+            used.update((*node.inputs, node.output))
+        return replace(
+            self,
+            nodes=kept,
+            tensors={name: t for name, t in known.items() if name in used},
+            placements={n: p for n, p in self.placements.items() if n in used},
+        )
+
+    def text(self) -> str:
+        """One line a node, for dumps."""
+        lines = [f"inputs  {', '.join(self._describe(n) for n in self.inputs)}"]
+        for node in self.nodes:
+            reads = ", ".join(self._describe(n) for n in node.inputs)
+            label = node.op if not node.fused else f"{node.op}[{' '.join(node.fused)}]"
+            lines.append(f"{self._describe(node.output)} = {label}({reads})")
+        lines.append(f"outputs {', '.join(self._describe(n) for n in self.outputs)}")
+        return "\n".join(lines) + "\n"
+
+    def _describe(self, name: str) -> str:
+        tensor = self.tensors[name]
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        text = f"{'const ' if tensor.value is not None else ''}%{name}:{shape}:{tensor.dtype}"
+        placement = self.placements.get(name)
+        return text if placement is None else f"{text}@{placement.memory.value}:{placement.layout}"

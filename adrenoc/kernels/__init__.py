@@ -1,0 +1,1 @@
+"""OpenCL kernels as TIR, one op family a file."""

@@ -1,0 +1,285 @@
+"""How a kernel reads and writes a tensor, whatever memory it lies in.
+
+Three kinds of memory, one interface: a texture (RGBA texels, zero outside), a buffer of blocks
+of four channels, and a plain row-major buffer as the user's own inputs and outputs are.  A
+kernel family is written once against `Access` and serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from adrenoc.layout import LANES, Extents, Fold, Layout
+from adrenoc.tvmapi import (
+    GLOBAL,
+    TEXTURE,
+    BufferLoad,
+    Expr,
+    cast,
+    const_int,
+    construct,
+    dtype_of,
+    fconst,
+    floordiv,
+    floormod,
+    iconst,
+    if_then_else,
+    lane,
+    select,
+    simplify,
+    splat,
+    store,
+    texture_load,
+    texture_store,
+)
+
+if TYPE_CHECKING:
+    from adrenoc.kernels.builder import KernelBuilder
+
+
+class Memory(str, Enum):
+    """The kinds of memory that a tensor can live in."""
+
+    TEXTURE = "texture"
+    """Blocks of four channels as the texels of an image2d_array."""
+
+    BLOCKED = "blocked"
+    """The same blocks in a buffer."""
+
+    PLAIN = "plain"
+    """Row-major in a buffer, as the model states the shape."""
+
+
+@dataclass(frozen=True)
+class OperandSpec:
+    """A kernel's view of one tensor.
+
+    `shape` is the logical shape, `dtype` the dtype in memory.  `layout` gives the axes their
+    roles, of a plain tensor too; only a plain tensor can do without (None: no axis has a role).
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory: Memory
+    layout: Layout | None
+
+    @property
+    def scope(self) -> str:
+        """The memory scope in TVM's terms."""
+        return TEXTURE if self.memory is Memory.TEXTURE else GLOBAL
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """The shape that the runtime allocates."""
+        if self.memory is Memory.PLAIN:
+            return self.shape
+        return self.roles.texture_shape(self.shape)
+
+    @property
+    def roles(self) -> Layout:
+        """The layout, where there must be one."""
+        if self.layout is None:
+            raise ValueError("a tensor without roles has no layout")
+        return self.layout
+
+    @property
+    def extents(self) -> Extents:
+        """Extents of the roles N, C, H, W."""
+        return self.roles.extents(self.shape)
+
+
+class Access:
+    """Reads and writes of one tensor in one kernel.
+
+    A position is (n, block, h, w), all int32: the batch, the block of four channels, row and
+    column.  Values are of the builder's compute dtype; integer tensors keep their own.
+    """
+
+    safe_outside = False
+    """Whether a read outside of the tensor does no harm."""
+
+    def __init__(self, spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> None:
+        self.spec = spec
+        self._buffer = buffer
+        self._builder = builder
+
+    @property
+    def extents(self) -> Extents:
+        """Extents of the roles N, C, H, W."""
+        return self.spec.extents
+
+    def element(self, index: Sequence[Expr]) -> Expr:
+        """One element at a logical index that lies inside of the tensor."""
+        raise NotImplementedError
+
+    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels at a position inside of the tensor."""
+        raise NotImplementedError
+
+    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+        """Store four channels; lanes beyond the last channel become zero or are not stored."""
+        raise NotImplementedError
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels, or zeros where (h, w) lies outside of the tensor."""
+        e = self.extents
+        inside = (h >= 0) & (h < iconst(e.h)) & (w >= 0) & (w < iconst(e.w))
+        zero = splat(fconst(0.0, self._builder.compute))
+        return if_then_else(inside, self.texel(n, block, h, w), zero)
+
+    def position(self, index: Sequence[Expr]) -> tuple[Expr, Expr, Expr, Expr]:
+        """(n, c, h, w) of a logical index."""
+        by_role = dict(zip(self.spec.roles.roles, index, strict=True))
+        n, c, h, w = (by_role.get(role, iconst(0)) for role in "NCHW")
+        return n, c, h, w
+
+    def index(self, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
+        """The logical index of (n, c, h, w)."""
+        by_role = {"N": n, "C": c, "H": h, "W": w, "1": iconst(0)}
+        return [by_role[role] for role in self.spec.roles.roles]
+
+    def _computed(self, value: Expr) -> Expr:
+        """`value` in the dtype that the kernel computes in."""
+        scalar, _, lanes = dtype_of(value).partition("x")
+        if not scalar.startswith("float") or scalar == self._builder.compute:
+            return value
+        return cast(value, self._builder.compute + (f"x{lanes}" if lanes else ""))
+
+    def _stored(self, value: Expr) -> Expr:
+        """`value` in the dtype that lies in memory."""
+        scalar, _, lanes = dtype_of(value).partition("x")
+        if scalar == self.spec.dtype:
+            return value
+        return cast(value, self.spec.dtype + (f"x{lanes}" if lanes else ""))
+
+
+class BlockedAccess(Access):
+    """A tensor in blocks of four channels."""
+
+    def coordinates(self, n: Expr, block: Expr, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
+        """(layer, row, col) of a texel."""
+        e = self.extents
+        if self.spec.roles.fold is Fold.PLANES:
+            return n * iconst(e.blocks) + block, h, w
+        return n, h * iconst(e.w) + w, block
+
+    def _masked(self, block: Expr, value: Expr) -> Expr:
+        """`value` with zeros in the lanes beyond the last channel."""
+        tail = self.extents.c % LANES
+        last = self.extents.blocks - 1
+        if tail == 0 or const_int(block) not in (None, last):
+            return value
+        value = self._builder.let(value)
+        zero = fconst(0.0, dtype_of(value).partition("x")[0])
+        kept = construct([lane(value, i) if i < tail else zero for i in range(LANES)])
+        return kept if last == 0 else if_then_else(block == iconst(last), kept, value)
+
+
+class TextureAccess(BlockedAccess):
+    """An image2d_array of RGBA texels."""
+
+    safe_outside = True
+
+    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        layer, row, col = self.coordinates(n, block, h, w)
+        return texture_load(self._buffer, layer, row, col, self._builder.compute)
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        if self.spec.roles.fold is Fold.PLANES:
+            return self.texel(n, block, h, w)  # the sampler's border is the padding
+        return super().padded_texel(n, block, h, w)
+
+    def element(self, index: Sequence[Expr]) -> Expr:
+        n, c, h, w = self.position(index)
+        # Reading before the test that may guard this element is safe: a texture has no outside.
+        texel = self._builder.let(self.texel(n, simplify(floordiv(c, LANES)), h, w), "texel")
+        component = simplify(floormod(c, LANES))
+        fixed = const_int(component)
+        if fixed is not None:
+            return lane(texel, fixed)
+        component = self._builder.let(component, "component")
+        chosen = lane(texel, LANES - 1)
+        for i in reversed(range(LANES - 1)):
+            chosen = select(component == iconst(i), lane(texel, i), chosen)
+        return chosen
+
+    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+        layer, row, col = self.coordinates(n, block, h, w)
+        value = self._computed(self._masked(block, value))
+        self._builder.emit(texture_store(self._buffer, layer, row, col, value))
+
+
+class BlockedBufferAccess(BlockedAccess):
+    """Blocks of four channels in a buffer."""
+
+    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        layer, row, col = self.coordinates(n, block, h, w)
+        lanes = [layer, row, col, _lanes()]
+        return self._computed(BufferLoad(self._buffer, lanes))
+
+    def element(self, index: Sequence[Expr]) -> Expr:
+        n, c, h, w = self.position(index)
+        block, component = simplify(floordiv(c, LANES)), simplify(floormod(c, LANES))
+        layer, row, col = self.coordinates(n, block, h, w)
+        return self._computed(BufferLoad(self._buffer, [layer, row, col, component]))
+
+    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+        layer, row, col = self.coordinates(n, block, h, w)
+        value = self._stored(self._masked(block, value))
+        self._builder.emit(store(self._buffer, [layer, row, col, _lanes()], value))
+
+
+class PlainAccess(Access):
+    """A row-major buffer."""
+
+    def element(self, index: Sequence[Expr]) -> Expr:
+        if self.spec.dtype == "bool":  # OpenCL has no bool in memory; TVM stores a byte
+            return BufferLoad(self._buffer, list(index))
+        return self._computed(BufferLoad(self._buffer, list(index)))
+
+    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        tail = self.extents.c % LANES
+        last = self.extents.blocks - 1
+        zero = fconst(0.0, self._builder.compute)
+        channels = []
+        for i in range(LANES):
+            element = self.element(self.index(n, block * iconst(LANES) + iconst(i), h, w))
+            if tail and i >= tail:
+                element = if_then_else(block < iconst(last), element, zero)
+            channels.append(element)
+        return construct(channels)
+
+    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+        tail = self.extents.c % LANES
+        last = self.extents.blocks - 1
+        value = self._builder.let(self._stored(value))
+        for i in range(LANES):
+            inside = block < iconst(last) if tail and i >= tail else None
+            with self._builder.when(inside):
+                index = self.index(n, block * iconst(LANES) + iconst(i), h, w)
+                self._builder.emit(store(self._buffer, index, lane(value, i)))
+
+    def write_element(self, index: Sequence[Expr], value: Expr) -> None:
+        """Store one element."""
+        self._builder.emit(store(self._buffer, list(index), self._stored(value)))
+
+
+_ACCESS = {
+    Memory.TEXTURE: TextureAccess,
+    Memory.BLOCKED: BlockedBufferAccess,
+    Memory.PLAIN: PlainAccess,
+}
+
+
+def access_to(spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> Access:
+    """The access for this kind of memory."""
+    return _ACCESS[spec.memory](spec, buffer, builder)
+
+
+def _lanes() -> Expr:
+    from tvm import tirx
+
+    return tirx.Ramp(iconst(0), iconst(1), LANES)

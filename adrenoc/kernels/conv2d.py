@@ -1,0 +1,196 @@
+"""Convolution: dense, grouped, dilated, strided; also 1x1, and so every matmul by a constant.
+
+One thread makes `pixels` neighbours along W of `out_blocks` blocks of four output channels.  An
+activation texel feeds 16 multiply-adds an output block, a weight texel four a pixel; both come
+through the texture cache.  Zero padding is the sampler's border: no test inside the loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.weights import group_window
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, splat
+
+UNROLLED_TAPS = 3
+"""Widest kernel row whose taps are unrolled, so that neighbouring pixels share their reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvGeometry:
+    """What a convolution does, apart from the extents of its tensors."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    """Zeros before the first row and before the first column."""
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTile:
+    """The share of one thread: `pixels` along W times `out_blocks` blocks of four channels."""
+
+    pixels: int
+    out_blocks: int
+
+
+def pick_tile(width: int, out_blocks: int, groups: int) -> ConvTile:
+    """A tile that suits the extents: four pixels and two blocks where there are so many."""
+    pixels = 4 if width >= 4 else 2 if width >= 2 else 1
+    pair = groups == 1 and out_blocks % 2 == 0
+    return ConvTile(pixels=pixels, out_blocks=2 if pair else 1)
+
+
+def conv2d(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the convolution of x with packed weights (`weights.pack_conv`).
+
+    Shapes:
+        x: roles N, C, H, W
+        weight: [KH * KW, O/4, window * 4, 4]
+        out: roles N, O, OH, OW
+    """
+    e, source = out.extents, x.extents
+    tile = pick_tile(e.w, e.blocks, geometry.groups)
+    gx, gy, gz = builder.threads(-(-e.w // tile.pixels), e.h, e.n * (e.blocks // tile.out_blocks))
+    per_image = e.blocks // tile.out_blocks
+    n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
+    first_out = builder.let(group * iconst(tile.out_blocks), "ob")
+    window, per_in = group_window(e.c, source.c, geometry.groups)
+    first_in: Expr = iconst(0)
+    if geometry.groups > 1:
+        of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
+        first_in = builder.let(floordiv(of_group, LANES), "ib")
+    kh, kw = geometry.kernel
+    left = builder.let(gx * iconst(tile.pixels), "x")
+    row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
+    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
+    sums = builder.registers(tile.pixels * tile.out_blocks)
+    sums.fill(0.0)
+    channels = source.c if window == 1 and geometry.groups == 1 else LANES
+    unrolled = range(kw) if kw <= UNROLLED_TAPS else None
+    with builder.loop(kh, "ky") as ky, builder.loop(window, "i") as i:
+        row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
+        step = _Step(builder, x, weight, sums, tile, n, first_in + i, i, first_out, channels)
+        if unrolled is not None:
+            for kx in unrolled:
+                step.tap(ky * iconst(kw) + iconst(kx), row, col0, geometry, kx)
+        else:
+            with builder.loop(kw, "kx") as kx:
+                col = builder.let(col0 + kx * iconst(geometry.dilation[1]), "c")
+                step.forget()
+                step.tap(ky * iconst(kw) + kx, row, col, geometry, 0)
+    for p in range(tile.pixels):
+        inside = left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
+        with builder.when(inside):
+            for b in range(tile.out_blocks):
+                block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
+                epilogue.write(n, block, gy, left + iconst(p), sums[b * tile.pixels + p])
+
+
+class _Step:
+    """One input block of one kernel row: the reads that its taps share."""
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        x: Access,
+        weight: Access,
+        sums: Registers,
+        tile: ConvTile,
+        n: Expr,
+        in_block: Expr,
+        window_block: Expr,
+        out_block: Expr,
+        channels: int,
+    ) -> None:
+        self._builder, self._x, self._weight, self._sums = builder, x, weight, sums
+        self._tile, self._n, self._in_block = tile, n, in_block
+        self._window_block, self._out_block, self._channels = window_block, out_block, channels
+        self._columns: dict[int, Expr] = {}
+
+    def forget(self) -> None:
+        """Drop what was read: the columns are counted from elsewhere now."""
+        self._columns.clear()
+
+    def tap(self, tap: Expr, row: Expr, col0: Expr, geometry: ConvGeometry, kx: int) -> None:
+        """Multiply and add one tap for the whole tile."""
+        pixels = [
+            self._column(row, col0, p * geometry.strides[1] + kx * geometry.dilation[1])
+            for p in range(self._tile.pixels)
+        ]
+        for c in range(self._channels):
+            for b in range(self._tile.out_blocks):
+                texel = self._builder.let(
+                    self._weight.texel(
+                        tap,
+                        iconst(0),
+                        self._out_block + iconst(b),
+                        self._window_block * iconst(LANES) + iconst(c),
+                    ),
+                    "k",
+                )
+                for p, pixel in enumerate(pixels):
+                    at = b * self._tile.pixels + p
+                    self._sums[at] = self._sums[at] + splat(lane(pixel, c)) * texel
+
+    def _column(self, row: Expr, col0: Expr, offset: int) -> Expr:
+        if offset not in self._columns:
+            texel = self._x.padded_texel(self._n, self._in_block, row, col0 + iconst(offset))
+            self._columns[offset] = self._builder.let(texel, "a")
+        return self._columns[offset]
+
+
+def depthwise(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit a depthwise convolution with packed weights (`weights.pack_depthwise`).
+
+    Shapes:
+        x: roles N, C, H, W
+        weight: [1, KH * KW, C/4, 4]
+        out: roles N, C, OH, OW
+    """
+    e = out.extents
+    pixels = pick_tile(e.w, 1, 1).pixels
+    gx, gy, gz = builder.threads(-(-e.w // pixels), e.h, e.n * e.blocks)
+    n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
+    left = builder.let(gx * iconst(pixels), "x")
+    row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
+    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
+    sums = builder.registers(pixels)
+    sums.fill(0.0)
+    kh, kw = geometry.kernel
+    with builder.loop(kh, "ky") as ky:
+        row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
+        columns: dict[int, Expr] = {}
+        for kx in range(kw):
+            tap = ky * iconst(kw) + iconst(kx)
+            texel = builder.let(weight.texel(iconst(0), iconst(0), tap, block), "k")
+            for p in range(pixels):
+                offset = p * geometry.strides[1] + kx * geometry.dilation[1]
+                if offset not in columns:
+                    read = x.padded_texel(n, block, row, col0 + iconst(offset))
+                    columns[offset] = builder.let(read, "a")
+                sums[p] = sums[p] + columns[offset] * texel
+    for p in range(pixels):
+        inside = left + iconst(p) < iconst(e.w) if e.w % pixels else None
+        with builder.when(inside):
+            epilogue.write(n, block, gy, left + iconst(p), sums[p])

@@ -1,0 +1,321 @@
+"""Evaluate a scalar body for one element, or for the four channels of a texel at once.
+
+The body says what one element is; a kernel wants four.  An expression whose parts advance with
+the channel is computed as vectors: a read whose channel index advances with the lane and whose
+block starts at a multiple of four is one texel.  Whatever does not fit (a channel shuffle, a
+concat at an odd offset) is computed lane by lane and put together, which is slower and just as
+right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from adrenoc.graph import Body
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import (
+    Expr,
+    Var,
+    cast,
+    construct,
+    const_int,
+    dtype_of,
+    floordiv,
+    iconst,
+    if_then_else,
+    lanes_of,
+    splat,
+    sym,
+    tirx,
+    tvm,
+)
+
+_BINARY = (
+    tirx.Add,
+    tirx.Sub,
+    tirx.Mul,
+    tirx.Div,
+    tirx.Mod,
+    tirx.FloorDiv,
+    tirx.FloorMod,
+    tirx.Min,
+    tirx.Max,
+)
+_COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+_LOGIC = (tirx.And, tirx.Or)
+_SCALAR_CALLS = ("tirx.isnan", "tirx.isinf", "tirx.popcount", "tirx.reinterpret")
+"""Calls that have no vector form in TVM's OpenCL backend."""
+
+Texel = Callable[[], Expr]
+
+
+class Evaluator:
+    """Turns a body into the expressions of one thread.
+
+    `reads` maps each buffer of the body to the access that serves it, or to a function that
+    gives the four channels at hand (the result of the operator whose epilogue this is).
+    """
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        body: Body,
+        reads: Mapping[Any, Access | Texel],
+    ) -> None:
+        self._builder = builder
+        self._body = body
+        self._reads = reads
+        self._lane = Var("lane", "int32")
+        self._analyzer = sym.Analyzer()
+        self._analyzer.bind(self._lane, tvm.ir.Range(0, LANES))
+        self._env: list[tuple[Expr, Expr]] = []
+        self._conditions = 0
+        """How many undecided conditions guard what is being evaluated."""
+
+    def know(self, var: Expr, extent: int) -> None:
+        """Tell the arithmetic that `var` runs over 0..extent-1."""
+        if isinstance(var, Var):
+            self._analyzer.bind(var, tvm.ir.Range(0, extent))
+
+    def scalar(self, index: Sequence[Expr], more: Sequence[tuple[Expr, Expr]] = ()) -> Expr:
+        """The element at a logical index; `more` binds further variables of the body."""
+        self._env = [*zip(self._body.axes, index, strict=True), *more]
+        return self._scalar(self._body.value, None)
+
+    def texel(
+        self,
+        index: Sequence[Expr],
+        channel_axis: int | None,
+        more: Sequence[tuple[Expr, Expr]] = (),
+    ) -> Expr:
+        """Four elements: `index` with the channel axis at its block's first channel.
+
+        Where no axis is the channel, the element and three zeros.
+        """
+        index = list(index)
+        if channel_axis is None:
+            self._env = [*zip(self._body.axes, index, strict=True), *more]
+            first = self._scalar(self._body.value, None)
+            zero = tirx.const(0, dtype_of(first))
+            return construct([first, zero, zero, zero])
+        index[channel_axis] = index[channel_axis] + self._lane
+        self._env = [*zip(self._body.axes, index, strict=True), *more]
+        return self._vector(self._body.value)
+
+    # One element
+
+    def _scalar(self, expr: Any, lane: int | None) -> Expr:
+        """The scalar value, with the lane variable fixed to `lane` if it appears."""
+        if isinstance(expr, Var):
+            return self._bound(expr, lane)
+        if isinstance(expr, tirx.IntImm):
+            return iconst(int(expr.value)) if dtype_of(expr) == "int64" else expr
+        if isinstance(expr, tirx.FloatImm):
+            return tirx.const(expr.value, self._dtype(dtype_of(expr)))
+        if isinstance(expr, tvm.ir.TensorLoad):
+            return self._scalar_load(expr, lane)
+        if isinstance(expr, _BINARY + _COMPARE + _LOGIC):
+            return type(expr)(self._scalar(expr.a, lane), self._scalar(expr.b, lane))
+        if isinstance(expr, tirx.Not):
+            return tirx.Not(self._scalar(expr.a, lane))
+        if isinstance(expr, tirx.Cast):
+            return cast(self._scalar(expr.value, lane), self._dtype(dtype_of(expr)))
+        if isinstance(expr, tirx.Select):
+            return if_then_else(
+                self._scalar(expr.condition, lane),
+                self._scalar(expr.true_value, lane),
+                self._scalar(expr.false_value, lane),
+            )
+        if isinstance(expr, tvm.ir.Call):
+            if expr.op.name == "tirx.if_then_else":
+                return if_then_else(*(self._scalar(a, lane) for a in expr.args))
+            args = [self._scalar(a, lane) for a in expr.args]
+            return _call(expr, args, self._dtype(dtype_of(expr)))
+        raise TypeError(f"cannot evaluate {type(expr).__name__} in {expr}")
+
+    def _scalar_load(self, load: Any, lane: int | None) -> Expr:
+        source = self._source(load.source)
+        if isinstance(source, Access):
+            return source.element([self._index(i, lane) for i in load.indices])
+        texel = self._builder.let(source())
+        if lanes_of(texel) == 1:
+            return texel
+        return tirx.Shuffle([texel], [iconst(lane or 0)])
+
+    def _index(self, expr: Any, lane: int | None) -> Expr:
+        return self._analyzer.simplify(self._scalar(expr, lane))
+
+    # Four elements
+
+    def _vector(self, expr: Any) -> Expr:
+        """The value of all four lanes; a scalar where no lane differs."""
+        if not self._varies(expr):
+            return self._scalar(expr, None)
+        if isinstance(expr, tvm.ir.TensorLoad):
+            return self._vector_load(expr)
+        if isinstance(expr, _BINARY) and dtype_of(expr).startswith("float"):
+            a, b = _same_lanes(self._vector(expr.a), self._vector(expr.b))
+            return type(expr)(a, b)
+        if isinstance(expr, tirx.Cast) and dtype_of(expr).startswith("float"):
+            value = expr.value
+            if dtype_of(value).startswith("float"):
+                inner = self._vector(value)
+                lanes = "x4" if lanes_of(inner) == LANES else ""
+                return cast(inner, self._dtype(dtype_of(expr)) + lanes)
+        if isinstance(expr, tirx.Select):
+            return self._vector_choice(expr.condition, expr.true_value, expr.false_value, expr)
+        if isinstance(expr, tvm.ir.Call):
+            if expr.op.name == "tirx.if_then_else":
+                return self._vector_choice(*expr.args, expr)
+            if self._has_vector_form(expr):
+                args = [splatted(self._vector(a)) for a in expr.args]
+                return _call(expr, args, f"{self._dtype(dtype_of(expr))}x4")
+        return self._lane_by_lane(expr)
+
+    def _vector_load(self, load: Any) -> Expr:
+        source = self._source(load.source)
+        if not isinstance(source, Access):
+            return self._builder.let(source())
+        index = [self._index_of_all_lanes(i) for i in load.indices]
+        layout = source.spec.layout
+        channel = layout.axis("C") if layout is not None else None
+        if channel is None or source.spec.extents.c == 1:
+            return self._lane_by_lane(load)
+        others = [i for axis, i in enumerate(index) if axis != channel]
+        first = self._analyzer.simplify(index[channel] - self._lane)
+        aligned = self._analyzer.simplify(tirx.floormod(first, iconst(LANES)))
+        if any(self._has_lane(i) for i in [*others, first]) or const_int(aligned) != 0:
+            return self._lane_by_lane(load)
+        index[channel] = first
+        n, c, h, w = source.position(index)
+        block = self._analyzer.simplify(floordiv(c, LANES))
+        return self._shared(source.texel(n, block, h, w), safe=source.safe_outside)
+
+    def _index_of_all_lanes(self, expr: Any) -> Expr:
+        return self._analyzer.simplify(self._scalar(expr, None))
+
+    def _vector_choice(self, condition: Any, then: Any, otherwise: Any, whole: Any) -> Expr:
+        decided = self._decide(condition)
+        if decided is None:
+            return self._lane_by_lane(whole)
+        if const_int(decided) is not None:
+            return self._vector(then if const_int(decided) else otherwise)
+        self._conditions += 1
+        a, b = _same_lanes(self._vector(then), self._vector(otherwise))
+        self._conditions -= 1
+        return if_then_else(decided, a, b)
+
+    def _decide(self, condition: Any) -> Expr | None:
+        """The condition if it is the same for all four lanes, else None."""
+        if isinstance(condition, tirx.And):
+            a, b = self._decide(condition.a), self._decide(condition.b)
+            return None if a is None or b is None else self._analyzer.simplify(tirx.And(a, b))
+        if self._loads(condition) and self._varies(condition):
+            return None
+        value = self._analyzer.simplify(self._scalar(condition, None))
+        if isinstance(value, (tirx.LE, tirx.GE)):
+            # The simplifier only sees through `block * 4 + lane < constant`.
+            a, b = (value.b, value.a) if isinstance(value, tirx.LE) else (value.a, value.b)
+            value = self._analyzer.simplify(tirx.Not(self._analyzer.simplify(a < b)))
+        return None if self._has_lane(value) else value
+
+    def _lane_by_lane(self, expr: Any) -> Expr:
+        value = construct([self._scalar(expr, lane) for lane in range(LANES)])
+        return self._shared(value, safe=False)
+
+    def _shared(self, value: Expr, *, safe: bool) -> Expr:
+        """A name for the value, unless naming it would read what a condition guards."""
+        return self._builder.let(value) if safe or self._conditions == 0 else value
+
+    # What is known
+
+    def _bound(self, var: Expr, lane: int | None) -> Expr:
+        for known, value in self._env:
+            if known.same_as(var):
+                if lane is not None:
+                    return _fix(value, self._lane, lane)
+                return value
+        return var
+
+    def _source(self, buffer: Any) -> Access | Texel:
+        for known, source in self._reads.items():
+            if known.same_as(buffer):
+                return source
+        raise KeyError(f"the body reads {buffer}, which is none of its sources")
+
+    def _dtype(self, dtype: str) -> str:
+        if dtype == "int64":
+            return "int32"
+        return self._builder.compute if dtype in ("float32", "float16") else dtype
+
+    def _varies(self, expr: Any) -> bool:
+        """Whether lanes can differ: it reads the lane, or the four channels at hand."""
+        return _any_part(expr, self._part_varies)
+
+    def _part_varies(self, part: Any) -> bool:
+        if isinstance(part, Var):
+            return self._has_lane(self._bound(part, None))
+        if isinstance(part, tvm.ir.TensorLoad):
+            return not isinstance(self._source(part.source), Access)
+        return False
+
+    def _has_lane(self, expr: Any) -> bool:
+        return _any_part(expr, lambda part: part.same_as(self._lane))
+
+    def _loads(self, expr: Any) -> bool:
+        return _any_part(expr, lambda part: isinstance(part, tvm.ir.TensorLoad))
+
+    @staticmethod
+    def _has_vector_form(call: Any) -> bool:
+        name = call.op.name
+        return (
+            dtype_of(call).startswith("float")
+            and name not in _SCALAR_CALLS
+            and all(dtype_of(a).startswith("float") for a in call.args)
+        )
+
+
+def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
+    return tvm.ir.Call(call.op, list(args), ret_ty=tvm.ir.PrimType(dtype))
+
+
+def splatted(value: Expr) -> Expr:
+    """A vector of four: a scalar is repeated."""
+    return value if lanes_of(value) == LANES else splat(value)
+
+
+def _same_lanes(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    if lanes_of(a) == lanes_of(b):
+        return a, b
+    return splatted(a), splatted(b)
+
+
+def _fix(value: Expr, var: Expr, lane: int) -> Expr:
+    from tvm_ffi.structural import structural_map
+
+    return structural_map(value, (Var, lambda v: iconst(lane) if v.same_as(var) else v))
+
+
+def _any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether a predicate holds for any part of an expression."""
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if holds(part):
+            return True
+        if isinstance(part, tvm.ir.TensorLoad):
+            stack.extend(part.indices)
+        elif isinstance(part, tvm.ir.Call):
+            stack.extend(part.args)
+        elif isinstance(part, tirx.Select):
+            stack.extend((part.condition, part.true_value, part.false_value))
+        elif isinstance(part, tirx.Cast):
+            stack.append(part.value)
+        elif isinstance(part, tirx.Not):
+            stack.append(part.a)
+        elif hasattr(part, "a") and hasattr(part, "b"):
+            stack.extend((part.a, part.b))
+    return False

@@ -1,0 +1,136 @@
+"""Where each element of a tensor lies in a texture: pure arithmetic, no TVM.
+
+Every tensor that the GPU holds in blocks of four channels has the physical shape
+`[layers, rows, cols, 4]`: one RGBA texel per (layer, row, col) of an image2d_array, or four
+adjacent elements of a buffer.  A `Layout` says which logical axis plays which role (batch N,
+channel C, height H, width W) and how the roles fold into layer, row and column.
+
+Since a layout names roles and not positions, an NHWC tensor and its NCHW transpose are the
+same bits: transposes between the two cost nothing and need no kernel.
+
+Padding lanes (channels of the last block beyond C) always hold zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+LANES = 4
+"""Channels a texel: RGBA."""
+
+MAX_BLOCKED_AXES = 4
+"""Axes of extent above one that the roles N, C, H, W can carry."""
+
+
+class Fold(str, Enum):
+    """How (n, c/4, h, w) becomes (layer, row, col)."""
+
+    PLANES = "planes"
+    """layer = n * C/4 + c/4, row = h, col = w.  The clamp border of each layer is zero padding."""
+
+    ROWS = "rows"
+    """layer = n, row = h * W + w, col = c/4.  For many channels and few pixels."""
+
+
+class Extents(NamedTuple):
+    """The extents of the roles, 1 where no axis plays the role."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of four channels, the last one padded."""
+        return -(-self.c // LANES)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Roles of the logical axes, one letter an axis, and the fold.
+
+    Letters are N, C, H, W, each at most once, or 1 for an axis of extent one.  Examples:
+    `NCHW` for a convolution's activation in ONNX, `NHWC` in TFLite, `NWC` for tokens,
+    `1NHWC` for a rank 5 tensor whose first extent is one.
+    """
+
+    roles: str
+    fold: Fold = Fold.PLANES
+
+    def __post_init__(self) -> None:
+        letters = [r for r in self.roles if r != "1"]
+        if len(set(letters)) != len(letters) or set(letters) - set("NCHW"):
+            raise ValueError(f"roles {self.roles!r}: want each of N, C, H, W at most once, or 1")
+
+    def __str__(self) -> str:
+        suffix = "" if self.fold is Fold.PLANES else f"/{self.fold.value}"
+        return f"{self.roles}4c{suffix}"
+
+    def axis(self, role: str) -> int | None:
+        """The logical axis that plays `role`, or None."""
+        found = self.roles.find(role)
+        return None if found < 0 else found
+
+    def extents(self, shape: Sequence[int]) -> Extents:
+        """The extents of N, C, H, W of a tensor of this logical shape."""
+        by_role = dict(zip(self.roles, shape, strict=True))
+        return Extents(*(by_role.get(role, 1) for role in "NCHW"))
+
+    def texture_shape(self, shape: Sequence[int]) -> tuple[int, int, int, int]:
+        """Physical `(layers, rows, cols, 4)` of a tensor of this logical shape."""
+        e = self.extents(shape)
+        if self.fold is Fold.PLANES:
+            return (e.n * e.blocks, e.h, e.w, LANES)
+        return (e.n, e.h * e.w, e.blocks, LANES)
+
+    def permuted(self, axes: Sequence[int]) -> Layout:
+        """The layout of the same bits after `permute_dims(axes)`."""
+        return Layout("".join(self.roles[a] for a in axes), self.fold)
+
+    def refolded(self, fold: Fold) -> Layout:
+        """The same roles, folded otherwise."""
+        return Layout(self.roles, fold)
+
+
+_DEFAULT_ROLES = {1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
+
+
+def default_layout(shape: Sequence[int]) -> Layout | None:
+    """The layout of a tensor that no neighbour has an opinion on; None where none can hold it.
+
+    Up to four axes of extent above one are carried; of a rank above four the last such axis
+    becomes the channel.
+    """
+    rank = len(shape)
+    if rank in _DEFAULT_ROLES:
+        return Layout(_DEFAULT_ROLES[rank])
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    if rank == 0 or len(wide) > MAX_BLOCKED_AXES:
+        return None
+    roles = ["1"] * rank
+    for axis, role in zip(reversed(wide), "CWHN", strict=False):
+        roles[axis] = role
+    return Layout("".join(roles))
+
+
+def same_bits(a: Layout, a_shape: Sequence[int], b: Layout, b_shape: Sequence[int]) -> bool:
+    """Whether a reshape from `a_shape` to `b_shape` leaves every texel where it is.
+
+    True if the axes of extent above one play the same roles in the same logical order, so that
+    only axes of extent one come or go.
+    """
+    if a.fold is not b.fold or a.extents(a_shape) != b.extents(b_shape):
+        return False
+    wide_a = [r for r, extent in zip(a.roles, a_shape, strict=True) if extent != 1]
+    wide_b = [r for r, extent in zip(b.roles, b_shape, strict=True) if extent != 1]
+    return wide_a == wide_b
+
+
+def bytes_of(physical: Sequence[int], bits: int) -> int:
+    """Bytes of a tensor of this physical shape with elements of `bits` bits."""
+    return math.prod(physical) * bits // 8

@@ -1,0 +1,1 @@
+"""Passes of the texture pipeline, one a file."""

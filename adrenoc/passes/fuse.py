@@ -1,0 +1,204 @@
+"""Fuse: fewer kernels, fewer tensors.
+
+Two rules, applied in execution order:
+
+- a map that one node alone reads is computed where it is read, if that costs no arithmetic
+  worth speaking of; chains of reshapes, transposes and slices become index arithmetic;
+- a map that reads an operator's result element by element becomes that operator's epilogue.
+
+Before -> after:
+    conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
+    reshape -> permute_dims -> reshape                  map[reshape permute_dims reshape]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.graph import Body, Graph, Node
+from adrenoc.passes.scalar_body import loaded, substitute
+from adrenoc.tvmapi import Expr, Var, tirx, tvm
+
+MAX_REPEATED_COST = 8
+"""Arithmetic, in TIR nodes, that may be computed again at a second read."""
+
+MAX_INPUTS = 8
+"""Tensors that one kernel may read; more would crowd the argument list of old drivers."""
+
+
+def fuse(graph: Graph) -> Graph:
+    """Fuse the nodes of a graph; outputs of the graph stay tensors of their own."""
+    return _Fuser(graph).run()
+
+
+class _Fuser:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._made: dict[str, Node] = {}
+        """Output -> node, in the order in which the nodes will run."""
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            done = self._inline_producers(node)
+            done = self._become_epilogue(done) or done
+            self._made[done.output] = done
+        return self._graph.with_nodes(self._made.values())
+
+    def _only_reader(self, name: str, reader: str) -> bool:
+        """Whether nobody but the original node `reader` needs the tensor `name`."""
+        if name in self._graph.outputs:
+            return False
+        readers = self._graph.consumers[name]
+        return len(readers) == 1 and readers[0].output == reader
+
+    # A map moves into its only reader
+
+    def _inline_producers(self, node: Node) -> Node:
+        if node.body is None:
+            return node
+        for name in node.inputs:
+            producer = self._made.get(name)
+            if (
+                producer is None
+                or not producer.is_map
+                or producer.epilogue is not None
+                or producer.body is None
+                or not self._only_reader(name, node.output)
+                or not _worth_inlining(producer.body, node.body, name)
+                or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
+            ):
+                continue
+            body = inline(node.body, name, producer.body)
+            node = replace(
+                node,
+                body=body,
+                inputs=tuple(dict.fromkeys(body.sources.values())),
+                fused=(*producer.fused, *node.fused),
+            )
+            del self._made[name]
+        return node
+
+    # A map moves behind the operator that it reads
+
+    def _become_epilogue(self, node: Node) -> Node | None:
+        if not node.is_map or node.body is None:
+            return None
+        for name in reversed(node.inputs):
+            anchor = self._made.get(name)
+            if (
+                anchor is None
+                or anchor.is_map
+                or not self._only_reader(name, node.output)
+                or not self._same_elements(node, name)
+                or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS
+            ):
+                continue
+            del self._made[name]
+            return _with_epilogue(anchor, node, name)
+        return None
+
+    def _same_elements(self, node: Node, name: str) -> bool:
+        tensors = self._graph.tensors
+        if tensors[name].shape != tensors[node.output].shape:
+            return False
+        if not tensors[node.output].is_float or not tensors[name].is_float:
+            return False
+        body = node.body
+        return body is not None and all(
+            _is_identity(load.indices, body.axes, tensors[name].shape)
+            for load in loads_of(body.value)
+            if _source(body.sources, load.source) == name
+        )
+
+
+def _with_epilogue(anchor: Node, node: Node, name: str) -> Node:
+    body = node.body
+    if body is None:
+        raise ValueError(f"{node.name} has no body to become an epilogue")
+    if anchor.epilogue is not None:
+        epilogue = inline(body, name, anchor.epilogue)
+    else:
+        sources = {b: Node.RESULT if n == name else n for b, n in body.sources.items()}
+        epilogue = replace(body, sources=sources)
+    extras = [n for n in epilogue.sources.values() if n != Node.RESULT]
+    return replace(
+        anchor,
+        name=node.name,
+        output=node.output,
+        inputs=tuple(dict.fromkeys((*anchor.inputs, *extras))),
+        epilogue=epilogue,
+        fused=(*anchor.fused, *node.fused),
+    )
+
+
+def inline(reader: Body, name: str, producer: Body) -> Body:
+    """The reader's body with each load of tensor `name` replaced by what the producer computes."""
+    buffers = [b for b, n in reader.sources.items() if n == name]
+
+    def computed(load: Any) -> Any:
+        if not any(load.source.same_as(b) for b in buffers):
+            return load
+        return substitute(producer.value, dict(zip(producer.axes, load.indices, strict=True)))
+
+    value = structural_map(reader.value, (tvm.ir.TensorLoad, computed))
+    known = {
+        **{b: n for b, n in reader.sources.items() if n != name},
+        **producer.sources,
+    }
+    used = loaded(value)
+    sources = {b: n for b, n in known.items() if any(b.same_as(u) for u in used)}
+    return replace(reader, value=value, sources=sources)
+
+
+def loads_of(expr: Expr) -> list[Any]:
+    """All loads of an expression, repeated ones too."""
+    found: list[Any] = []
+
+    def note(load: Any) -> Any:
+        found.append(load)
+        return load
+
+    structural_map(expr, (tvm.ir.TensorLoad, note))
+    return found
+
+
+def _worth_inlining(producer: Body, reader: Body, name: str) -> bool:
+    reads = sum(_source(reader.sources, load.source) == name for load in loads_of(reader.value))
+    if reads == 0:
+        return False
+    cost = _cost(producer.value)
+    if reader.reduced:  # each element of a fold is computed once only where the fold is narrow
+        return cost == 0
+    return reads == 1 or cost <= MAX_REPEATED_COST
+
+
+def _cost(expr: Expr) -> int:
+    """Arithmetic on floating-point values; index arithmetic is free by comparison."""
+    cost = 0
+
+    def count(part: Any) -> Any:
+        nonlocal cost
+        if hasattr(part, "ty") and str(part.ty).startswith("float"):
+            if isinstance(part, tvm.ir.Call):
+                cost += 0 if part.op.name == "tirx.if_then_else" else MAX_REPEATED_COST
+            elif not isinstance(part, (tvm.ir.TensorLoad, tirx.FloatImm, Var)):
+                cost += 1
+        return part
+
+    structural_map(expr, (tvm.ir.Expr, count))
+    return cost
+
+
+def _source(sources: Mapping[Any, str], buffer: Any) -> str | None:
+    return next((name for b, name in sources.items() if b.same_as(buffer)), None)
+
+
+def _is_identity(indices: Any, axes: tuple[Expr, ...], shape: tuple[int, ...]) -> bool:
+    return len(indices) == len(axes) and all(
+        extent == 1 or index.same_as(axis)
+        for index, axis, extent in zip(indices, axes, shape, strict=True)
+    )

@@ -1,0 +1,254 @@
+"""Relax module -> planning graph: the two-part legalisation.
+
+Operators in `WHOLE` keep their attributes, since layout, scope and schedule decide by them.
+Every other operator is lowered by TVM's own legalisation at once, and what it computes is kept
+as a scalar expression (`Body`): fusion, layouts and vectorisation then need no list of
+operators.
+
+Before -> after:
+    lv = R.nn.conv2d(x, w, strides=[2, 2])      node conv2d, attrs strides=[2, 2]
+    lv1 = R.nn.relu(lv)                         node map, value max(lv[i, j, k, l], 0)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from adrenoc.errors import CompileError
+from adrenoc.graph import Body, Graph, Node, Tensor
+from adrenoc.passes.scalar_body import NotScalarError, blocks_of
+from adrenoc.tvmapi import tirx, tvm
+
+WHOLE = {
+    "relax.nn.conv2d": "conv2d",
+    "relax.nn.conv1d": "conv1d",
+    "relax.nn.conv2d_transpose": "conv2d_transpose",
+    "relax.nn.max_pool2d": "max_pool2d",
+    "relax.nn.avg_pool2d": "avg_pool2d",
+    "relax.nn.softmax": "softmax",
+    "relax.nn.log_softmax": "log_softmax",
+    "relax.nn.layer_norm": "layer_norm",
+    "relax.nn.group_norm": "group_norm",
+    "relax.nn.instance_norm": "instance_norm",
+    "relax.nn.rms_norm": "rms_norm",
+    "relax.matmul": "matmul",
+    "relax.mean": "mean",
+    "relax.sum": "sum",
+    "relax.max": "max",
+    "relax.min": "min",
+}
+"""Relax operator -> op of the planning graph."""
+
+_HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
+
+
+def read_graph(module: Any) -> Graph:
+    """Read `main` of a simplified Relax module.
+
+    Raises:
+        CompileError: an operator has no legalisation, or a shape is not static.
+    """
+    return _Reader(module).read()
+
+
+@dataclass
+class _Reader:
+    module: Any
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    names: dict[Any, Any] = field(default_factory=dict)
+    """Relax variable -> tensor name, or a tuple of names."""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def read(self) -> Graph:
+        main = self.module["main"]
+        inputs = [self._declare(p, p.name) for p in main.params]
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self._read_binding(binding)
+        result = self._names_of(main.body.body)
+        outputs = (result,) if isinstance(result, str) else tuple(result)
+        graph = Graph(
+            tensors=self.tensors,
+            nodes=tuple(self.nodes),
+            inputs=tuple(inputs),
+            outputs=outputs,
+        )
+        return graph.with_nodes(_live(graph))
+
+    def _read_binding(self, binding: Any) -> None:
+        value, var = binding.value, binding.var
+        if isinstance(value, tvm.ir.Call):
+            self._read_call(var, value)
+        else:
+            self.names[var] = self._names_of(value)
+
+    def _read_call(self, var: Any, call: Any) -> None:
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else str(call.op)
+        if name == "relax.call_tir":
+            args = [self._name_of(a) for a in call.args[1].fields]
+            self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
+        elif name in WHOLE:
+            output = self._declare(var, var.name)
+            self.nodes.append(
+                Node(
+                    name=output,
+                    op=WHOLE[name],
+                    inputs=tuple(self._name_of(a) for a in call.args if _is_tensor(a)),
+                    output=output,
+                    attrs=_attrs(call.attrs),
+                    fused=(WHOLE[name],),
+                )
+            )
+        else:
+            lowered, func = self._legalise(call, name, var.name)
+            args = [self._name_of(a) for a in lowered.args[1].fields]
+            self._read_prim_func(var, func, args, name.removeprefix("relax."))
+
+    def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
+        rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None
+        if rule is None:
+            raise CompileError(
+                f"operator {name} (binding {where}) has no lowering to scalar code", hint=_HINT
+            )
+        builder = tvm.relax.BlockBuilder()
+        lowered = rule(builder, call)
+        if not (
+            isinstance(lowered, tvm.ir.Call) and lowered.op == tvm.ir.Op.get("relax.call_tir")
+        ):
+            raise CompileError(
+                f"operator {name} (binding {where}) lowers to {type(lowered).__name__}, "
+                "expected one call to a TIR function",
+                hint=_HINT,
+            )
+        return lowered, builder.get()[lowered.args[0]]
+
+    def _read_prim_func(self, var: Any, func: Any, args: list[str], op: str) -> None:
+        """One node for each block of the function; the last ones write its results."""
+        fields = _fields(var.ty)
+        outputs = [f"{var.name}_{i}" for i in range(len(fields))]
+        if not isinstance(var.ty, tvm.relax.TupleType):
+            outputs = [var.name]
+        for output, ty in zip(outputs, fields, strict=True):
+            self._declare_type(output, ty)
+        self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
+        buffers = dict(zip(func.params, [*args, *outputs], strict=True))
+        try:
+            blocks = list(blocks_of(func))
+        except NotScalarError as error:
+            raise CompileError(
+                f"operator {op} (binding {var.name}) is not a plain loop nest: {error}",
+                hint=_HINT,
+            ) from None
+        for block in blocks:
+            if block.target not in buffers:
+                temporary = f"{var.name}_{block.target.name}"
+                buffers[block.target] = temporary
+                self.tensors[temporary] = Tensor(
+                    name=temporary,
+                    shape=tuple(int(d) for d in block.target.shape),
+                    dtype=str(block.target.dtype),
+                )
+            body = Body(
+                axes=block.axes,
+                value=block.value,
+                sources={b: buffers[b] for b in block.reads},
+                reduced=block.reduced,
+                init=block.init,
+                accumulator=block.target if block.reduced else None,
+            )
+            self.nodes.append(
+                Node(
+                    name=buffers[block.target],
+                    op="fold" if block.reduced else "map",
+                    inputs=tuple(dict.fromkeys(body.sources.values())),
+                    output=buffers[block.target],
+                    body=body,
+                    fused=(op,),
+                )
+            )
+
+    # Tensors and names
+
+    def _declare(self, var: Any, name: str) -> str:
+        self.names[var] = name
+        return self._declare_type(name, var.ty)
+
+    def _declare_type(self, name: str, ty: Any) -> str:
+        self.tensors[name] = Tensor(name=name, shape=_shape(name, ty), dtype=str(ty.dtype))
+        return name
+
+    def _name_of(self, expr: Any) -> str:
+        name = self._names_of(expr)
+        if not isinstance(name, str):
+            raise CompileError(f"{expr} is a tuple where a tensor is expected", hint=_HINT)
+        return name
+
+    def _names_of(self, expr: Any) -> Any:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._constant(expr)
+        if isinstance(expr, tvm.relax.Tuple):
+            return tuple(self._name_of(f) for f in expr.fields)
+        if isinstance(expr, tvm.relax.TupleGetItem):
+            return self._names_of(expr.tuple_value)[expr.index]
+        return self.names[expr]
+
+    def _constant(self, expr: Any) -> str:
+        known = self.names.get(expr)
+        if known is not None:
+            return str(known)
+        name = f"const{next(self.numbers)}"
+        value = expr.value.numpy()
+        self.tensors[name] = Tensor(
+            name=name, shape=tuple(value.shape), dtype=str(value.dtype), value=np.asarray(value)
+        )
+        self.names[expr] = name
+        return name
+
+
+def _fields(ty: Any) -> list[Any]:
+    return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
+
+
+def _is_tensor(expr: Any) -> bool:
+    return isinstance(expr.ty, tvm.relax.TensorType)
+
+
+def _shape(name: str, ty: Any) -> tuple[int, ...]:
+    dims = ty.shape
+    if dims is None or not all(isinstance(d, tirx.IntImm) for d in dims):
+        raise CompileError(
+            f"tensor {name} has the shape {dims}, expected fixed extents",
+            hint="give the extents of the model's inputs: adrenoc compile --shape INPUT:1,3,224,224",
+        )
+    return tuple(int(d) for d in dims)
+
+
+def _attrs(attrs: Any) -> dict[str, Any]:
+    """The operator's attributes as plain Python values."""
+    if attrs is None:
+        return {}
+    fields = type(attrs).__tvm_ffi_type_info__.fields
+    return {f.name: _plain(getattr(attrs, f.name)) for f in fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tirx.IntImm):
+        return int(value)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return value
+    return [_plain(v) for v in value]
+
+
+def _live(graph: Graph) -> Iterator[Node]:
+    """The nodes that an output needs, in order."""
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            needed.update(node.inputs)
+    return (node for node in graph.nodes if node.output in needed)

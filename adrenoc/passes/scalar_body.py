@@ -1,0 +1,102 @@
+"""What a legalised TIR function computes, block by block, as scalar expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.tvmapi import Expr, tirx, tvm
+
+
+class NotScalarError(Exception):
+    """The function is not a sequence of blocks that each write one element at a plain index."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """`target[axes] = value`, folded over `reduced` from `init` where there are such axes."""
+
+    target: Any
+    axes: tuple[Expr, ...]
+    value: Expr
+    reads: tuple[Any, ...]
+    reduced: tuple[tuple[Expr, int], ...]
+    init: Expr | None
+
+
+def blocks_of(func: Any) -> Iterator[Block]:
+    """The blocks of a function made by TVM's legalisation, in execution order.
+
+    Raises:
+        NotScalarError: a block does more than store one element at its own axes.
+    """
+    root = func.body
+    if not isinstance(root, tvm.s_tir.SBlockRealize):
+        raise NotScalarError(f"its body is a {type(root).__name__}")
+    yield from _walk(root.block.body)
+
+
+def _walk(stmt: Any) -> Iterator[Block]:
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _walk(part)
+    elif isinstance(stmt, tirx.For):
+        yield from _walk(stmt.body)
+    elif isinstance(stmt, tvm.s_tir.SBlockRealize):
+        yield _read(stmt.block)
+    else:
+        raise NotScalarError(f"it holds a {type(stmt).__name__}")
+
+
+def _read(block: Any) -> Block:
+    store = block.body
+    if not isinstance(store, tirx.BufferStore):
+        raise NotScalarError(f"block {block.name_hint} holds a {type(store).__name__}")
+    extents = {iv.var: int(iv.dom.extent) for iv in block.iter_vars}
+    reduced = [iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce]
+    axes = []
+    for position, index in enumerate(store.indices):
+        if isinstance(index, tirx.Var) and index in extents:
+            axes.append(index)
+        elif isinstance(index, tirx.IntImm) and int(store.buffer.shape[position]) == 1:
+            axes.append(tirx.Var(f"unit{position}", "int64"))
+        else:
+            raise NotScalarError(f"block {block.name_hint} stores at {index}")
+    free = [v for v in extents if v not in reduced and not any(v.same_as(a) for a in axes)]
+    value = store.value
+    if free:
+        if any(extents[v] != 1 for v in free):
+            raise NotScalarError(f"block {block.name_hint} stores one element many times")
+        value = substitute(value, {v: tirx.const(0, "int64") for v in free})
+    init = block.init.value if block.init is not None else None
+    return Block(
+        target=store.buffer,
+        axes=tuple(axes),
+        value=value,
+        reads=tuple(b for b in loaded(value) if not (reduced and b.same_as(store.buffer))),
+        reduced=tuple((v, extents[v]) for v in reduced),
+        init=init,
+    )
+
+
+def loaded(expr: Expr) -> list[Any]:
+    """The buffers that an expression reads, each once, in order of appearance."""
+    found: list[Any] = []
+
+    def note(load: Any) -> Any:
+        if not any(load.source.same_as(b) for b in found):
+            found.append(load.source)
+        return load
+
+    structural_map(expr, (tvm.ir.TensorLoad, note))
+    return found
+
+
+def substitute(expr: Expr, values: dict[Any, Expr]) -> Expr:
+    """The expression with variables replaced."""
+    return structural_map(
+        expr, (tirx.Var, lambda var: next((v for k, v in values.items() if k.same_as(var)), var))
+    )

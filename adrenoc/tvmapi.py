@@ -1,0 +1,193 @@
+"""The TVM names that move between releases, and the few TIR forms that every kernel uses.
+
+Kernels are built as TIR by hand rather than scheduled from a compute definition: a texture read
+is a whole vector, an out-of-range read is a zero, and neither survives TVM's generic loop
+transformations (see CONTRIBUTING.md, "Why kernels are written, not scheduled").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import sym, tirx
+from tvm.ir import Call, Op, PrimType
+from tvm.tirx import (
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    IterVar,
+    PrimFunc,
+    SeqStmt,
+    Var,
+    decl_buffer,
+)
+
+__all__ = [
+    "AllocBuffer",
+    "AttrStmt",
+    "Bind",
+    "BufferLoad",
+    "BufferStore",
+    "Call",
+    "Evaluate",
+    "Expr",
+    "For",
+    "ForKind",
+    "IfThenElse",
+    "IterVar",
+    "PrimFunc",
+    "SeqStmt",
+    "Var",
+    "decl_buffer",
+    "sym",
+    "tirx",
+    "tvm",
+]
+
+Expr = Any
+"""A TIR expression.  TVM's expression classes share no useful static type."""
+
+GLOBAL = "global"
+TEXTURE = "global.texture"
+
+
+def iconst(value: int) -> Expr:
+    """An int32 constant."""
+    return tirx.const(value, "int32")
+
+
+def fconst(value: float, dtype: str) -> Expr:
+    """A constant of this scalar dtype."""
+    return tirx.const(value, dtype)
+
+
+def dtype_of(expr: Expr) -> str:
+    """The dtype of an expression as text, such as `float32x4`."""
+    return str(expr.ty)
+
+
+def lanes_of(expr: Expr) -> int:
+    """The number of lanes of an expression."""
+    dtype = dtype_of(expr)
+    return int(dtype.rpartition("x")[2]) if "x" in dtype else 1
+
+
+def bits_of(dtype: str) -> int:
+    """Bits of one element of a scalar dtype as it lies in memory."""
+    return 8 if dtype == "bool" else int("".join(c for c in dtype if c.isdigit()))
+
+
+def const_int(expr: Expr) -> int | None:
+    """The value of a constant integer expression, else None."""
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+
+
+def vector_dtype(dtype: str) -> str:
+    """The dtype of one texel of this scalar dtype."""
+    return f"{dtype}x4"
+
+
+def call(op: str, args: Sequence[Expr], dtype: str) -> Expr:
+    """Call the TIR operator `tirx.<op>`."""
+    return Call(Op.get(f"tirx.{op}"), list(args), ret_ty=PrimType(dtype))
+
+
+def cast(value: Expr, dtype: str) -> Expr:
+    """Convert a value; vectors stay vectors of as many lanes."""
+    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
+
+
+def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """Evaluate both, take one: for values that are cheap and safe to have."""
+    return tirx.Select(condition, then, otherwise)
+
+
+def floordiv(a: Expr, b: int) -> Expr:
+    """Divide, rounding down."""
+    return tirx.floordiv(a, iconst(b))
+
+
+def floormod(a: Expr, b: int) -> Expr:
+    """What `floordiv` leaves."""
+    return tirx.floormod(a, iconst(b))
+
+
+def minimum(a: Expr, b: Expr) -> Expr:
+    """The smaller one, lane by lane."""
+    return tirx.Min(a, b)
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    """The larger one, lane by lane."""
+    return tirx.Max(a, b)
+
+
+def clamp(value: Expr, low: int, high: int) -> Expr:
+    """An integer kept within low..high."""
+    return maximum(minimum(value, iconst(high)), iconst(low))
+
+
+def simplify(expr: Expr) -> Expr:
+    """The expression, simplified by TVM's arithmetic."""
+    return sym.Analyzer().simplify(expr)
+
+
+def store(buffer: Expr, index: Sequence[Expr], value: Expr) -> Expr:
+    """The statement that stores into a buffer."""
+    return BufferStore(buffer, value, list(index))
+
+
+def if_then_else(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """Evaluate `then` or `otherwise`, never both; the condition is a scalar."""
+    return call("if_then_else", [condition, then, otherwise], dtype_of(then))
+
+
+def splat(value: Expr) -> Expr:
+    """A scalar in all four lanes."""
+    return tirx.Broadcast(value, 4)
+
+
+def lane(vector: Expr, index: int) -> Expr:
+    """One lane of a vector of four."""
+    return tirx.Shuffle([vector], [iconst(index)])
+
+
+def construct(scalars: Sequence[Expr]) -> Expr:
+    """A vector of four out of four scalars."""
+    return tirx.Shuffle(list(scalars), [iconst(i) for i in range(4)])
+
+
+def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
+    """Read one texel as four values of `dtype`; outside of the image all four are zero.
+
+    `dtype` is what the kernel computes in, not how the image stores: the texture unit converts
+    a half image to float for free, so mixed precision costs no instruction.
+    """
+    width_bits = iconst(4 * bits_of(dtype))
+    texel = tirx.Ramp(iconst(0), iconst(1), 4)
+    return call(
+        "texture2d_load", [buffer.data, col, row, layer, width_bits, texel], vector_dtype(dtype)
+    )
+
+
+def texture_store(buffer: Expr, layer: Expr, row: Expr, col: Expr, value: Expr) -> Expr:
+    """Write one texel, a vector of four, with the conversion that the image format asks for."""
+    width_bits = iconst(4 * bits_of(dtype_of(value).partition("x")[0]))
+    return Evaluate(
+        call("texture2d_store", [buffer.data, col, row, layer, width_bits, value], "void")
+    )
+
+
+def check_versions() -> tuple[str, str]:
+    """The versions of TVM and of its FFI, for the manifest."""
+    import tvm_ffi
+
+    return str(tvm.__version__), str(tvm_ffi.__version__)
