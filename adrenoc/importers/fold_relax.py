@@ -90,29 +90,26 @@ def _move(
     name: str, call: relax.Call, operands: list[np.ndarray], shape: tuple[int, ...]
 ) -> np.ndarray | None:
     """Operators that move or copy elements, and the product of matrices."""
-    x = operands[0]
+    x, value = operands[0], None
     if name == "permute_dims":
         axes = call.attrs.axes
-        return x.transpose(None if axes is None else [int(a) for a in axes])
-    if name == "broadcast_to":
-        return np.broadcast_to(x, shape)
-    if name == "full":
-        return np.broadcast_to(x, shape)
-    if name == "astype":
-        return x.astype(str(call.attrs.dtype))
-    if name == "concat":
-        return np.concatenate(operands, axis=int(call.attrs.axis))
-    if name == "matmul":
-        return np.matmul(operands[0], operands[1])
-    if name == "strided_slice":
-        axes, begins, ends, steps = slice_bounds(call)
+        value = x.transpose(None if axes is None else [int(a) for a in axes])
+    elif name in ("broadcast_to", "full"):
+        value = np.broadcast_to(x, shape)
+    elif name == "astype":
+        value = x.astype(str(call.attrs.dtype))
+    elif name == "concat":
+        value = np.concatenate(operands, axis=int(call.attrs.axis))
+    elif name == "matmul":
+        value = np.matmul(operands[0], operands[1])
+    elif name == "strided_slice":
         window = [slice(None)] * x.ndim
-        for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        for axis, begin, end, step in zip(*slice_bounds(call), strict=True):
             window[axis] = slice(begin, None if end < -x.shape[axis] else end, step)
-        return x[tuple(window)]
-    if name == "take" and len(operands) == 2 and call.attrs.axis is not None:
-        return np.take(x, operands[1], axis=int(call.attrs.axis))
-    return None
+        value = x[tuple(window)]
+    elif name == "take" and len(operands) == 2 and call.attrs.axis is not None:
+        value = np.take(x, operands[1], axis=int(call.attrs.axis))
+    return value
 
 
 def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], list[int]]:

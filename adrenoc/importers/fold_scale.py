@@ -178,6 +178,6 @@ def relax_op(name: str) -> relax.Expr:
 def _by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
     """`factor` as one value for each index of `axis`, if it depends on nothing else."""
     full = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
-    if any(extent != 1 for i, extent in enumerate(full.shape) if i != axis):
+    if full.size != full.shape[axis]:
         return None
     return np.broadcast_to(full.reshape(-1), (shape[axis],))

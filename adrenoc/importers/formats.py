@@ -55,7 +55,9 @@ def find_model_files(path: Path) -> ModelFiles:
     try:
         found = outline(path)
     except WireError as error:
-        raise ModelFormatError(_not_a_model(path, head, str(error)), hint=_format_hint(path)) from error
+        raise ModelFormatError(
+            _not_a_model(path, head, str(error)), hint=_format_hint(path)
+        ) from error
     if not found.has_graph:
         raise ModelFormatError(
             _not_a_model(path, head, "it holds no graph"), hint=_format_hint(path)

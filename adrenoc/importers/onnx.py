@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from adrenoc.decision import Decision
 from adrenoc.errors import CustomDomainError, ModelFormatError, UnsupportedOperatorError
@@ -86,7 +86,9 @@ def _load(files: ModelFiles) -> onnx.ModelProto:
     newest = onnx.defs.onnx_opset_version()
     opset = _opset(model)
     if not OLDEST_OPSET <= opset <= newest:
-        step = "pip install --upgrade onnx" if opset > newest else "convert it: onnx.version_converter"
+        step = (
+            "pip install --upgrade onnx" if opset > newest else "convert it: onnx.version_converter"
+        )
         raise ModelFormatError(
             f"{path} uses opset {opset}; expected {OLDEST_OPSET} to {newest}", hint=step
         )

@@ -20,7 +20,8 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
-from adrenoc.importers.onnx_graph import OnnxGraph, node_label
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_ops import Node
 from adrenoc.importers.onnx_resize import convert_resize
@@ -28,25 +29,32 @@ from adrenoc.importers.relax_values import UniqueNames, static_shape
 
 OWN = {**OWN_OPS, "Resize": convert_resize, "Upsample": convert_resize}
 
-# What converters raise on a node that they cannot translate.
-_CONVERTER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-
 # The frontend translates these, but what comes out cannot run on a GPU with static shapes:
 # sequences, optionals, and results whose shape depends on data.
 _NOT_STATIC = frozenset(
-    """AllClassNMS Attention Compress ConcatFromSequence EmbedLayerNormalization Loop
-    NonMaxSuppression NonZero Optional OptionalGetElement OptionalHasElement Scan SequenceAt
-    SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
-    SkipLayerNormalization SplitToSequence Unique""".split()
+    {
+        "AllClassNMS",
+        "Attention",
+        "Compress",
+        "ConcatFromSequence",
+        "EmbedLayerNormalization",
+        "Loop",
+        "NonMaxSuppression",
+        "NonZero",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SkipLayerNormalization",
+        "SplitToSequence",
+        "Unique",
+    }
 )
 
 
@@ -113,8 +121,8 @@ class _Importer(ONNXGraphImporter):
                 for name in node.output:
                     if name:
                         self._bind(name)
-            except _CONVERTER_ERRORS as error:
-                self.failures.append(Failure(node=node, reason=_last_line(error)))
+            except CONVERTER_ERRORS as error:
+                self.failures.append(Failure(node=node, reason=quote(error)))
                 self._stand_in(node)
 
     def _convert_operator(
@@ -152,11 +160,3 @@ class _Importer(ONNXGraphImporter):
             shape = known.shape if known and known.shape is not None else (1,)
             dtype = known.dtype if known else "float32"
             self._nodes[name] = self.bb.emit(relax.op.zeros(shape, dtype))
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-__all__ = ["Failure", "convert", "node_label", "supported_operators"]

@@ -29,14 +29,22 @@ from adrenoc.importers.onnx_graph import (
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
 _SHAPE_OPERAND_MAX_ELEMENTS = 4096
 
-_FOLDABLE = frozenset(
-    """Abs Add And Cast CastLike Ceil Clip Concat Constant ConstantOfShape Cos DequantizeLinear Div
-    Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gemm Greater GreaterOrEqual
-    Identity Less LessOrEqual Log MatMul Max Mean Min Mod Mul Neg Not OneHot Or Pad Pow Range
-    Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape ScatterND Shape
-    Sigmoid Sign Sin Size Slice Split Sqrt Squeeze Sub Sum Tanh Tile Transpose Trilu Unsqueeze
-    Where Xor""".split()
-)
+# fmt: off
+_FOLDABLE = frozenset({
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil",
+    "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "DequantizeLinear",
+    "Div", "Equal", "Erf", "Exp", "Expand", "Flatten",
+    "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Greater",
+    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul",
+    "Max", "Mean", "Min", "Mod", "Mul", "Neg",
+    "Not", "OneHot", "Or", "Pad", "Pow", "Range",
+    "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+    "Relu", "Reshape", "ScatterND", "Shape", "Sigmoid", "Sign",
+    "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze",
+    "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",
+    "Unsqueeze", "Where", "Xor",
+})
+# fmt: on
 
 
 def fold_constants(graph: OnnxGraph) -> list[Decision]:
@@ -127,8 +135,8 @@ class _Folder:
         if node.op_type == "Size":
             value = np.array(int(np.prod(known.shape)), dtype=np.int64)
         else:
-            start, end = attrs.get("start", 0), attrs.get("end")
-            value = np.array(known.shape[start:end], dtype=np.int64)  # type: ignore[misc]
+            window = slice(attrs.get("start", 0), attrs.get("end"))
+            value = np.array(known.shape, dtype=np.int64)[window]
         self._set(node.output[0], value)
         return True
 

@@ -196,7 +196,8 @@ def _conv_transpose(node: Node) -> relax.Expr:
     if kernel_value is not None and any(d != 1 for d in dilations):
         # A dilated kernel is a larger kernel with zeros between its taps.
         spread = np.zeros((*weight[:2], *spans), kernel_value.dtype)
-        spread[(slice(None), slice(None), *(slice(None, None, d) for d in dilations))] = kernel_value
+        taps = (slice(None), slice(None), *(slice(None, None, d) for d in dilations))
+        spread[taps] = kernel_value
         filters, dilations = node.like(spread), [1] * axes
     name = {3: "conv1d_transpose", 4: "conv2d_transpose", 5: "conv3d_transpose"}[rank]
     result = node.emit(

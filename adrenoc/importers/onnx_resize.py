@@ -137,7 +137,9 @@ def _as_products(
     return value
 
 
-def _matrix(extent: int, scale: float | None, size: int | None, attrs: dict[str, Any]) -> np.ndarray:
+def _matrix(
+    extent: int, scale: float | None, size: int | None, attrs: dict[str, Any]
+) -> np.ndarray:
     """The matrix [outputs, extent] that resizes one axis."""
     from onnx.reference import ReferenceEvaluator
 

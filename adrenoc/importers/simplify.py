@@ -119,7 +119,7 @@ Rule = Callable[[_Cleaner, relax.Var, relax.Call], relax.Expr]
 def _reshape(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     source, shape = call.args[0], static_shape(var)
     below = cleaner.producer(source)
-    if op_name(below) == "relax.reshape":
+    if below is not None and op_name(below) == "relax.reshape":
         source = below.args[0]
     if static_shape(source) == shape:
         return source
@@ -130,7 +130,7 @@ def _permute(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     source = call.args[0]
     axes = _axes_of_permute(call)
     below = cleaner.producer(source)
-    if op_name(below) == "relax.permute_dims":
+    if below is not None and op_name(below) == "relax.permute_dims":
         inner = _axes_of_permute(below)
         source, axes = below.args[0], [inner[a] for a in axes]
     if axes == sorted(axes):
@@ -158,9 +158,10 @@ def _neutral(element: float) -> Rule:
     def rule(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
         for one, other in ((0, 1), (1, 0)):
             constant = constant_value(call.args[other])
-            if constant is not None and static_shape(call.args[one]) == static_shape(var):
-                if constant.size and (constant == element).all():
-                    return call.args[one]
+            if constant is None or static_shape(call.args[one]) != static_shape(var):
+                continue
+            if constant.size and (constant == element).all():
+                return call.args[one]
         return call
 
     return rule

@@ -1,0 +1,189 @@
+"""Runs the model file itself, with onnxruntime or LiteRT: the numbers that ours are held against."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from adrenoc.errors import DependencyError, InputError, ModelFormatError
+from adrenoc.importers.formats import find_model_files
+
+# Protobuf refuses to serialise more.
+_PROTOBUF_MAX_BYTES = 2**31 - 1
+
+
+def run_reference(
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    tensors: Iterable[str] = (),
+    optimise: bool = True,
+    threads: int = 0,
+) -> dict[str, np.ndarray]:
+    """Run `model` on `inputs`; return its outputs and the intermediate `tensors`, all by name.
+
+    With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
+    each tensor is what the file says.  Asking for intermediate tensors switches it off.
+    `threads` 0 leaves the number to the runtime.
+
+    Raises:
+        InputError: an input is missing or does not fit, or a tensor is unknown.
+        DependencyError: the package that runs this format is not installed.
+        ModelFormatError: the runtime refuses the model.
+    """
+    wanted = tuple(dict.fromkeys(tensors))
+    plain = not optimise or bool(wanted)
+    if find_model_files(model).format == "tflite":
+        return _run_tflite(model, inputs, wanted, plain=plain, threads=threads)
+    return _run_onnx(model, inputs, wanted, plain=plain, threads=threads)
+
+
+def _import(package: str, module: str, what: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DependencyError(
+            f"{package}, which computes the reference for {what} models, cannot be imported: "
+            f"{error}",
+            hint="pip install 'adrenoc[check]'",
+        ) from error
+
+
+def _run_onnx(
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    tensors: tuple[str, ...],
+    *,
+    plain: bool,
+    threads: int,
+) -> dict[str, np.ndarray]:
+    runtime = _import("onnxruntime", "onnxruntime", "ONNX")
+    errors = _runtime_errors()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # It prints what it also raises.
+    options.intra_op_num_threads = threads
+    if plain:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = _with_outputs(model, tensors) if tensors else str(model)
+    try:
+        session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except errors as error:
+        raise ModelFormatError(
+            f"onnxruntime refuses {model}: {error}", hint="python -m onnx.bin.checker MODEL"
+        ) from error
+    feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
+    names = [value.name for value in session.get_outputs()]
+    try:
+        results = session.run(names, feeds)
+    except errors as error:
+        raise InputError(
+            f"onnxruntime cannot run {model} on these inputs: {error}",
+            hint="check shapes and dtypes of the inputs",
+        ) from error
+    return dict(zip(names, results, strict=True))
+
+
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """The exceptions of onnxruntime, which share no base but Exception."""
+    state: Any = _import("onnxruntime", "onnxruntime.capi.onnxruntime_pybind11_state", "ONNX")
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError)
+
+
+def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
+    """The model, serialised, with `tensors` among its outputs."""
+    import onnx
+
+    proto = onnx.load(str(model))
+    known = {name for node in proto.graph.node for name in node.output if name}
+    present = {value.name for value in proto.graph.output}
+    for name in tensors:
+        _check_tensor(model, name, known)
+        if name not in present:
+            proto.graph.output.append(onnx.ValueInfoProto(name=name))
+    if proto.ByteSize() > _PROTOBUF_MAX_BYTES:
+        raise InputError(
+            f"{model} holds {proto.ByteSize()} bytes with its weights; intermediate tensors can be "
+            f"read from models up to {_PROTOBUF_MAX_BYTES} bytes",
+            hint="compare its outputs alone",
+        )
+    return proto.SerializeToString()
+
+
+def _check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    raise InputError(
+        f"{model} computes no tensor '{name}'",
+        hint=f"ask for '{near[0]}'" if near else "list its tensors with netron or onnx",
+    )
+
+
+def _select(
+    model: Path, inputs: Mapping[str, np.ndarray], names: list[str]
+) -> dict[str, np.ndarray]:
+    missing = [name for name in names if name not in inputs]
+    if missing:
+        raise InputError(
+            f"{model} takes {', '.join(map(repr, names))}; there is no array for "
+            f"{', '.join(map(repr, missing))}",
+            hint=f"--input {missing[0]}=FILE.npy",
+        )
+    return {name: inputs[name] for name in names}
+
+
+def _run_tflite(
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    tensors: tuple[str, ...],
+    *,
+    plain: bool,
+    threads: int,
+) -> dict[str, np.ndarray]:
+    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+    resolver = runtime.OpResolverType
+    try:
+        interpreter = runtime.Interpreter(
+            model_path=str(model),
+            num_threads=threads or None,
+            experimental_preserve_all_tensors=bool(tensors),
+            experimental_op_resolver_type=(
+                resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else resolver.AUTO
+            ),
+        )
+        interpreter.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        raise ModelFormatError(
+            f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
+        ) from error
+    details = interpreter.get_input_details()
+    feeds = _select(model, inputs, [d["name"] for d in details])
+    for detail in details:
+        _check_feed(model, detail, feeds[detail["name"]])
+        interpreter.set_tensor(detail["index"], feeds[detail["name"]])
+    interpreter.invoke()
+    wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
+    known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
+    for name in tensors:
+        _check_tensor(model, name, known)
+        wanted.setdefault(name, known[name])
+    return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
+
+
+def _check_feed(model: Path, detail: dict[str, Any], array: np.ndarray) -> None:
+    shape, dtype = tuple(int(d) for d in detail["shape"]), np.dtype(detail["dtype"])
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"the array for '{detail['name']}' of {model} is {array.dtype} {list(array.shape)}; "
+            f"expected {dtype} {list(shape)}",
+            hint=f"--input {detail['name']}=FILE.npy with that shape",
+        )
