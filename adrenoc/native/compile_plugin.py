@@ -1,0 +1,120 @@
+"""Compile the OpenCL runtime plug-in for this machine, once."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from adrenoc.errors import DependencyError
+from adrenoc.files import cache_folder, output_error
+from adrenoc.proc import run_tool
+
+_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
+_COMPILERS = ("c++", "g++", "clang++")
+_NAME = "libadrenoc_opencl.so"
+
+
+def build(*, cache: Path | None = None) -> Path:
+    """Return the compiled plug-in, compiling it if this very one is not cached.
+
+    The cached file is found by a digest of the sources, the versions of TVM and of the compiler,
+    the flags and the machine, so a change in any of them compiles anew.  `cache` is the folder to
+    keep it in; without it the cache folder of adrenoc.
+
+    Raises:
+        DependencyError: no C++ compiler is on the PATH, or TVM is not installed.
+        ToolError: the compiler failed.
+        OutputError: the cache folder cannot be written.
+    """
+    compiler = _find_compiler()
+    package, ffi_package = _package_folder("tvm"), _package_folder("tvm_ffi")
+    sources = _sources()
+    digest = _digest(sources, compiler)
+    folder = (cache if cache is not None else cache_folder()) / "native" / digest
+    library = folder / _NAME
+    if library.is_file():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # One compiler run on one file that includes the others: TVM's headers take most of the
+        # time, and are read once that way.
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            unit = Path(scratch) / "adrenoc_opencl.cc"
+            unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
+            made = Path(scratch) / _NAME
+            command = [compiler, *_FLAGS, *_include_options(package, ffi_package), str(unit)]
+            # Naming the libraries makes them needed by name only: at run time the loader takes
+            # those that TVM has loaded, wherever they lie.
+            command += ["-o", str(made), str(package / "lib" / "libtvm_runtime.so")]
+            command += [str(ffi_package / "lib" / "libtvm_ffi.so"), "-ldl"]
+            run_tool(command, deed="build the OpenCL runtime")
+            made.replace(library)
+    except OSError as error:
+        raise output_error(library, error) from error
+    return library
+
+
+def _find_compiler() -> str:
+    for name in _COMPILERS:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise DependencyError(
+        f"the OpenCL runtime needs a C++ compiler once: none of {', '.join(_COMPILERS)} "
+        "is on the PATH",
+        hint="apt-get install g++ (or your system's C++ compiler), then run again",
+    )
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DependencyError(
+            f"the Python package {name} is not installed",
+            hint="pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1",
+        )
+    return Path(spec.origin).parent
+
+
+def _include_options(package: Path, ffi_package: Path) -> list[str]:
+    here = Path(__file__).resolve().parent
+    # `compat` comes after TVM's own headers, so a wheel that has them is used as it is.
+    folders = (
+        here / "src",
+        package / "include",
+        package / "src",
+        ffi_package / "include",
+        here / "compat",
+    )
+    return [f"-I{folder}" for folder in folders]
+
+
+def _sources() -> list[Path]:
+    here = Path(__file__).resolve().parent
+    return sorted(
+        path
+        for folder in ("src", "compat")
+        for path in (here / folder).rglob("*")
+        if path.suffix in (".cc", ".h", ".def")
+    )
+
+
+def _digest(sources: list[Path], compiler: str) -> str:
+    versions = {
+        "apache-tvm": importlib.metadata.version("apache-tvm"),
+        "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
+        "compiler": run_tool([compiler, "--version"], deed="ask the compiler for its version"),
+        "flags": " ".join(_FLAGS),
+        "machine": f"{sys.platform} {platform.machine()}",
+    }
+    digest = hashlib.sha256(repr(sorted(versions.items())).encode())
+    for path in sources:
+        digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]

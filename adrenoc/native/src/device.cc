@@ -1,0 +1,127 @@
+#include "device.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace adrenoc {
+namespace opencl {
+namespace {
+
+int kind_rank(const DeviceInfo& info) {
+  if (info.type == "gpu") return 0;
+  if (info.type == "accelerator") return 1;
+  return info.type == "cpu" ? 2 : 3;
+}
+
+// The ids behind a two-step query; `absent` is the code that means "none".
+template <typename Id, typename Query>
+std::vector<Id> list_ids(Query query, cl_int absent, const char* call) {
+  cl_uint count = 0;
+  const cl_int code = query(0, nullptr, &count);
+  if (code == absent) return {};
+  check(code, call);
+  std::vector<Id> ids(count);
+  if (count != 0) check(query(count, ids.data(), nullptr), call);
+  return ids;
+}
+
+std::vector<std::unique_ptr<Device>> find_devices() {
+  std::vector<std::unique_ptr<Device>> devices;
+  const auto platforms = list_ids<cl_platform_id>(
+      [](cl_uint n, cl_platform_id* out, cl_uint* count) {
+        return api().clGetPlatformIDs(n, out, count);
+      },
+      CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
+  for (cl_platform_id platform : platforms) {
+    const auto ids = list_ids<cl_device_id>(
+        [platform](cl_uint n, cl_device_id* out, cl_uint* count) {
+          return api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, out, count);
+        },
+        CL_DEVICE_NOT_FOUND, "clGetDeviceIDs");
+    for (cl_device_id id : ids) devices.push_back(std::make_unique<Device>(platform, id));
+  }
+  std::stable_sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) {
+    return kind_rank(a->info()) < kind_rank(b->info());
+  });
+  return devices;
+}
+
+cl_command_queue create_queue(cl_context context, cl_device_id id, bool profiling) {
+  cl_int code = CL_SUCCESS;
+  cl_command_queue queue = api().clCreateCommandQueue(
+      context, id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+  check(code, "clCreateCommandQueue");
+  return queue;
+}
+
+}  // namespace
+
+Device::Device(cl_platform_id platform, cl_device_id id)
+    : id_(id), info_(query_device_info(platform, id)) {}
+
+void Device::initialize() {
+  std::call_once(initialized_, [this] {
+    cl_int code = CL_SUCCESS;
+    ContextHandle context(api().clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code));
+    check(code, "clCreateContext");
+    queue_ = QueueHandle(create_queue(context.get(), id_, false));
+    memory_ = std::make_unique<MemoryPool>(context.get(), info_);
+    context_ = std::move(context);
+  });
+}
+
+cl_context Device::context() {
+  initialize();
+  return context_.get();
+}
+
+MemoryPool& Device::memory() {
+  initialize();
+  return *memory_;
+}
+
+QueueLock Device::lock_queue() {
+  initialize();
+  std::unique_lock<std::mutex> lock(queue_mutex_);
+  return {std::move(lock), queue_.get()};
+}
+
+void Device::release_pool_if_used() {
+  if (context_) memory_->release_pool();
+}
+
+void Device::finish() {
+  const QueueLock queue = lock_queue();
+  ADRENOC_CL_CALL(clFinish, queue.get());
+}
+
+void Device::want_profiling(bool wanted) {
+  const QueueLock queue = lock_queue();
+  const int users = profiling_users_ + (wanted ? 1 : -1);
+  if ((users > 0) != (profiling_users_ > 0)) {
+    // Whether a queue records times is fixed when it is made.
+    ADRENOC_CL_CALL(clFinish, queue.get());
+    queue_ = QueueHandle(create_queue(context_.get(), id_, users > 0));
+  }
+  profiling_users_ = users;
+}
+
+const std::vector<std::unique_ptr<Device>>& all_devices() {
+  // Never destroyed: tensors that outlive static destructors still point into it.
+  static const auto* devices = new std::vector<std::unique_ptr<Device>>(find_devices());
+  return *devices;
+}
+
+Device& device_at(int device_id) {
+  const auto& devices = all_devices();
+  if (device_id < 0 || static_cast<size_t>(device_id) >= devices.size()) {
+    TVM_FFI_THROW(ValueError) << "There is no OpenCL device " << device_id << ": "
+                              << library_path() << " has " << devices.size() << " devices";
+  }
+  return *devices[static_cast<size_t>(device_id)];
+}
+
+}  // namespace opencl
+}  // namespace adrenoc

@@ -1,0 +1,78 @@
+// One OpenCL device: its context, its queue, its memory; and the list of all of them.
+#ifndef ADRENOC_NATIVE_DEVICE_H_
+#define ADRENOC_NATIVE_DEVICE_H_
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cl_api.h"
+#include "device_info.h"
+#include "memory.h"
+#include "profiler.h"
+
+namespace adrenoc {
+namespace opencl {
+
+// The right to use a device's queue.  OpenCL lets one thread at a time set the arguments of a
+// kernel, and the queue can be exchanged for a profiling one, so commands are given under a lock.
+class QueueLock {
+ public:
+  QueueLock(std::unique_lock<std::mutex> lock, cl_command_queue queue)
+      : lock_(std::move(lock)), queue_(queue) {}
+  [[nodiscard]] cl_command_queue get() const { return queue_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  cl_command_queue queue_;
+};
+
+class Device {
+ public:
+  Device(cl_platform_id platform, cl_device_id id);
+
+  [[nodiscard]] const DeviceInfo& info() const { return info_; }
+  [[nodiscard]] cl_device_id id() const { return id_; }
+
+  // These three make the context at their first call, which takes some drivers a second.
+  [[nodiscard]] cl_context context();
+  [[nodiscard]] MemoryPool& memory();
+  [[nodiscard]] QueueLock lock_queue();
+
+  // Gives back pooled memory, if the device has been used at all.
+  void release_pool_if_used();
+
+  // Returns when all commands have ended.
+  void finish();
+
+  // Makes the queue record times; each call with true needs one with false.
+  void want_profiling(bool wanted);
+
+  // Guarded by lock_queue().
+  [[nodiscard]] Profiler& profiler() { return profiler_; }
+
+ private:
+  void initialize();
+
+  const cl_device_id id_;
+  const DeviceInfo info_;
+  std::once_flag initialized_;
+  ContextHandle context_;
+  std::unique_ptr<MemoryPool> memory_;
+  std::mutex queue_mutex_;
+  QueueHandle queue_;
+  int profiling_users_ = 0;
+  Profiler profiler_;
+};
+
+// All devices: GPUs first, then accelerators, then CPUs; within a kind as the platforms list
+// them.  The place in this list is TVM's device_id.  Throws RuntimeError without a library.
+[[nodiscard]] const std::vector<std::unique_ptr<Device>>& all_devices();
+
+// Throws ValueError for an id that no device has.
+[[nodiscard]] Device& device_at(int device_id);
+
+}  // namespace opencl
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_DEVICE_H_

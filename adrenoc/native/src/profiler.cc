@@ -1,0 +1,48 @@
+#include "profiler.h"
+
+#include <tvm/ffi/error.h>
+
+#include <utility>
+
+namespace adrenoc {
+namespace opencl {
+
+void Profiler::start() {
+  if (recording_) {
+    TVM_FFI_THROW(RuntimeError) << "Profiling has already been started on this device";
+  }
+  launches_.clear();
+  recording_ = true;
+}
+
+void Profiler::record(const std::string& kernel, EventHandle event) {
+  launches_.push_back({kernel, std::move(event)});
+}
+
+tvm::ffi::json::Array Profiler::stop() {
+  if (!recording_) {
+    TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
+  }
+  recording_ = false;
+  const std::vector<Launch> launches = std::move(launches_);
+  launches_.clear();
+  tvm::ffi::json::Array events;
+  for (const Launch& launch : launches) {
+    const cl_event event = launch.event.get();
+    tvm::ffi::json::Array entry;
+    entry.push_back(tvm::ffi::String(launch.kernel));
+    entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_START)));
+    entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_END)));
+    events.push_back(entry);
+  }
+  return events;
+}
+
+cl_ulong event_time_ns(cl_event event, cl_uint stamp) {
+  cl_ulong time_ns = 0;
+  ADRENOC_CL_CALL(clGetEventProfilingInfo, event, stamp, sizeof(time_ns), &time_ns, nullptr);
+  return time_ns;
+}
+
+}  // namespace opencl
+}  // namespace adrenoc
