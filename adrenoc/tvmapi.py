@@ -55,6 +55,9 @@ __all__ = [
 Expr = Any
 """A TIR expression.  TVM's expression classes share no useful static type."""
 
+IF_THEN_ELSE = "prim.if_then_else"
+"""The operator that evaluates one of two values."""
+
 GLOBAL = "global"
 TEXTURE = "global.texture"
 
@@ -96,8 +99,8 @@ def vector_dtype(dtype: str) -> str:
 
 
 def call(op: str, args: Sequence[Expr], dtype: str) -> Expr:
-    """Call the TIR operator `tirx.<op>`."""
-    return Call(Op.get(f"tirx.{op}"), list(args), ret_ty=PrimType(dtype))
+    """Call the operator of this full name."""
+    return Call(Op.get(op), list(args), ret_ty=PrimType(dtype))
 
 
 def cast(value: Expr, dtype: str) -> Expr:
@@ -147,7 +150,7 @@ def store(buffer: Expr, index: Sequence[Expr], value: Expr) -> Expr:
 
 def if_then_else(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     """Evaluate `then` or `otherwise`, never both; the condition is a scalar."""
-    return call("if_then_else", [condition, then, otherwise], dtype_of(then))
+    return call(IF_THEN_ELSE, [condition, then, otherwise], dtype_of(then))
 
 
 def splat(value: Expr) -> Expr:
@@ -160,9 +163,18 @@ def lane(vector: Expr, index: int) -> Expr:
     return tirx.Shuffle([vector], [iconst(index)])
 
 
+_OPENCL_TYPE = {"float32": "float", "float16": "half", "int32": "int", "bool": "int"}
+
+
 def construct(scalars: Sequence[Expr]) -> Expr:
-    """A vector of four out of four scalars."""
-    return tirx.Shuffle(list(scalars), [iconst(i) for i in range(4)])
+    """A vector of four out of four scalars.
+
+    TVM prints a Shuffle of scalars as `float4(a, b, c, d)`, which is CUDA; OpenCL wants the type
+    in parentheses, and that is what a call to an external function of this name prints.
+    """
+    dtype = dtype_of(scalars[0])
+    name = f"({_OPENCL_TYPE[dtype]}4)"
+    return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
 
 
 def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
@@ -174,7 +186,7 @@ def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) ->
     width_bits = iconst(4 * bits_of(dtype))
     texel = tirx.Ramp(iconst(0), iconst(1), 4)
     return call(
-        "texture2d_load", [buffer.data, col, row, layer, width_bits, texel], vector_dtype(dtype)
+        "tirx.texture2d_load", [buffer.data, col, row, layer, width_bits, texel], vector_dtype(dtype)
     )
 
 
@@ -182,7 +194,7 @@ def texture_store(buffer: Expr, layer: Expr, row: Expr, col: Expr, value: Expr) 
     """Write one texel, a vector of four, with the conversion that the image format asks for."""
     width_bits = iconst(4 * bits_of(dtype_of(value).partition("x")[0]))
     return Evaluate(
-        call("texture2d_store", [buffer.data, col, row, layer, width_bits, value], "void")
+        call("tirx.texture2d_store", [buffer.data, col, row, layer, width_bits, value], "void")
     )
 
 

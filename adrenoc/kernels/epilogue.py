@@ -8,8 +8,7 @@ from typing import Any
 from adrenoc.graph import Body, Node
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.expression import Evaluator, Texel, splatted
-from adrenoc.kernels.map import know_position
+from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, iconst
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adrenoc.graph import Body
-from adrenoc.kernels.access import Access
+from adrenoc.kernels.access import Access, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
+    IF_THEN_ELSE,
     Expr,
     Var,
     cast,
@@ -130,7 +131,7 @@ class Evaluator:
                 self._scalar(expr.false_value, lane),
             )
         if isinstance(expr, tvm.ir.Call):
-            if expr.op.name == "tirx.if_then_else":
+            if expr.op.name == IF_THEN_ELSE:
                 return if_then_else(*(self._scalar(a, lane) for a in expr.args))
             args = [self._scalar(a, lane) for a in expr.args]
             return _call(expr, args, self._dtype(dtype_of(expr)))
@@ -168,7 +169,7 @@ class Evaluator:
         if isinstance(expr, tirx.Select):
             return self._vector_choice(expr.condition, expr.true_value, expr.false_value, expr)
         if isinstance(expr, tvm.ir.Call):
-            if expr.op.name == "tirx.if_then_else":
+            if expr.op.name == IF_THEN_ELSE:
                 return self._vector_choice(*expr.args, expr)
             if self._has_vector_form(expr):
                 args = [splatted(self._vector(a)) for a in expr.args]
@@ -276,6 +277,15 @@ class Evaluator:
             and name not in _SCALAR_CALLS
             and all(dtype_of(a).startswith("float") for a in call.args)
         )
+
+
+def know_position(
+    evaluator: Evaluator, spec: OperandSpec, n: Expr, block: Expr, h: Expr, w: Expr
+) -> None:
+    """Tell an evaluator over which extents a position runs."""
+    e = spec.extents
+    for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
+        evaluator.know(var, extent)
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:

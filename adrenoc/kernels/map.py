@@ -15,7 +15,8 @@ from typing import Any
 from adrenoc.graph import Body
 from adrenoc.kernels.access import Access, Memory, OperandSpec, PlainAccess
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
     AllocBuffer,
@@ -34,29 +35,30 @@ from adrenoc.tvmapi import (
 def map_kernel(
     builder: KernelBuilder,
     body: Body,
-    sources: Mapping[str, OperandSpec],
-    output: OperandSpec,
+    sources: Mapping[Any, Access],
+    out: Access,
+    epilogue: Epilogue,
 ) -> None:
-    """Compute a body into `output`: a texel a thread, or an element where it has no channels.
+    """Compute a body: a texel a thread, or an element where the output has no channels.
 
     Shapes:
-        sources: any, by tensor name in parameter order
-        output: the body's axes
+        sources: any, by buffer of the body
+        out: the body's axes
     """
-    accesses = {name: builder.input(spec) for name, spec in sources.items()}
-    out = builder.output(output)
-    reads: dict[Any, Access | Texel] = {
-        buffer: accesses[name] for buffer, name in body.sources.items()
-    }
-    floating = output.dtype.startswith("float")
-    if output.layout is None or (output.memory is Memory.PLAIN and not floating):
+    reads: dict[Any, Access | Texel] = dict(sources)
+    floating = out.spec.dtype.startswith("float")
+    if out.spec.layout is None or (out.spec.memory is Memory.PLAIN and not floating):
         _by_element(builder, body, reads, out)
     else:
-        _by_texel(builder, body, reads, out)
+        _by_texel(builder, body, reads, out, epilogue)
 
 
 def _by_texel(
-    builder: KernelBuilder, body: Body, reads: dict[Any, Access | Texel], out: Access
+    builder: KernelBuilder,
+    body: Body,
+    reads: dict[Any, Access | Texel],
+    out: Access,
+    epilogue: Epilogue,
 ) -> None:
     n, block, h, w = texel_of_thread(builder, out.spec)
     index = out.index(n, block * iconst(LANES), h, w)
@@ -65,7 +67,7 @@ def _by_texel(
     evaluator = Evaluator(builder, body, reads)
     know_position(evaluator, out.spec, n, block, h, w)
     value = fold.run(evaluator, lambda more: evaluator.texel(index, channel, more))
-    out.write(n, block, h, w, splatted(value))
+    epilogue.write(n, block, h, w, splatted(value))
 
 
 def _by_element(
@@ -137,12 +139,3 @@ def texel_of_thread(builder: KernelBuilder, spec: OperandSpec) -> tuple[Expr, Ex
     if e.n == 1:
         return iconst(0), z, h, w
     return floordiv(z, e.blocks), floormod(z, e.blocks), h, w
-
-
-def know_position(
-    evaluator: Evaluator, spec: OperandSpec, n: Expr, block: Expr, h: Expr, w: Expr
-) -> None:
-    """Tell an evaluator over which extents the position runs."""
-    e = spec.extents
-    for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
-        evaluator.know(var, extent)

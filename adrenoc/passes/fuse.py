@@ -21,7 +21,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.passes.scalar_body import loaded, substitute
-from adrenoc.tvmapi import Expr, Var, tirx, tvm
+from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
@@ -184,7 +184,7 @@ def _cost(expr: Expr) -> int:
         nonlocal cost
         if hasattr(part, "ty") and str(part.ty).startswith("float"):
             if isinstance(part, tvm.ir.Call):
-                cost += 0 if part.op.name == "tirx.if_then_else" else MAX_REPEATED_COST
+                cost += 0 if part.op.name == IF_THEN_ELSE else MAX_REPEATED_COST
             elif not isinstance(part, (tvm.ir.TensorLoad, tirx.FloatImm, Var)):
                 cost += 1
         return part

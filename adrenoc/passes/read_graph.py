@@ -26,21 +26,7 @@ from adrenoc.tvmapi import tirx, tvm
 
 WHOLE = {
     "relax.nn.conv2d": "conv2d",
-    "relax.nn.conv1d": "conv1d",
-    "relax.nn.conv2d_transpose": "conv2d_transpose",
-    "relax.nn.max_pool2d": "max_pool2d",
-    "relax.nn.avg_pool2d": "avg_pool2d",
-    "relax.nn.softmax": "softmax",
-    "relax.nn.log_softmax": "log_softmax",
-    "relax.nn.layer_norm": "layer_norm",
-    "relax.nn.group_norm": "group_norm",
-    "relax.nn.instance_norm": "instance_norm",
-    "relax.nn.rms_norm": "rms_norm",
     "relax.matmul": "matmul",
-    "relax.mean": "mean",
-    "relax.sum": "sum",
-    "relax.max": "max",
-    "relax.min": "min",
 }
 """Relax operator -> op of the planning graph."""
 

@@ -1,0 +1,180 @@
+"""Relax module of kernels -> executable: host code by LLVM, kernels as OpenCL C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.target import Target
+from adrenoc.tvmapi import Call, Var, tirx, tvm
+
+PIPELINE = "adrenoc"
+"""The name under which TVM finds our TIR pipeline."""
+
+
+def tvm_target(target: Target) -> Any:
+    """The TVM target: OpenCL for the kernels, LLVM for the code that launches them."""
+    limits = target.limits
+    device = {
+        "kind": "opencl",
+        "keys": ["opencl", "gpu"],
+        "max_num_threads": limits.max_work_group_size,
+        "max_threads_per_block": limits.max_work_group_size,
+        "max_shared_memory_per_block": limits.local_mem_bytes,
+        "max_function_args": limits.max_kernel_args,
+    }
+    return tvm.target.Target(device, host={"kind": "llvm", "mtriple": target.llvm_triple})
+
+
+def build_executable(module: Any, target: Target) -> Any:
+    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine."""
+    from tvm import relax
+
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    relax_passes = tvm.transform.Sequential(
+        [
+            relax.transform.RemovePurityChecking(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    return relax.build(
+        module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
+    )
+
+
+def kernel_sources(executable: Any) -> dict[str, str]:
+    """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
+    sources: dict[str, str] = {}
+    for module in _all_modules(executable.mod):
+        if module.kind == "opencl":
+            for part in module.inspect_source("cl").split("// Function: ")[1:]:
+                name, _, text = part.partition("\n")
+                sources[name.removesuffix("_kernel")] = text
+    return sources
+
+
+def _all_modules(module: Any) -> list[Any]:
+    found = [module]
+    for imported in module.imports:
+        found += _all_modules(imported)
+    return found
+
+
+def _tir_pipeline() -> tuple[Any, Any, Any]:
+    """Lowering of kernels that are already bound to threads, and TVM's own finalisation."""
+    passes = [
+        tirx.transform.StmtSimplify(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+    ]
+    pipeline = tirx.compilation_pipeline
+    return tvm.transform.Sequential(passes), pipeline.finalize_host_passes, _finalize_device
+
+
+def _finalize_device() -> Any:
+    return tvm.transform.Sequential(
+        [
+            type_textures_by_arithmetic(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.LowerIntrin(),
+        ]
+    )
+
+
+def type_textures_by_arithmetic() -> Any:
+    """TIR pass: a texture parameter gets the dtype that the kernel reads or writes it with.
+
+    A half image is read and written as float4 where a kernel computes in float.  TVM's OpenCL
+    printer takes the width of a texel from the parameter instead, and would print a `half8`.
+
+    Before -> after:
+        out: handle("float16", "global.texture")    out: handle("float32", "global.texture")
+        texture2d_store(out.data, ..., float32x4)   texture2d_store(out, ..., float32x4)
+    """
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def retype(func: Any, _module: Any, _context: Any) -> Any:
+        return _retyped(func)
+
+    return retype
+
+
+def _retyped(func: Any) -> Any:
+    pointers: dict[str, Any] = {}
+    params = []
+    for param in func.params:
+        if _is_texture(param):
+            dtype = _dtype_used(func.body, param.name)
+            param = Var(
+                param.name, tvm.ir.PointerType(tvm.ir.PrimType(dtype), param.ty.storage_scope)
+            )
+            pointers[param.name] = param
+        params.append(param)
+    if not pointers:
+        return func
+    declared = _declared_buffers(func.body)
+
+    def point(call: Any) -> Any:
+        if not isinstance(call.op, tvm.ir.Op) or not call.op.name.startswith("tirx.texture2d_"):
+            return call
+        args = list(call.args)
+        args[0] = pointers[declared[_buffer_of(args[0]).name]]
+        return Call(call.op, args, ret_ty=call.ty)
+
+    def drop(declaration: Any) -> Any:
+        used = isinstance(declaration.data, Var) and declaration.data.name in pointers
+        return tirx.Evaluate(tirx.const(0, "int32")) if used else declaration
+
+    body = structural_map(func.body, [(Call, point), (tirx.DeclBuffer, drop)])
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+
+
+def _is_texture(param: Any) -> bool:
+    return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
+
+
+def _buffer_of(pointer: Any) -> Any:
+    """The buffer of `buffer_data(buffer)`, or the pointer itself."""
+    return pointer.args[0] if isinstance(pointer, Call) else pointer
+
+
+def _declared_buffers(body: Any) -> dict[str, str]:
+    """Buffer name -> name of the parameter that it is declared over."""
+    declared: dict[str, str] = {}
+
+    def note(declaration: Any) -> Any:
+        if isinstance(declaration.data, Var):
+            declared[declaration.buffer.name] = declaration.data.name
+        return declaration
+
+    structural_map(body, (tirx.DeclBuffer, note))
+    return declared
+
+
+def _dtype_used(body: Any, param: str) -> str:
+    """The element dtype with which a kernel reads or writes a texture parameter."""
+    declared = _declared_buffers(body)
+    found = ["float32"]
+
+    def note(call: Any) -> Any:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name.startswith("tirx.texture2d_"):
+            name = _buffer_of(call.args[0]).name
+            if declared.get(name, name) == param:
+                store = call.op.name.endswith("store")
+                found.append(str((call.args[5] if store else call).ty).partition("x")[0])
+        return call
+
+    structural_map(body, (Call, note))
+    return found[-1]

@@ -1,0 +1,199 @@
+"""Give the axes of every tensor their roles N, C, H, W.
+
+Convolutions, pools and matmuls say which axis is the channel; maps hand the roles of their
+sources on, axis by axis, so that transposes, squeezes and slices keep every element in its
+texel.  What nobody decides gets the layout of its rank.
+
+Constants take the roles of the tensors that they meet.  A node that cannot read an operand in
+the layout that it has, gets a copy in one that it can (`assign_memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Body, Graph, Node
+from adrenoc.layout import Layout, default_layout
+from adrenoc.passes.fuse import loads_of
+
+_DATA_LAYOUT = {
+    "conv2d": ("data_layout", "out_layout"),
+    "conv2d_transpose": ("data_layout", "out_layout"),
+    "max_pool2d": ("layout", "out_layout"),
+    "avg_pool2d": ("layout", "out_layout"),
+}
+"""Op -> the attributes that hold the layout letters of its input and of its output."""
+
+Layouts = dict[str, Layout | None]
+
+
+def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
+    """The layout of every tensor, None for those whose axes cannot have roles."""
+    layouts: Layouts = {}
+    demands = _demands_on_inputs(graph)
+    for name in graph.inputs:
+        layouts[name] = demands.get(name) or default_layout(graph.tensors[name].shape)
+    for node in graph.nodes:
+        layouts[node.output] = _output_layout(graph, node, layouts)
+    for name, tensor in graph.tensors.items():
+        if tensor.value is not None:
+            layouts[name] = demands.get(name) or _constant_layout(graph, name, layouts)
+        if layouts[name] is None and tensor.shape and tensor.is_float:
+            log.add(
+                name,
+                "row-major buffer",
+                f"shape {tensor.shape} has more than four extents above one",
+            )
+    return layouts
+
+
+def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    """The layout that an operator needs its input `position` in; None where any will do."""
+    letters = _DATA_LAYOUT.get(node.op)
+    if letters is not None and position == 0:
+        return Layout(str(node.attrs[letters[0]]))
+    if node.op == "conv1d" and position == 0:
+        return Layout(str(node.attrs["data_layout"]))
+    if node.op == "matmul" and position < 2:
+        return channels_last(len(shape))
+    return None
+
+
+def channels_last(rank: int) -> Layout | None:
+    """The layout of a matmul's operand: the last axis is the channel, rows run along W."""
+    roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
+    return None if roles is None else Layout(roles)
+
+
+def _demands_on_inputs(graph: Graph) -> dict[str, Layout]:
+    """What the first choosy reader of each input or constant wants."""
+    demands: dict[str, Layout] = {}
+    for node in graph.nodes:
+        for position, name in enumerate(node.inputs):
+            wanted = wanted_layout(node, position, graph.tensors[name].shape)
+            if wanted is not None and name not in demands:
+                demands[name] = wanted
+    return demands
+
+
+def _output_layout(graph: Graph, node: Node, layouts: Mapping[str, Layout | None]) -> Layout | None:
+    shape = graph.tensors[node.output].shape
+    letters = _DATA_LAYOUT.get(node.op)
+    if letters is not None:
+        return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
+    if node.op == "conv1d":
+        return Layout(str(node.attrs["out_layout"] or node.attrs["data_layout"]))
+    if node.op == "matmul":
+        return channels_last(len(shape)) or default_layout(shape)
+    if node.body is not None:
+        return _handed_on(graph, node.body, shape, layouts) or default_layout(shape)
+    source = layouts.get(node.inputs[0])
+    if source is not None and len(source.roles) == len(shape):
+        return source
+    return default_layout(shape)
+
+
+def _handed_on(
+    graph: Graph, body: Body, shape: tuple[int, ...], layouts: Mapping[str, Layout | None]
+) -> Layout | None:
+    """The roles that the output axes have in the sources, the largest source first."""
+    sources = sorted(
+        ((b, n) for b, n in body.sources.items() if layouts.get(n) is not None),
+        key=lambda entry: -_size(graph.tensors[entry[1]].shape),
+    )
+    for buffer, name in sources:
+        layout = layouts[name]
+        if layout is None:
+            continue
+        roles = _roles_by_axis(body, buffer, layout, graph.tensors[name].shape)
+        completed = _completed(roles, shape)
+        if completed is not None:
+            return Layout(completed)
+    return None
+
+
+def _roles_by_axis(
+    body: Body, buffer: object, layout: Layout, source_shape: tuple[int, ...]
+) -> dict[int, str]:
+    """Output axis -> role, where a load's index is that axis plus a constant."""
+    roles: dict[int, str] = {}
+    for load in loads_of(body.value):
+        if not load.source.same_as(buffer):
+            continue
+        for position, index in enumerate(load.indices):
+            role = layout.roles[position]
+            if role == "1" or source_shape[position] == 1:
+                continue
+            for axis, var in enumerate(body.axes):
+                if _moves_with(index, var) and axis not in roles and role not in roles.values():
+                    roles[axis] = role
+    return roles
+
+
+def _moves_with(index: object, var: object) -> bool:
+    """Whether an index is the variable itself, or it plus or minus something."""
+    if hasattr(index, "same_as") and index.same_as(var):
+        return True
+    from adrenoc.tvmapi import tirx
+
+    return isinstance(index, (tirx.Add, tirx.Sub)) and index.a.same_as(var)
+
+
+def _completed(roles: dict[int, str], shape: tuple[int, ...]) -> str | None:
+    """Letters for all axes, or None where the channel would be missing or letters run out."""
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    if "C" not in roles.values():
+        return None
+    spare = [r for r in "NHWC" if r not in roles.values()]
+    letters = []
+    for axis in range(len(shape)):
+        if axis in roles:
+            letters.append(roles[axis])
+        elif axis in wide:
+            if not spare:
+                return None
+            letters.append(spare.pop(0))
+        else:
+            letters.append("1")
+    return "".join(letters)
+
+
+def _constant_layout(
+    graph: Graph, name: str, layouts: Mapping[str, Layout | None]
+) -> Layout | None:
+    """The roles under which a constant is read, so that it can be read as texels."""
+    shape = graph.tensors[name].shape
+    for node in graph.consumers[name]:
+        for body in (node.epilogue, node.body):
+            if body is None:
+                continue
+            layout = layouts.get(node.output)
+            roles = _roles_read(body, name, layout)
+            if roles is not None:
+                completed = _completed(roles, shape)
+                if completed is not None:
+                    return Layout(completed)
+    return default_layout(shape)
+
+
+def _roles_read(body: Body, name: str, layout: Layout | None) -> dict[int, str] | None:
+    if layout is None:
+        return None
+    roles: dict[int, str] = {}
+    for load in loads_of(body.value):
+        if not any(n == name and load.source.same_as(b) for b, n in body.sources.items()):
+            continue
+        for position, index in enumerate(load.indices):
+            for axis, var in enumerate(body.axes):
+                role = layout.roles[axis]
+                if _moves_with(index, var) and role != "1" and role not in roles.values():
+                    roles[position] = role
+    return roles
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size

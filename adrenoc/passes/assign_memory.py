@@ -1,0 +1,192 @@
+"""Decide where each tensor lives: texture, buffer of blocks, or row-major buffer.
+
+Consumers speak first (which layout an operator can read), then producers, and a copy is made
+only where the two disagree.  The ladder for a tensor is: texture as planes, texture as rows,
+buffer of blocks; integers, booleans, and the model's own inputs and outputs are row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.kernels.access import Memory
+from adrenoc.layout import Fold, Layout
+from adrenoc.options import CompileOptions
+from adrenoc.passes.assign_layouts import Layouts, wanted_layout
+from adrenoc.target import Limits
+from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
+
+_NEEDS_BLOCKS = {"conv2d", "conv1d", "conv2d_transpose", "max_pool2d", "avg_pool2d", "matmul"}
+"""Operators that read an element many times: a row-major operand is packed for them first."""
+
+
+def assign_memory(
+    graph: Graph, layouts: Layouts, options: CompileOptions, limits: Limits, log: DecisionLog
+) -> Graph:
+    """Place every tensor and insert the copies that the placements need."""
+    graph, layouts = _separate_outputs(graph, dict(layouts), log)
+    placements = {
+        name: _place(tensor, layouts[name], graph, options, limits, log)
+        for name, tensor in graph.tensors.items()
+    }
+    graph = replace(graph, placements=placements)
+    return _with_copies(graph, options, limits, log)
+
+
+def _place(
+    tensor: Tensor,
+    layout: Layout | None,
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    log: DecisionLog,
+) -> Placement:
+    plain = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
+    if tensor.name in graph.inputs or tensor.name in graph.outputs:
+        return plain
+    if not tensor.is_float or layout is None:
+        return plain
+    dtype = options.storage_dtype
+    if options.textures:
+        for fold in Fold:
+            if fits_in_texture(layout.refolded(fold), tensor.shape, limits):
+                if fold is not Fold.PLANES and tensor.value is None:
+                    log.add(
+                        tensor.name,
+                        f"texture, {layout.refolded(fold)}",
+                        f"as planes it is {_extents(layout, tensor.shape)}, beyond "
+                        f"{_limits_text(limits)}",
+                    )
+                return Placement(memory=Memory.TEXTURE, layout=layout.refolded(fold), dtype=dtype)
+        log.add(
+            tensor.name,
+            f"buffer, {layout}",
+            f"as planes it is {_extents(layout, tensor.shape)} and as rows "
+            f"{_extents(layout.refolded(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
+        )
+    return Placement(memory=Memory.BLOCKED, layout=layout, dtype=dtype)
+
+
+def fits_in_texture(layout: Layout, shape: tuple[int, ...], limits: Limits) -> bool:
+    """Whether an image of this layout exists on the target."""
+    layers, rows, cols, _ = layout.texture_shape(shape)
+    return (
+        cols <= limits.image2d_max_width_texels
+        and rows <= limits.image2d_max_height_texels
+        and layers <= limits.image_max_array_layers
+    )
+
+
+def _extents(layout: Layout, shape: tuple[int, ...]) -> str:
+    layers, rows, cols, _ = layout.texture_shape(shape)
+    return f"{cols} x {rows} texels in {layers} layers"
+
+
+def _limits_text(limits: Limits) -> str:
+    return (
+        f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
+        f"{limits.image_max_array_layers}"
+    )
+
+
+def _separate_outputs(
+    graph: Graph, layouts: Layouts, log: DecisionLog
+) -> tuple[Graph, Layouts]:
+    """An output that is also read inside of the graph, or is an input, becomes a copy."""
+    nodes = list(graph.nodes)
+    tensors: list[Tensor] = []
+    outputs = []
+    for position, name in enumerate(graph.outputs):
+        tensor = graph.tensors[name]
+        inner = bool(graph.consumers[name]) and tensor.is_float
+        repeated = name in graph.outputs[:position]
+        if not (inner or repeated or name not in graph.producers):
+            outputs.append(name)
+            continue
+        copy = Tensor(name=f"{name}_out{position}", shape=tensor.shape, dtype=tensor.dtype)
+        tensors.append(copy)
+        layouts[copy.name] = layouts[name]
+        nodes.append(copy_node(name, copy, "layout"))
+        outputs.append(copy.name)
+        log.add(copy.name, "copied to a row-major buffer", f"{name} is also read inside")
+    graph = replace(graph, outputs=tuple(outputs))
+    return graph.with_nodes(nodes, tensors), layouts
+
+
+def _with_copies(
+    graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog
+) -> Graph:
+    nodes: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    placements = dict(graph.placements)
+    for node in graph.nodes:
+        renamed: dict[str, str] = {}
+        for position, name in enumerate(node.inputs):
+            wanted = _conflict(node, position, graph, placements)
+            if wanted is None:
+                continue
+            copied = f"{name}_{wanted.roles}"
+            if copied not in placements:
+                tensor = replace(graph.tensors[name], name=copied, value=None)
+                tensors[copied] = tensor
+                placements[copied] = _place(tensor, wanted, graph, options, limits, log)
+                nodes.append(copy_node(name, tensor, "layout"))
+                log.add(
+                    copied,
+                    f"copied to {placements[copied].memory.value}, {wanted}",
+                    f"{node.op} {node.name} cannot read {name} from "
+                    f"{placements[name].memory.value}, {placements[name].layout}",
+                )
+            renamed[name] = copied
+        nodes.append(_renamed(node, renamed) if renamed else node)
+    return replace(graph, placements=placements).with_nodes(nodes, tensors.values())
+
+
+def _conflict(
+    node: Node, position: int, graph: Graph, placements: Mapping[str, Placement]
+) -> Layout | None:
+    """The layout to copy an operand to, None where the node can read it as it is."""
+    name = node.inputs[position]
+    tensor, placement = graph.tensors[name], placements[name]
+    if tensor.value is not None:
+        return None  # constants are packed as their reader wants them
+    wanted = wanted_layout(node, position, tensor.shape)
+    if wanted is None:
+        return None
+    if placement.memory is Memory.PLAIN and node.op in _NEEDS_BLOCKS:
+        return wanted
+    if placement.layout is None or placement.layout.roles != wanted.roles:
+        return wanted
+    return None
+
+
+def copy_node(source: str, target: Tensor, kind: str) -> Node:
+    """A map that copies one tensor element by element."""
+    axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
+    buffer = decl_buffer(target.shape, target.dtype, name="copied")
+    body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
+    return Node(
+        name=target.name,
+        op="map",
+        inputs=(source,),
+        output=target.name,
+        body=body,
+        fused=(kind,),
+    )
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    def renamed(body: Body | None) -> Body | None:
+        if body is None:
+            return None
+        return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})
+
+    return replace(
+        node,
+        inputs=tuple(names.get(n, n) for n in node.inputs),
+        body=renamed(node.body),
+        epilogue=renamed(node.epilogue),
+    )

@@ -1,0 +1,84 @@
+"""Program and memory plan -> the Relax module that the virtual machine runs.
+
+`main(inputs, params)` allocates each slot once, views the tensors in it, launches the kernels
+in order and returns the outputs.  Scopes are stated where memory is allocated; the params come
+in the scopes that the manifest names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.ir import Op, StringImm
+
+from adrenoc.kernels.access import OperandSpec
+from adrenoc.passes.lower import Program
+from adrenoc.passes.plan_memory import Storage, size_bytes
+from adrenoc.tvmapi import GLOBAL, Call, tvm
+
+
+def emit_relax(program: Program, storage: Storage) -> Any:
+    """The module with `main` and one TIR function a kernel."""
+    from tvm import relax
+
+    graph = program.graph
+    builder = relax.BlockBuilder()
+    kernels = {name: builder.add_func(k.func, name) for name, k in program.kernels.items()}
+    known: dict[str, Any] = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        known[name] = relax.Var(name, relax.TensorType(tensor.shape, tensor.dtype))
+    for number, param in enumerate(program.params.values()):
+        ty = relax.TensorType(param.value.shape, str(param.value.dtype))
+        known[param.name] = relax.Var(f"p{number}", ty)
+    with builder.function("main", list(known.values())):
+        slots = [
+            builder.emit(_storage(slot.shape, slot.dtype, slot.scope), f"slot{i}")
+            for i, slot in enumerate(storage.plan.slots)
+        ]
+        for step in program.steps:
+            output = step.arguments[-1]
+            spec = graph.operand(output)
+            index = storage.slot_of.get(output)
+            if index is None:  # an output of the graph outlives the run
+                own = _storage((size_bytes(spec),), "uint8", GLOBAL)
+                memory = builder.emit(own, f"{output}_storage")
+            else:
+                memory = slots[index]
+            known[output] = builder.emit(_view(memory, spec), output)
+            args = [known[name] for name in step.arguments]
+            nothing = relax.TupleType([])
+            builder.emit(Call(kernels[step.kernel], args, ty_args=[nothing]), "_")
+        results = [known[name] for name in graph.outputs]
+        builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
+    return builder.finalize()
+
+
+def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
+    from tvm import relax
+
+    return Call(
+        Op.get("relax.vm.alloc_storage"),
+        [relax.ShapeExpr(shape), relax.prim_value(0), _dtype(dtype), StringImm(scope)],
+    )
+
+
+def _view(storage: Any, spec: OperandSpec) -> Any:
+    """A tensor in a slot."""
+    from tvm import relax
+
+    arguments = [
+        storage,
+        relax.prim_value(0),
+        relax.ShapeExpr(spec.physical),
+        _dtype(spec.dtype),
+        StringImm(spec.scope),
+    ]
+    return Call(Op.get("relax.vm.alloc_tensor"), arguments)
+
+
+def _dtype(dtype: str) -> Any:
+    """A dtype as an argument of a VM operator."""
+    from tvm import relax
+
+    return tvm.ir.GenericConst(tvm.DataType(dtype), relax.AnyType())

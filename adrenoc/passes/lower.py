@@ -1,0 +1,125 @@
+"""Planned graph -> kernels: each node by the rule of its operator.
+
+Before -> after:
+    conv2d[conv2d add clip]    one launch of `fused_conv2d_add_clip` (texture, weights, texture)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import structural_equal, structural_hash
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.builder import Launch
+from adrenoc.options import CompileOptions
+from adrenoc.rules.body import body_rule
+from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
+from adrenoc.rules.conv2d import conv2d_rule
+from adrenoc.rules.matmul import matmul_rule
+from adrenoc.target import Limits
+from adrenoc.tvmapi import PrimFunc
+
+RULES: dict[str, Rule] = {
+    "map": body_rule,
+    "fold": body_rule,
+    "conv2d": conv2d_rule,
+    "matmul": matmul_rule,
+}
+"""Op of the planning graph -> the rule that writes its kernel."""
+
+_LONGEST_NAME = 48
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kernel:
+    """One distinct kernel; several nodes may launch it."""
+
+    name: str
+    family: str
+    func: PrimFunc
+    launch: Launch
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One launch: the last argument is written, the others are read."""
+
+    kernel: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """What the GPU will run, in order."""
+
+    graph: Graph
+    kernels: dict[str, Kernel]
+    steps: tuple[Step, ...]
+    params: dict[str, Param]
+
+
+def lower(
+    graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog
+) -> Program:
+    """Write the kernel of every node; equal kernels are kept once.
+
+    Raises:
+        CompileError: no rule for an operator.
+    """
+    context = RuleContext(graph=graph, options=options, limits=limits, log=log)
+    kernels = _Kernels()
+    steps = []
+    for node in graph.nodes:
+        rule = RULES.get(node.op)
+        if rule is None:
+            raise CompileError(
+                f"operator {node.op} (node {node.name}) has no schedule rule",
+                hint="report the model: this operator was expected to be lowered earlier",
+            )
+        call = rule(context, node)
+        steps.append(Step(kernel=kernels.add(call), arguments=call.arguments))
+    return Program(
+        graph=graph, kernels=kernels.by_name, steps=tuple(steps), params=context.params
+    )
+
+
+class _Kernels:
+    """Distinct kernels, found again by structure."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Kernel] = {}
+        self._by_hash: dict[Any, list[Kernel]] = {}
+        self._serial: dict[str, int] = {}
+
+    def add(self, call: KernelCall) -> str:
+        """The name of the kernel that does what this call needs."""
+        func = call.builder.build("kernel")
+        alike = self._by_hash.setdefault(structural_hash(func), [])
+        for kernel in alike:
+            if structural_equal(kernel.func.with_attr("global_symbol", "kernel"), func):
+                return kernel.name
+        name = self._name(call.node)
+        if call.builder.launch is None:
+            raise ValueError(f"{name} launches no threads")
+        kernel = Kernel(
+            name=name,
+            family=call.builder.family,
+            func=func.with_attr("global_symbol", name),
+            launch=call.builder.launch,
+            scopes=call.builder.scopes,
+        )
+        alike.append(kernel)
+        self.by_name[name] = kernel
+        return name
+
+    def _name(self, node: Node) -> str:
+        base = "_".join(re.sub(r"\W", "_", op) for op in node.operators)[:_LONGEST_NAME]
+        number = self._serial.get(base, 0)
+        self._serial[base] = number + 1
+        return f"{base}_{number}"

@@ -1,0 +1,162 @@
+"""What a rule has at hand: the placed graph, the target's limits, a place for constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.access import Access, Memory, OperandSpec
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.weights import pack_blocked
+from adrenoc.layout import Fold, Layout
+from adrenoc.options import CompileOptions
+from adrenoc.target import Limits
+
+PACKED_LAYOUT = Layout("NHWC")
+"""Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Param:
+    """A packed constant: what the runtime uploads once and hands to every run."""
+
+    name: str
+    value: np.ndarray
+    spec: OperandSpec
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelCall:
+    """One launch: the kernel that the builder holds, and the tensors or params it is given.
+
+    The last argument is the output.
+    """
+
+    node: Node
+    builder: KernelBuilder
+    arguments: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class RuleContext:
+    """State of the lowering of one graph."""
+
+    graph: Graph
+    options: CompileOptions
+    limits: Limits
+    log: DecisionLog
+    params: dict[str, Param] = field(default_factory=dict)
+
+    def kernel(self, node: Node, family: str) -> NodeKernel:
+        """Start the kernel of a node."""
+        builder = KernelBuilder(family, compute=self.options.compute_dtype, limits=self.limits)
+        return NodeKernel(context=self, node=node, builder=builder)
+
+    def packed(
+        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[str, OperandSpec]:
+        """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
+
+        It goes to a texture if the target has an image of that size, else to a buffer.
+        """
+        tensor = self.graph.tensors[name]
+        if tensor.value is None:
+            raise CompileError(
+                f"{name} is computed, expected a constant",
+                hint="fold the constants of the model first, for example with onnxsim",
+            )
+        key = f"{name}_{kind}"
+        if key not in self.params:
+            value = pack(np.asarray(tensor.value)).astype(self.options.storage_dtype)
+            layers, rows, cols, _ = value.shape
+            fits = (
+                self.options.textures
+                and cols <= self.limits.image2d_max_width_texels
+                and rows <= self.limits.image2d_max_height_texels
+                and layers <= self.limits.image_max_array_layers
+            )
+            if self.options.textures and not fits:
+                self.log.add(
+                    name,
+                    "weights in a buffer",
+                    f"{cols} x {rows} texels in {layers} layers, beyond "
+                    f"{self.limits.image2d_max_width_texels} x "
+                    f"{self.limits.image2d_max_height_texels} in "
+                    f"{self.limits.image_max_array_layers}",
+                )
+            spec = OperandSpec(
+                shape=tuple(value.shape),
+                dtype=self.options.storage_dtype,
+                memory=Memory.TEXTURE if fits else Memory.BLOCKED,
+                layout=PACKED_LAYOUT,
+            )
+            self.params[key] = Param(name=key, value=value, spec=spec)
+        return key, self.params[key].spec
+
+    def operand(self, name: str) -> tuple[str, OperandSpec]:
+        """Any tensor of the graph as an argument; a constant is packed as its layout lies."""
+        tensor, spec = self.graph.tensors[name], self.graph.operand(name)
+        if tensor.value is None:
+            return name, spec
+        if name not in self.params:
+            value = np.asarray(tensor.value)
+            if spec.memory is not Memory.PLAIN:
+                roles = spec.roles
+                value = pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
+            self.params[name] = Param(
+                name=name, value=np.ascontiguousarray(value.astype(spec.dtype)), spec=spec
+            )
+        return name, spec
+
+
+@dataclass(kw_only=True)
+class NodeKernel:
+    """The kernel of one node while a rule writes it: arguments first, then the body."""
+
+    context: RuleContext
+    node: Node
+    builder: KernelBuilder
+    arguments: list[str] = field(default_factory=list)
+    accesses: dict[str, Access] = field(default_factory=dict)
+
+    def input(self, name: str) -> Access:
+        """Declare a tensor of the graph as the next argument, once."""
+        if name not in self.accesses:
+            argument, spec = self.context.operand(name)
+            self.arguments.append(argument)
+            self.accesses[name] = self.builder.input(spec)
+        return self.accesses[name]
+
+    def packed(
+        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
+    ) -> Access:
+        """Declare a constant, packed in its own way, as the next argument."""
+        argument, spec = self.context.packed(name, kind, pack)
+        self.arguments.append(argument)
+        return self.builder.input(spec)
+
+    def output(self) -> tuple[Access, Epilogue]:
+        """Declare the epilogue's operands and the output: the last arguments."""
+        if self.node.epilogue is not None:
+            for name in self.node.epilogue.sources.values():
+                if name != Node.RESULT:
+                    self.input(name)
+        out = self.builder.output(self.context.graph.operand(self.node.output))
+        self.arguments.append(self.node.output)
+        return out, Epilogue(self.builder, self.node.epilogue, self.accesses, out)
+
+    def call(self) -> KernelCall:
+        """The finished launch."""
+        return KernelCall(
+            node=self.node, builder=self.builder, arguments=tuple(self.arguments)
+        )
+
+
+Rule = Callable[[RuleContext, Node], KernelCall]
+Rules = Mapping[str, Rule]

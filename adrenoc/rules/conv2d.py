@@ -1,0 +1,66 @@
+"""Rules for convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from adrenoc.graph import Node
+from adrenoc.kernels.conv2d import ConvGeometry, conv2d, depthwise
+from adrenoc.kernels.weights import pack_conv, pack_depthwise
+from adrenoc.rules.context import KernelCall, RuleContext
+
+
+def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A convolution, dense, grouped or depthwise, of an activation by constant weights."""
+    x_name, weight_name = node.inputs[:2]
+    kernel_layout = str(node.attrs["kernel_layout"])
+    weight = context.graph.tensors[weight_name]
+    out_channels, per_in, kh, kw = _extents(weight.shape, kernel_layout)
+    geometry = geometry_of(node.attrs, (kh, kw))
+    in_channels = context.graph.operand(x_name).extents.c
+    one_each = geometry.groups == in_channels == out_channels and per_in == 1
+    kernel = context.kernel(node, "depthwise_conv2d" if one_each else "conv2d")
+    x = kernel.input(x_name)
+    if one_each:
+        pack = partial(_pack_depthwise, layout=kernel_layout)
+        packed = kernel.packed(weight_name, "depthwise", pack)
+    else:
+        pack = partial(_pack_conv, layout=kernel_layout, groups=geometry.groups)
+        packed = kernel.packed(weight_name, f"conv{geometry.groups}", pack)
+    out, epilogue = kernel.output()
+    emit = depthwise if one_each else conv2d
+    emit(kernel.builder, geometry, x, packed, out, epilogue)
+    return kernel.call()
+
+
+def geometry_of(attrs: Mapping[str, Any], kernel: tuple[int, int]) -> ConvGeometry:
+    """The geometry that Relax's attributes state."""
+    top, left = attrs["padding"][0], attrs["padding"][1]
+    return ConvGeometry(
+        kernel=kernel,
+        strides=tuple(attrs["strides"]),
+        padding=(top, left),
+        dilation=tuple(attrs["dilation"]),
+        groups=int(attrs["groups"]),
+    )
+
+
+def _extents(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
+    by_letter = dict(zip(layout, shape, strict=True))
+    return by_letter["O"], by_letter["I"], by_letter["H"], by_letter["W"]
+
+
+def _as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
+    return weight.transpose([layout.index(letter) for letter in "OIHW"])
+
+
+def _pack_conv(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:
+    return pack_conv(_as_oihw(weight, layout), groups)
+
+
+def _pack_depthwise(weight: np.ndarray, layout: str) -> np.ndarray:
+    return pack_depthwise(_as_oihw(weight, layout))

@@ -1,0 +1,34 @@
+"""Rules for matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adrenoc.graph import Node
+from adrenoc.kernels.conv2d import ConvGeometry, conv2d
+from adrenoc.kernels.matmul import matmul
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.rules.context import KernelCall, RuleContext
+
+
+def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A product by a constant matrix is a 1 x 1 convolution; of two activations, a batched one."""
+    a_name, b_name = node.inputs[:2]
+    b = context.graph.tensors[b_name]
+    if b.value is not None and b.value.ndim == 2:
+        kernel = context.kernel(node, "dense")
+        x = kernel.input(a_name)
+        packed = kernel.packed(b_name, "dense", _pack_dense)
+        out, epilogue = kernel.output()
+        conv2d(kernel.builder, ConvGeometry(kernel=(1, 1)), x, packed, out, epilogue)
+        return kernel.call()
+    kernel = context.kernel(node, "matmul")
+    left, right = kernel.input(a_name), kernel.input(b_name)
+    out, epilogue = kernel.output()
+    matmul(kernel.builder, left, right, out, epilogue)
+    return kernel.call()
+
+
+def _pack_dense(matrix: np.ndarray) -> np.ndarray:
+    """`[K, N]` as the weights of a 1 x 1 convolution of K channels to N."""
+    return pack_conv(np.ascontiguousarray(matrix.T)[:, :, None, None], 1)
