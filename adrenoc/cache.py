@@ -6,21 +6,27 @@ read, so processes may share a cache; a damaged entry is dropped and made again.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import adrenoc
-from adrenoc.bundle import MANIFEST, Bundle, copy_bundle, open_bundle
-from adrenoc.errors import BundleError, OutputError
+from adrenoc.bundle import MANIFEST, Bundle, open_bundle
+from adrenoc.errors import BundleError
 from adrenoc.files import sha256_file, sha256_json
 from adrenoc.reporter import Reporter
 
 MAX_BYTES = 4 << 30
+# What a process that was killed has left of an entry, and when it is safe to drop.
+_PART = "part-"
+_STALE_S = 3600.0
 # The packages whose code can change what comes out.
 _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "tflite")
 _SOURCES = ("*.py", "*.c", "*.cc", "*.h", "*.def", "*.cl", "*.toml", "*.txt")
@@ -87,27 +93,33 @@ class BundleCache:
         return bundle
 
     def store(self, key: str, root: Path) -> None:
-        """Keep a copy of the bundle folder `root` under `key`."""
+        """Keep a copy of the bundle folder `root` under `key`; an entry that is there stays."""
         place = self._place(key)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            copy_bundle(root, place)
-        except OutputError as error:
-            self._reporter.warn(f"the compile cache was not written: {error.message}")
+            with tempfile.TemporaryDirectory(prefix=_PART, dir=self._folder) as scratch:
+                aside = Path(scratch) / "bundle"
+                shutil.copytree(root, aside, copy_function=shutil.copyfile)
+                aside.rename(place)
         except OSError as error:
-            self._reporter.warn(f"the compile cache was not written: {error}")
-        else:
-            with suppress(FileNotFoundError):  # another process prunes too
-                self._prune()
+            # Another process may have been quicker: its entry is as good.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                self._reporter.warn(f"the compile cache was not written: {error}")
+            return
+        with suppress(FileNotFoundError):  # another process prunes too
+            self._prune()
 
     def _place(self, key: str) -> Path:
         return self._folder / key[:2] / key
 
     def _prune(self) -> None:
         """Drop the entries that were not used for longest until the rest fits."""
+        for part in self._folder.glob(f"{_PART}*"):
+            if time.time() - part.stat().st_mtime > _STALE_S:
+                shutil.rmtree(part, ignore_errors=True)
         entries = [
             (path.parent.stat().st_mtime, _folder_bytes(path.parent), path.parent)
-            for path in self._folder.glob(f"*/*/{MANIFEST}")
+            for path in self._folder.glob(f"[0-9a-f][0-9a-f]/*/{MANIFEST}")
         ]
         total = sum(size for _, size, _ in entries)
         for _, size, place in sorted(entries)[:-1]:

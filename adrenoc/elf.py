@@ -57,9 +57,7 @@ def read_elf(path: Path) -> ElfFacts:
 
 def _facts(elf: Any) -> ElfFacts:
     segments = list(elf.iter_segments())
-    tags = [
-        tag for s in segments if s["p_type"] == "PT_DYNAMIC" for tag in s.iter_tags()
-    ]  # fmt: skip
+    tags = [tag for s in segments if s["p_type"] == "PT_DYNAMIC" for tag in s.iter_tags()]
     flags = sum(tag["d_val"] for tag in tags if tag["d_tag"] == "DT_FLAGS")
     exported, undefined = _symbols(elf)
     return ElfFacts(

@@ -70,7 +70,6 @@ def make_bundle(
     reporter: Reporter,
     tar: bool = False,
     use_cache: bool = True,
-    ndk: Path | None = None,
     dump_dir: Path | None = None,
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
@@ -91,7 +90,7 @@ def make_bundle(
             "model": info.sha256,
             "target": target.digest(),
             "options": options.digest(),
-            "ndk": str(ndk or android_ndk_home() or ""),
+            "ndk": options.ndk or str(android_ndk_home() or ""),
         }
     )
     cache = BundleCache(cache_folder(), reporter) if use_cache else None
@@ -99,20 +98,34 @@ def make_bundle(
     if found is not None:
         _place(found, output, tar=tar)
         return Made(
-            path=output, manifest=found.manifest, decisions=found.decisions(), cached=True,
+            path=output,
+            manifest=found.manifest,
+            decisions=found.decisions(),
+            cached=True,
             time_ms=_ms_since(started),
-        )  # fmt: skip
-    linker = find_linker(host=target.host, ndk=ndk)  # before the long work, not after it
+        )
+    linker = find_linker(
+        host=target.host, ndk=Path(options.ndk) if options.ndk else None
+    )  # before the long work, not after it
     from adrenoc.compiler import compile_model
 
     compiled = compile_model(
-        model, target=target, options=options, reporter=reporter, dump_dir=dump_dir,
+        model,
+        target=target,
+        options=options,
+        reporter=reporter,
+        dump_dir=dump_dir,
         stop_after=None,
-    )  # fmt: skip
+    )
     writer = _Writer(
-        compiled=compiled, info=info, target=target, options=options, linker=linker,
-        name=model.stem, reporter=reporter,
-    )  # fmt: skip
+        compiled=compiled,
+        info=info,
+        target=target,
+        options=options,
+        linker=linker,
+        name=model.stem,
+        reporter=reporter,
+    )
     if tar:
         with tempfile.TemporaryDirectory(prefix="adrenoc-make-") as scratch:
             root = Path(scratch)
@@ -126,9 +139,12 @@ def make_bundle(
         if cache is not None:
             cache.store(key, output)
     return Made(
-        path=output, manifest=manifest, decisions=compiled.decisions.to_json(), cached=False,
+        path=output,
+        manifest=manifest,
+        decisions=compiled.decisions.to_json(),
+        cached=False,
         time_ms=_ms_since(started),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +180,7 @@ class _Writer:
             ),
             "options": OptionsInfo(
                 preset=self.options.preset,
-                values=asdict(self.options),
+                values=_that_change_the_result(self.options),
                 digest=self.options.digest(),
             ),
             "versions": {**tool_versions(), "linker": self.linker.version},
@@ -172,6 +188,13 @@ class _Writer:
         manifest = fill_bundle(root, self.compiled, library=library, manifest=about)
         self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
+
+
+def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
+    """All options but the NDK's folder, which differs from machine to machine."""
+    values = asdict(options)
+    del values["ndk"]
+    return values
 
 
 def _place(bundle: Bundle, output: Path, *, tar: bool) -> None:

@@ -25,9 +25,14 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
     again = shlex.join(command)
     try:
         done = subprocess.run(
-            list(command), capture_output=True, text=True, errors="replace", timeout=timeout_s,
-            check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            list(command),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except OSError as error:
         raise ToolError(
             f"cannot {deed}: `{command[0]}` does not start ({error.strerror})",

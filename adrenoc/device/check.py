@@ -89,10 +89,15 @@ def _compare_tensor(
     if expected is None or seen.shape != expected.shape:
         shape = "none" if expected is None else list(expected.shape)
         return TensorCheck(
-            name=name, max_error=float("inf"), range_error=float("inf"), rmse=float("inf"),
-            cosine=0.0, bad_values=0, passed=False,
+            name=name,
+            max_error=float("inf"),
+            range_error=float("inf"),
+            rmse=float("inf"),
+            cosine=0.0,
+            bad_values=0,
+            passed=False,
             reason=f"its shape is {list(seen.shape)}, the reference's is {shape}",
-        )  # fmt: skip
+        )
     a, b = seen.astype(np.float64).ravel(), expected.astype(np.float64).ravel()
     finite = np.isfinite(a) & np.isfinite(b)
     # Infinities of one sign and NaN on both sides agree.

@@ -1,56 +1,59 @@
-"""The OpenCL devices of this machine, as the native runtime sees them."""
+"""The OpenCL devices of this machine: the system's, and a software device if one is installed."""
 
 from __future__ import annotations
 
-import json
+from functools import cache
 from typing import Any
 
 from adrenoc.errors import DeviceError
 
 
 def list_devices() -> list[dict[str, Any]]:
-    """Each OpenCL device as plain data; its place in the list is its device number.
+    """Each OpenCL device as plain data (`adrenoc.native.opencl.devices`), by device number.
 
     Raises:
         DependencyError: the native runtime cannot be built or loaded.
+        DeviceError: there is no OpenCL library, or it fails.
     """
+    from adrenoc.native import opencl
+
+    _prepare()
+    return opencl.devices()
+
+
+@cache
+def _prepare() -> None:
+    """Load the runtime, once; the software device can be added only before the first call."""
     from adrenoc import native
 
+    native.use_software_device()
     native.load()
-    import tvm_ffi
-
-    found: list[dict[str, Any]] = json.loads(tvm_ffi.get_global_func("adrenoc.opencl.devices")())
-    return found
 
 
 def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
     """The number and the facts of the device that `wanted` names: a number or a part of its name.
 
-    An empty `wanted` takes the first device that has images, else the first.
+    An empty `wanted` takes the first device that has images.
 
     Raises:
-        DeviceError: there is no device, or none of that name.
+        DeviceError: there is no device, none of that name, or none with images.
     """
     devices = list_devices()
     if not devices:
         raise DeviceError(
             "there is no OpenCL device on this machine",
-            hint="pip install 'adrenoc[opencl]' brings a software device; adrenoc doctor",
+            hint="pip install 'adrenoc[opencl]' brings a software device",
         )
-    if not wanted:
-        chosen = next((i for i, facts in enumerate(devices) if facts.get("images")), 0)
-    elif wanted.isdigit():
-        chosen = int(wanted)
-    else:
-        named = (i for i, facts in enumerate(devices) if wanted.lower() in _title(facts).lower())
-        chosen = next(named, len(devices))
-    if chosen >= len(devices):
-        listed = ", ".join(f"{i} = {_title(facts)}" for i, facts in enumerate(devices))
-        raise DeviceError(
-            f"no OpenCL device `{wanted}`; there is {listed}", hint="adrenoc doctor lists them"
-        )
-    return chosen, devices[chosen]
-
-
-def _title(facts: dict[str, Any]) -> str:
-    return str(facts.get("name", "?"))
+    titles = [f"{facts['name']} ({facts['platform']})" for facts in devices]
+    listed = "; ".join(f"{number} = {title}" for number, title in enumerate(titles))
+    for number, (facts, title) in enumerate(zip(devices, titles, strict=True)):
+        if wanted.isdigit():
+            fits = number == int(wanted)
+        elif wanted:
+            fits = wanted.lower() in title.lower()
+        else:
+            fits = facts["images"]["supported"]
+        if fits:
+            return number, facts
+    missing = f'no OpenCL device "{wanted}"' if wanted else "no OpenCL device has images"
+    raise DeviceError(f"{missing}; there is {listed}", hint="adrenoc doctor shows them all")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,13 @@ class KernelTime:
 class Times:
     """Milliseconds of wall clock; runs are timed from inputs on the device to outputs there.
 
-    `load_ms`: open the library and move the constants to the device.  `first_ms`: the first run,
-    which builds the kernels.  `cold_ms`: both.  `p50_ms`, `p90_ms`, `p99_ms`: of `runs` warm runs.
+    `load_ms`: open the library and move the constants to the device.  `build_ms`: build all
+    kernels.  `first_ms`: the first run.  `cold_ms`: the three together.  `p50_ms`, `p90_ms`,
+    `p99_ms`: of `runs` warm runs.
     """
 
     load_ms: float
+    build_ms: float
     first_ms: float
     cold_ms: float
     p50_ms: float
@@ -81,9 +83,14 @@ def run_bundle(
     number, facts = pick_device(device)
     try:
         return _run(
-            bundle, inputs, number=number, name=str(facts["name"]), repeat=repeat, warmup=warmup,
+            bundle,
+            inputs,
+            number=number,
+            name=str(facts["name"]),
+            repeat=repeat,
+            warmup=warmup,
             profile=profile,
-        )  # fmt: skip
+        )
     except RuntimeError as error:  # what TVM and the native runtime raise
         raise DeviceError(
             f"the OpenCL device {facts['name']} failed to run {bundle.path}: {_first_line(error)}",
@@ -104,15 +111,19 @@ def _run(
     import tvm
     from tvm import relax
 
+    from adrenoc.native.opencl import build_all
+
     device = tvm.runtime.device("opencl", number)
     started = time.perf_counter()
-    machine = relax.VirtualMachine(
-        tvm.runtime.load_module(str(bundle.library)), [device] * _VIRTUAL_DEVICES
-    )
+    module = tvm.runtime.load_module(str(bundle.library))
+    machine = relax.VirtualMachine(module, [device] * _VIRTUAL_DEVICES)
     arrays = bundle.params()
     params = [_upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
     device.sync()
     load_ms = _ms_since(started)
+    started = time.perf_counter()
+    build_all(module, number)
+    build_ms = _ms_since(started)
 
     args = [tvm.runtime.tensor(inputs[spec.name], device) for spec in bundle.manifest.inputs]
     main = machine["main"]
@@ -127,14 +138,15 @@ def _run(
     for _ in range(warmup):
         timed()
     warm_ms = sorted(timed()[0] for _ in range(max(1, repeat)))
-    kernels = _profile(timed) if profile else ()
+    kernels = _profile(timed, number) if profile else ()
     return RunResult(
         device=name,
         outputs=_outputs(bundle.manifest.outputs, result),
         times=Times(
             load_ms=load_ms,
+            build_ms=build_ms,
             first_ms=first_ms,
-            cold_ms=load_ms + first_ms,
+            cold_ms=load_ms + build_ms + first_ms,
             p50_ms=_percentile(warm_ms, 50),
             p90_ms=_percentile(warm_ms, 90),
             p99_ms=_percentile(warm_ms, 99),
@@ -158,20 +170,17 @@ def _outputs(specs: tuple[TensorSpec, ...], result: Any) -> dict[str, np.ndarray
     return {spec.name: tensor.numpy() for spec, tensor in zip(specs, tensors, strict=True)}
 
 
-def _profile(timed: Any) -> tuple[KernelTime, ...]:
+def _profile(timed: Callable[[], object], number: int) -> tuple[KernelTime, ...]:
     """Kernel times of one more run, the longest first."""
-    import tvm_ffi
+    from adrenoc.native.opencl import profiled
 
-    tvm_ffi.get_global_func("adrenoc.opencl.profile_start")()
-    timed()
-    events = json.loads(tvm_ffi.get_global_func("adrenoc.opencl.profile_stop")())
-    spent: dict[str, list[float]] = {}
-    for event in events:
-        spent.setdefault(event["name"], []).append((event["end_ns"] - event["start_ns"]) / 1e6)
-    kernels = [
-        KernelTime(name=name, calls=len(times), time_ms=sum(times)) for name, times in spent.items()
-    ]
-    return tuple(sorted(kernels, key=lambda kernel: -kernel.time_ms))
+    with profiled(number) as profile:
+        timed()
+    calls = Counter(launch.kernel for launch in profile.launches)
+    return tuple(
+        KernelTime(name=name, calls=calls[name], time_ms=total_ns / 1e6)
+        for name, total_ns in profile.total_ns().items()
+    )
 
 
 def _check_machine(bundle: Bundle) -> None:

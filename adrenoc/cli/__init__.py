@@ -1,0 +1,1 @@
+"""The command line: parse, call one thing, show what it gave."""

@@ -1,0 +1,188 @@
+"""`adrenoc compile`: a model file becomes a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.options import (
+    ShapeParam,
+    device_option,
+    json_option,
+    path_argument,
+    preset_option,
+)
+
+if TYPE_CHECKING:
+    from adrenoc.make import Made
+    from adrenoc.options import ResolvedOptions
+    from adrenoc.reporter import Reporter
+    from adrenoc.target import Target
+
+
+@click.command("compile")
+@path_argument("model")
+@device_option()
+@preset_option()
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeParam(),
+    multiple=True,
+    metavar="NAME:D,D,...",
+    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where the bundle goes.  [default: MODEL's name with .adrenoc, here]",
+)
+@click.option("--tar", is_flag=True, help="Write the bundle as one tar file.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the compile cache.")
+@click.option("--explain", is_flag=True, help="Show where options come from, and all decisions.")
+@click.option(
+    "--dump-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the IR after each stage there, under the stage's name.",
+)
+@click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
+@click.option(
+    "--ndk",
+    type=click.Path(),
+    metavar="DIR",
+    help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
+)
+@json_option()
+def compile_command(  # noqa: PLR0917
+    model: Path,
+    target: Target,
+    preset: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    output: Path | None,
+    tar: bool,
+    no_cache: bool,
+    explain: bool,
+    dump_dir: Path | None,
+    stop_after: str | None,
+    ndk: str | None,
+    as_json: bool,
+) -> None:
+    """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE."""
+    from adrenoc.cli import console
+    from adrenoc.make import default_output, make_bundle
+    from adrenoc.options import resolve_options
+    from adrenoc.reporter import SilentReporter
+
+    resolved = resolve_options(
+        target, preset=preset, command_line={"shapes": shapes or None, "ndk": ndk}
+    )
+
+    def work(reporter: Reporter) -> Made | None:
+        if stop_after is not None:
+            from adrenoc.compiler import compile_model
+
+            compile_model(
+                model,
+                target=target,
+                options=resolved.options,
+                reporter=reporter,
+                dump_dir=dump_dir,
+                stop_after=stop_after,
+            )
+            return None
+        return make_bundle(
+            model,
+            target=target,
+            options=resolved.options,
+            output=output or default_output(model, tar=tar),
+            reporter=reporter,
+            tar=tar,
+            use_cache=not no_cache,
+            dump_dir=dump_dir,
+        )
+
+    if as_json:
+        made = work(SilentReporter())
+        if made is not None:
+            origins = dict(resolved.origins)
+            console.print_json(made if not explain else {**vars(made), "origins": origins})
+        else:
+            console.print_json({"stopped_after": stop_after})
+        return
+    if explain:
+        _show_options(resolved)
+    with console.ConsoleReporter() as reporter:
+        reporter.heading(model.name, f"for {target.name}, preset {resolved.options.preset}")
+        made = work(reporter)
+    if made is None:
+        console.print_title(f"stopped after {stop_after}", "no bundle was written")
+        return
+    if explain:
+        _show_decisions(made.decisions)
+    _show(made)
+
+
+def _show_options(resolved: ResolvedOptions) -> None:
+    from adrenoc.cli import console
+
+    console.print_table(
+        ("option", "value", "set by"),
+        [(name, _shown(value), origin) for name, value, origin in resolved.explain()],
+    )
+    console.blank()
+
+
+def _show_decisions(decisions: list[dict[str, str]]) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("stage", "subject", "decision", "reason"),
+        [(d["stage"], d["subject"], d["taken"], d["reason"]) for d in decisions],
+    )
+
+
+def _show(made: Made) -> None:
+    from adrenoc.cli import console
+
+    manifest = made.manifest
+    statistics, memory = manifest.statistics, manifest.memory
+    cached = "from the cache, " if made.cached else ""
+    console.blank()
+    console.print_verdict(
+        True, f"{made.path}  {console.size(made.bytes)}, {cached}{console.ms(made.time_ms)}"
+    )
+    console.print_fields(
+        [
+            (
+                "operators",
+                f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
+                f"{statistics.nodes_cpu} on the CPU",
+            ),
+            (
+                "kernels",
+                f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, "
+                f"{statistics.copy_kernels} copy, {statistics.layout_kernels} layout",
+            ),
+            ("memory", f"{console.size(memory.peak_bytes)} in {len(memory.slots)} slots"),
+            ("decisions", f"{len(made.decisions)} (--explain lists them)"),
+            ("next", _next(made)),
+        ]
+    )
+
+
+def _next(made: Made) -> str:
+    if made.manifest.target.host:
+        return f"adrenoc run {made.path}"
+    return f"adrenoc inspect {made.path}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{name}:{','.join(map(str, dims))}" for name, dims in value) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,164 @@
+"""What people see: progress on stderr, results on stdout.  The only module that imports rich."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from adrenoc.files import no_color
+from adrenoc.manifest import to_plain
+
+# Wide enough that nothing wraps in a pipe or a file.
+_PIPE_WIDTH = 160
+
+
+def _console(*, err: bool) -> Console:
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(stderr=err, width=width, no_color=no_color(), highlight=False)
+
+
+def _print(*what: RenderableType) -> None:
+    """Print to stdout, in a pipe or file without the spaces that pad a table's lines."""
+    console = _console(err=False)
+    if console.is_terminal:
+        console.print(*what)
+        return
+    with console.capture() as capture:
+        console.print(*what)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+class ConsoleReporter:
+    """A Reporter that draws one line a stage, with a spinner below while work goes on.
+
+    Use it as a context manager, so that the spinner ends whatever happens.
+    """
+
+    def __init__(self) -> None:
+        self._console = _console(err=True)
+        self._status = Status("[dim]starting[/]", console=self._console, spinner="dots")
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> ConsoleReporter:
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()
+
+    def heading(self, text: str, detail: str) -> None:
+        """The resolved plan, before long work."""
+        self._console.print(Text.assemble((text, "bold"), "  ", (detail, "dim")))
+
+    def stage(self, name: str, time_ms: float, note: str) -> None:
+        """One line: name, time, note."""
+        line = Table.grid(padding=(0, 2))
+        line.add_column(width=26, no_wrap=True)
+        line.add_column(width=9, justify="right", no_wrap=True)
+        line.add_column(overflow="ellipsis", no_wrap=True)
+        line.add_row(
+            Text.assemble(("  ✓ ", "green"), name), Text(ms(time_ms), "cyan"), Text(note, "dim")
+        )
+        self._console.print(line)
+        elapsed = time.perf_counter() - self._started
+        self._status.update(f"[dim]after {escape(name)}, {elapsed:.1f} s in all[/]")
+
+    def note(self, text: str) -> None:
+        """A dim line."""
+        self._console.print(Text(f"    {text}", "dim"))
+
+    def warn(self, text: str) -> None:
+        """A yellow line."""
+        self._console.print(Text.assemble(("  ! ", "bold yellow"), (text, "yellow")))
+
+
+def print_json(value: Any) -> None:
+    """A dataclass or plain data as JSON on stdout; paths become text."""
+    click.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False, default=str))
+
+
+def print_title(text: str, detail: str = "") -> None:
+    """A bold line above a result."""
+    _print(Text.assemble((text, "bold"), "  ", (detail, "dim")))
+
+
+def print_verdict(passed: bool, text: str) -> None:
+    """A green tick or a red cross, and what it means."""
+    sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
+    _print(Text.assemble(sign, text))
+
+
+def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and values below each other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(Text(f"  {name}", "dim"), Text(value))
+    _print(grid)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """A table; `right` names the columns of numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        justify: Any = "right" if name in right else "left"
+        table.add_column(name, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    grid = Table.grid()
+    grid.add_row("  ", table)
+    _print(grid)
+
+
+def blank() -> None:
+    """An empty line."""
+    _print()
+
+
+def ms(time_ms: float) -> str:
+    """A duration with three digits that matter."""
+    if time_ms >= 10_000:
+        return f"{time_ms / 1000:.1f} s"
+    if time_ms >= 100:
+        return f"{time_ms:.0f} ms"
+    if time_ms < 1:
+        return f"{time_ms * 1000:.0f} µs"
+    return f"{time_ms:.2f} ms" if time_ms < 10 else f"{time_ms:.1f} ms"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits."""
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024 or unit == "GiB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def dims(shape: Iterable[int]) -> str:
+    """A shape: `1x3x224x224`."""
+    return "x".join(str(extent) for extent in shape) or "scalar"

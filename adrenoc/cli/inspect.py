@@ -1,0 +1,127 @@
+"""`adrenoc inspect`: what is in a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adrenoc.cli.options import json_option, path_argument
+
+if TYPE_CHECKING:
+    from adrenoc.bundle import Bundle
+    from adrenoc.manifest import TensorSpec
+
+
+@click.command("inspect")
+@path_argument("bundle")
+@click.option("--kernel", metavar="NAME", help="Print the source of one kernel and nothing else.")
+@json_option()
+def inspect_command(bundle: Path, kernel: str | None, as_json: bool) -> None:
+    """Show what is in BUNDLE.
+
+    Inputs and outputs, target and options, kernels, memory, versions, digests.
+    """
+    from adrenoc.bundle import open_bundle
+    from adrenoc.cli import console
+
+    opened = open_bundle(bundle)
+    if kernel is not None:
+        click.echo(_source(opened, kernel))
+    elif as_json:
+        console.print_json(opened.manifest)
+    else:
+        _show(opened)
+
+
+def _source(bundle: Bundle, name: str) -> str:
+    from adrenoc.errors import BundleError
+    from adrenoc.spelling import did_you_mean
+
+    sources = {kernel.name: kernel.source for kernel in bundle.kernels()}
+    if name not in sources:
+        raise BundleError(
+            f'{bundle.path} has no kernel "{name}"{did_you_mean(name, list(sources))}',
+            hint=f"adrenoc inspect {bundle.path} lists its kernels",
+        )
+    return sources[name]
+
+
+def _show(bundle: Bundle) -> None:
+    from adrenoc.cli import console
+
+    manifest = bundle.manifest
+    library = manifest.library
+    console.print_title(
+        manifest.name, f"{console.size(bundle.bytes)} in {len(manifest.files)} files"
+    )
+    console.print_fields(
+        [
+            ("model", f"{manifest.model.file} ({manifest.model.format})"),
+            ("target", f"{manifest.target.name} ({manifest.target.llvm_triple})"),
+            (
+                "options",
+                ", ".join(f"{key} = {value}" for key, value in manifest.options.values.items()),
+            ),
+            (
+                "library",
+                f"{library.machine}, {library.page_bytes // 1024} KiB pages, "
+                f"needs {', '.join(library.needed) or 'nothing'}",
+            ),
+            ("memory", _memory(bundle)),
+            (
+                "made with",
+                ", ".join(f"{tool} {version}" for tool, version in manifest.versions.items()),
+            ),
+        ]
+    )
+    console.blank()
+    console.print_table(
+        ("", "name", "shape", "dtype", "layout"),
+        [*_tensors("input", manifest.inputs), *_tensors("output", manifest.outputs)],
+    )
+    console.blank()
+    console.print_table(
+        ("kernel", "family", "calls", "work-group", "groups", "arguments in"),
+        [
+            (
+                kernel.name,
+                kernel.family,
+                str(kernel.calls),
+                console.dims(kernel.work_group),
+                console.dims(kernel.grid),
+                _scopes(kernel.scopes),
+            )
+            for kernel in manifest.kernels
+        ],
+        right=("calls", "work-group", "groups"),
+    )
+    console.blank()
+    console.print_table(
+        ("file", "size", "SHA-256"),
+        [(entry.path, console.size(entry.bytes), entry.sha256[:16]) for entry in manifest.files],
+        right=("size",),
+    )
+
+
+def _memory(bundle: Bundle) -> str:
+    from adrenoc.cli import console
+
+    memory, params = bundle.manifest.memory, bundle.manifest.params
+    textures = sum(1 for spec in params if "texture" in spec.scope)
+    return (
+        f"{console.size(memory.peak_bytes)} for intermediates in {len(memory.slots)} slots; "
+        f"{len(params)} constants, {textures} of them textures"
+    )
+
+
+def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:
+    from adrenoc.cli import console
+
+    return [(kind, spec.name, console.dims(spec.shape), spec.dtype, spec.layout) for spec in specs]
+
+
+def _scopes(scopes: tuple[str, ...]) -> str:
+    """`texture, texture, buffer`: where each tensor argument lies."""
+    return ", ".join("texture" if "texture" in scope else "buffer" for scope in scopes)

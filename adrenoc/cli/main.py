@@ -1,0 +1,95 @@
+"""The command group, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+import adrenoc
+from adrenoc.cli.compile import compile_command
+from adrenoc.cli.doctor import doctor_command
+from adrenoc.cli.inspect import inspect_command
+from adrenoc.cli.presets import presets_command
+from adrenoc.cli.run import run_command
+from adrenoc.cli.targets import targets_command
+from adrenoc.errors import AdrenocError
+from adrenoc.files import no_color
+
+INTERNAL_EXIT_CODE = 1
+INTERRUPTED_EXIT_CODE = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(adrenoc.__version__, prog_name="adrenoc")
+def cli() -> None:
+    """Compile ONNX and TFLite models for the Adreno GPU of Android phones.
+
+    \b
+    adrenoc compile mobilenet_v2.onnx --device adreno:750
+    adrenoc compile mobilenet_v2.onnx --device host
+    adrenoc run mobilenet_v2.adrenoc --check mobilenet_v2.onnx
+    """
+
+
+for _command in (
+    compile_command,
+    run_command,
+    inspect_command,
+    targets_command,
+    presets_command,
+    doctor_command,
+):
+    cli.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; no error leaves it as a traceback but ours."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in args
+    try:
+        result = cli.main(args, prog_name="adrenoc", standalone_mode=False)
+    except AdrenocError as error:
+        return _show(
+            type(error).__name__, error.message, error.hint, error.exit_code, as_json=as_json
+        )
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "adrenoc"
+        text = error.format_message()
+        message = (text[:1].lower() + text[1:]).rstrip(".")
+        return _show(
+            type(error).__name__, message, f"{command} --help", error.exit_code, as_json=as_json
+        )
+    except (KeyboardInterrupt, click.Abort):
+        click.secho("interrupted; nothing half-written was left", fg="yellow", err=True)
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # The reader has left (`adrenoc inspect ... | head`): no message, and none at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return _show(
+            "InternalError",
+            f"this is a defect of adrenoc, not of your input ({type(error).__name__})",
+            "report the lines above with the model and the command (--dump-dir DIR keeps the IR)",
+            INTERNAL_EXIT_CODE,
+            as_json=as_json,
+        )
+    return result if isinstance(result, int) else 0
+
+
+def _show(kind: str, message: str, hint: str, exit_code: int, *, as_json: bool) -> int:
+    """Say what went wrong, to people on stderr or to programs on stdout."""
+    if as_json:
+        error = {"type": kind, "message": message, "hint": hint, "exit_code": exit_code}
+        click.echo(json.dumps({"error": error}, indent=2, ensure_ascii=False))
+        return exit_code
+    color = False if no_color() else None
+    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True, color=color)
+    click.echo(click.style("  try: ", fg="cyan", bold=True) + hint, err=True, color=color)
+    return exit_code

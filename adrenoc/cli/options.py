@@ -1,0 +1,138 @@
+"""Options that commands share, and the types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from adrenoc.inputs import InputFile
+    from adrenoc.target import Target
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class TargetParam(click.ParamType):
+    """A device to compile for, by name; an unknown name is a TargetError with the nearest one."""
+
+    name = "device"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Target:
+        """Look the name up."""
+        from adrenoc.target import Target, load_target
+
+        return value if isinstance(value, Target) else load_target(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """All devices that begin so."""
+        from adrenoc.target import list_targets
+
+        return [
+            CompletionItem(target.name, help=target.title)
+            for target in list_targets()
+            if target.name.startswith(incomplete)
+        ]
+
+
+class PresetParam(click.ParamType):
+    """The name of a preset; it is looked up where the options are resolved."""
+
+    name = "preset"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """All presets that begin so."""
+        from adrenoc.options import list_presets
+
+        return [
+            CompletionItem(preset.name, help=preset.title)
+            for preset in list_presets()
+            if preset.name.startswith(incomplete)
+        ]
+
+
+class ShapeParam(click.ParamType):
+    """`NAME:D,D,...`: the shape of an input; another form is a ShapeError."""
+
+    name = "name:dims"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Read the name and the dimensions."""
+        from adrenoc.options import parse_shape
+
+        return value if isinstance(value, tuple) else parse_shape(value)
+
+
+class NumbersParam(click.ParamType):
+    """Numbers between commas: one for all channels or one for each."""
+
+    name = "x,y,z"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Read the numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers, such as 0.485,0.456,0.406", param, ctx)
+
+
+class InputParam(click.ParamType):
+    """`NAME=FILE`, or `FILE` alone for a model with one input; another form is an InputError."""
+
+    name = "[name=]file"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> InputFile:
+        """Split the name from the file."""
+        from adrenoc.inputs import InputFile
+
+        return value if isinstance(value, InputFile) else InputFile.parse(value)
+
+
+def path_argument(name: str) -> Decorator:
+    """A file or folder that commands read; whether it exists is for the layers below to say."""
+    return click.argument(name, type=click.Path(path_type=Path))
+
+
+def json_option() -> Decorator:
+    """`--json`: the result as one JSON object on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def device_option() -> Decorator:
+    """`--device`: what to compile for."""
+    return click.option(
+        "--device",
+        "target",
+        type=TargetParam(),
+        default="adreno",
+        show_default=True,
+        metavar="DEVICE",
+        help="What to compile for: adreno, adreno:750, adreno:sm8650, host (adrenoc targets).",
+    )
+
+
+def preset_option() -> Decorator:
+    """`--preset`: a named set of options."""
+    return click.option(
+        "--preset",
+        type=PresetParam(),
+        metavar="PRESET",
+        help="A named set of options (adrenoc presets).  [default: mixed]",
+    )

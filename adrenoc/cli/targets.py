@@ -1,0 +1,94 @@
+"""`adrenoc targets`: what can be compiled for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.options import TargetParam, json_option
+
+if TYPE_CHECKING:
+    from adrenoc.target import Target
+
+
+@click.command("targets")
+@click.argument("device", type=TargetParam(), required=False)
+@json_option()
+def targets_command(device: Target | None, as_json: bool) -> None:
+    """List the devices to compile for, or the facts of one DEVICE."""
+    from adrenoc.cli import console
+    from adrenoc.target import list_targets
+
+    if device is not None:
+        if as_json:
+            console.print_json(_facts(device))
+        else:
+            _show_one(device)
+        return
+    targets = list_targets()
+    if as_json:
+        console.print_json([_facts(target) for target in targets])
+    else:
+        _show_all(targets)
+
+
+def _facts(target: Target) -> dict[str, Any]:
+    return {
+        "name": target.name,
+        "title": target.title,
+        "host": target.host,
+        "llvm_triple": target.llvm_triple,
+        "limits": target.limits,
+        "performance": target.performance,
+        "sources": dict(target.sources),
+        "digest": target.digest(),
+    }
+
+
+def _show_all(targets: tuple[Target, ...]) -> None:
+    from adrenoc.cli import console
+
+    rows = []
+    for target in targets:
+        limits = target.limits
+        rows.append(
+            (
+                target.name,
+                target.title,
+                f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels}",
+                str(limits.image_max_array_layers),
+                str(limits.max_work_group_size),
+                console.size(limits.local_mem_bytes),
+                "yes" if limits.fp16 else "no",
+            )
+        )
+    console.print_table(
+        ("device", "what it is", "image", "layers", "work-group", "local", "fp16"),
+        rows,
+        right=("image", "layers", "work-group", "local"),
+    )
+
+
+def _show_one(target: Target) -> None:
+    from dataclasses import asdict
+
+    from adrenoc.cli import console
+
+    console.print_title(target.name, target.title)
+    rows = [
+        (key, _shown(value), target.source_of(f"{group}.{key}") or "")
+        for group in ("limits", "performance")
+        for key, value in asdict(getattr(target, group)).items()
+        if value is not None
+    ]
+    console.print_table(("fact", "value", "source"), rows, right=("value",))
+    for quirk in target.gpu.quirks:
+        console.blank()
+        console.print_fields([("quirk", quirk.name), ("", quirk.text), ("source", quirk.source)])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,222 @@
+"""Linking: what comes out is what Android's loader wants, and the same each time."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm
+from tvm import relax
+from tvm.script import tirx as T  # noqa: N812
+
+from adrenoc.elf import read_elf
+from adrenoc.errors import DependencyError, LinkError, ToolError
+from adrenoc.link import (
+    ANDROID_PAGE_BYTES,
+    RUNTIME_SONAME,
+    Linker,
+    Platform,
+    check_library,
+    find_linker,
+    link_library,
+    link_objects,
+    ndk_version,
+)
+
+ANDROID = "aarch64-linux-android"
+HERE = f"{platform.machine()}-unknown-linux-gnu"
+
+
+def _compile(triple: str, kind: str = "opencl") -> Any:
+    """relu(x + w) for `kind`, with its host code for `triple`."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    w = relax.Var("w", relax.TensorType((1, 4, 8, 8), "float32"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.relu(relax.op.add(x, w)))
+        builder.emit_func_output(y)
+    host = {"kind": "llvm", "mtriple": triple}
+    target = tvm.target.Target({"kind": kind} if kind != "llvm" else host, host=host)
+    return relax.build(builder.get(), target)
+
+
+@pytest.fixture(scope="module")
+def android() -> Any:
+    return _compile(ANDROID)
+
+
+@pytest.fixture(scope="module")
+def linker() -> Linker:
+    return find_linker(host=False)
+
+
+def test_android_library_holds_what_the_loader_wants(
+    android: Any, linker: Linker, tmp_path: Path
+) -> None:
+    info = link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
+    assert info.machine == "aarch64"
+    assert info.needed == (RUNTIME_SONAME,)
+    assert info.page_bytes == ANDROID_PAGE_BYTES
+    facts = read_elf(tmp_path / "model.so")
+    assert {"__tvm_ffi__library_bin", "__tvm_ffi__library_ctx"} <= facts.exported
+    assert not facts.text_relocations
+    assert not facts.executable_stack
+    assert {symbol[:6] for symbol in facts.undefined} == {"TVMFFI"}
+
+
+def test_equal_objects_give_equal_bytes(android: Any, linker: Linker, tmp_path: Path) -> None:
+    written = []
+    for name, compiled in (("a", android), ("b", android), ("c", _compile(ANDROID))):
+        (tmp_path / name).mkdir()
+        link_library(compiled, tmp_path / name / "model.so", triple=ANDROID, linker=linker)
+        written.append((tmp_path / name / "model.so").read_bytes())
+    assert written[0] == written[1] == written[2]
+    assert str(tmp_path).encode() not in written[0]
+
+
+@pytest.mark.parametrize("origin", ["lld", "cc"])
+def test_host_library_loads_here(origin: str, linker: Linker, tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if origin == "cc":
+        if compiler is None:
+            pytest.skip("no C compiler on the PATH")
+        linker = Linker(command=(compiler,), origin="cc", version="the system's")
+    info = link_library(_compile(HERE, "llvm"), tmp_path / "model.so", triple=HERE, linker=linker)
+    assert info.machine == platform.machine()
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal((1, 4, 8, 8)).astype("float32") for _ in range(2))
+    result = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(w))
+    np.testing.assert_allclose(result.numpy(), np.maximum(x + w, 0))
+
+
+def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: Path) -> None:
+    @T.prim_func
+    def kernel(a: T.handle):
+        A = T.match_buffer(a, (4,), "float32")
+        for i in range(4):
+            A[i] = T.call_extern("float32", "expf", A[i])
+        T.evaluate(T.call_extern("handle", "memset", A.data, 0, 16))
+
+    facts = read_elf(_link_kernel(kernel, linker, tmp_path))
+    assert facts.needed == (RUNTIME_SONAME, "libc.so", "libm.so")
+    whole = replace(facts, exported=facts.exported | {"__tvm_ffi__library_bin"})
+    check_library(whole, platform=Platform.of(ANDROID), where="model.so")
+
+
+def test_a_symbol_that_nobody_has_is_refused(linker: Linker, tmp_path: Path) -> None:
+    @T.prim_func
+    def kernel(a: T.handle):
+        A = T.match_buffer(a, (4,), "float32")
+        for i in range(4):
+            A[i] = T.call_extern("float32", "expensive", A[i])
+
+    facts = read_elf(_link_kernel(kernel, linker, tmp_path))
+    with pytest.raises(LinkError, match="needs expensive, which no library of the device"):
+        check_library(facts, platform=Platform.of(ANDROID), where="model.so")
+
+
+def _link_kernel(kernel: Any, linker: Linker, folder: Path) -> Path:
+    host = tvm.target.Target({"kind": "llvm", "mtriple": ANDROID})
+    made = folder / "kernel.o"
+    tvm.tirx.build(kernel, target=host).write_to_file(str(made))
+    output = folder / "model.so"
+    link_objects([made], output, platform=Platform.of(ANDROID), linker=linker)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"machine": "x86_64"}, "is for x86_64, expected aarch64"),
+        ({"soname": "other.so"}, "is named `other.so`"),
+        ({"needed": (RUNTIME_SONAME, "libc++_shared.so")}, r"needs libc\+\+_shared.so"),
+        ({"needed": ()}, f"does not name {RUNTIME_SONAME}"),
+        ({"page_bytes": 4096}, "aligned to 4096 bytes, expected 16384"),
+        ({"text_relocations": True}, "has text relocations"),
+        ({"executable_stack": True}, "asks for an executable stack"),
+        ({"exported": frozenset()}, "does not export `__tvm_ffi__library_bin`"),
+    ],
+)
+def test_each_wrong_fact_is_refused(
+    android: Any, linker: Linker, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
+    facts = replace(read_elf(tmp_path / "model.so"), **change)
+    with pytest.raises(LinkError, match=said):
+        check_library(facts, platform=Platform.of(ANDROID), where="model.so")
+
+
+def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "ld.lld"
+    broken.write_text("#!/bin/sh\necho 'ld.lld: error: out of luck' >&2\nexit 7\n")
+    broken.chmod(0o755)
+    linker = Linker(command=(str(broken),), origin="path", version="broken")
+    with pytest.raises(ToolError, match=r"exited with 7:\nld\.lld: error: out of luck") as caught:
+        link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
+    assert str(broken) in caught.value.hint
+
+
+def test_what_is_no_elf_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text.o").write_text("I am no object file")
+    with pytest.raises(LinkError, match=r"text\.o is not an ELF file"):
+        read_elf(tmp_path / "text.o")
+
+
+def _fake_ndk(folder: Path, revision: str) -> Path:
+    tools = folder / "toolchains/llvm/prebuilt/linux-x86_64/bin"
+    tools.mkdir(parents=True)
+    (folder / "source.properties").write_text(
+        f"Pkg.Desc = Android NDK\nPkg.Revision = {revision}\n"
+    )
+    lld = tools / "ld.lld"
+    lld.write_text("#!/bin/sh\necho 'LLD 18 of the NDK'\n")
+    lld.chmod(0o755)
+    return folder
+
+
+def test_ndk_by_option_by_environment_and_in_the_sdk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANDROID_NDK_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for revision in ("23.1.7779620", "27.0.12077973", "21.4.7075529", "9.0.1"):
+        _fake_ndk(tmp_path / "Android/Sdk/ndk" / revision, revision)
+    assert find_linker(host=False).version == "NDK 27.0.12077973, LLD 18 of the NDK"
+    named = _fake_ndk(tmp_path / "named", "25.2.9519653")
+    monkeypatch.setenv("ANDROID_NDK_HOME", str(named))
+    assert find_linker(host=False).version.startswith("NDK 25.2.9519653")
+    asked = _fake_ndk(tmp_path / "asked", "26.1.10909125")
+    assert find_linker(host=False, ndk=asked).version.startswith("NDK 26.1.10909125")
+
+
+def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
+    old = _fake_ndk(tmp_path / "old", "21.4.7075529")
+    assert ndk_version(old) == (21, 4, 7075529)
+    with pytest.raises(DependencyError, match="is r21; adrenoc needs r23"):
+        find_linker(host=False, ndk=old)
+    with pytest.raises(DependencyError, match="is not an Android NDK"):
+        find_linker(host=False, ndk=tmp_path)
+    other = _fake_ndk(tmp_path / "other", "27.0.1")
+    next(other.glob("toolchains/**/ld.lld")).unlink()
+    with pytest.raises(DependencyError, match=r"has no toolchains/llvm/prebuilt"):
+        find_linker(host=False, ndk=other)
+
+
+def test_without_any_linker_the_fix_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANDROID_NDK_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DependencyError) as caught:
+        find_linker(host=False)
+    assert "adrenoc[link]" in caught.value.hint

@@ -1,0 +1,116 @@
+"""Bundles: equal input gives equal bytes, and damage is found and named."""
+
+from __future__ import annotations
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import copy_bundle, open_bundle, write_tar
+from adrenoc.errors import BundleError, OutputError
+from tests.unit.conftest import FakeCompiled, make_bundle_folder
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_holds_what_was_compiled(bundle_folder: Path) -> None:
+    bundle = open_bundle(bundle_folder)
+    compiled = FakeCompiled()
+    for name, array in bundle.params().items():
+        np.testing.assert_array_equal(array, compiled.params[name])
+    assert bundle.kernels() == compiled.kernels
+    assert bundle.decisions()[0]["reason"] == "8 channels fill 2 blocks"
+    assert bundle.manifest.outputs == compiled.outputs
+    assert {entry.path for entry in bundle.manifest.files} == {
+        "decisions.json",
+        "kernels/conv2d_kernel.cl",
+        "model.so",
+        "params.safetensors",
+    }
+
+
+def test_equal_input_gives_equal_bytes(bundle_folder: Path, tmp_path: Path) -> None:
+    make_bundle_folder(tmp_path / "again")
+    assert _bytes(bundle_folder) == _bytes(tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    "name", ["decisions.json", "kernels/conv2d_kernel.cl", "model.so", "params.safetensors"]
+)
+def test_finds_damage_in_every_file(bundle_folder: Path, name: str) -> None:
+    file = bundle_folder / name
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(BundleError, match=f"{name} is not what was compiled"):
+        open_bundle(bundle_folder)
+    file.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=f"{name} has {len(content) - 1} bytes, expected"):
+        open_bundle(bundle_folder)
+    file.unlink()
+    with pytest.raises(BundleError, match=f"lacks the file {name}"):
+        open_bundle(bundle_folder)
+
+
+def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle at"):
+        open_bundle(tmp_path / "nothing")
+    with pytest.raises(BundleError, match=r"holds no manifest\.json"):
+        open_bundle(tmp_path)
+    (tmp_path / "text").write_text("no tar at all " * 100)
+    with pytest.raises(BundleError, match="neither a bundle folder nor a whole tar file"):
+        open_bundle(tmp_path / "text")
+
+
+def test_refuses_files_outside(bundle_folder: Path) -> None:
+    manifest = bundle_folder / "manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace('"model.so",\n      "bytes"', '"../x",\n      "bytes"')
+    )
+    with pytest.raises(BundleError, match=r"names a file outside of the bundle: \.\./x"):
+        open_bundle(bundle_folder)
+
+
+def test_tar_is_the_same_bundle(bundle_folder: Path, tmp_path: Path) -> None:
+    write_tar(bundle_folder, tmp_path / "a.tar", name="tiny")
+    write_tar(bundle_folder, tmp_path / "b.tar", name="tiny")
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    bundle = open_bundle(tmp_path / "a.tar")
+    assert bundle.manifest == open_bundle(bundle_folder).manifest
+    assert bundle.library.read_bytes() == (bundle_folder / "model.so").read_bytes()
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert {member.mtime for member in tar} == {0}
+        assert "tiny.adrenoc/manifest.json" in tar.getnames()
+
+
+def test_tar_cannot_write_outside(tmp_path: Path) -> None:
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(evil, "w") as tar:
+        member = tarfile.TarInfo("x/../../escaped")
+        member.size = 4
+        tar.addfile(member, BytesIO(b"evil"))
+    with pytest.raises(BundleError):
+        open_bundle(evil)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: Path) -> None:
+    copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
+    (tmp_path / "copy.adrenoc" / "model.so").write_bytes(b"old")
+    copy_bundle(bundle_folder, tmp_path / "copy.adrenoc")
+    assert _bytes(tmp_path / "copy.adrenoc") == _bytes(bundle_folder)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("precious")
+    with pytest.raises(OutputError):
+        copy_bundle(bundle_folder, mine)
+    assert (mine / "thesis.tex").read_text() == "precious"

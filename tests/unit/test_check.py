@@ -1,0 +1,70 @@
+"""The judgement on numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adrenoc.device.check import compare, default_tolerance
+from adrenoc.errors import CheckFailedError
+
+EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
+
+
+def test_measures_against_the_range() -> None:
+    result = compare({"y": EXPECTED + np.float32(0.004)}, {"y": EXPECTED}, tolerance=2e-3)
+    (tensor,) = result.tensors
+    assert tensor.max_error == pytest.approx(0.004, rel=1e-3)
+    assert tensor.range_error == pytest.approx(0.001, rel=1e-3)
+    assert tensor.rmse == pytest.approx(0.004, rel=1e-3)
+    assert tensor.cosine == pytest.approx(1.0, abs=1e-5)
+    assert result.passed
+    result.raise_if_failed()
+
+
+def test_names_the_output_that_is_off() -> None:
+    outputs = {"good": EXPECTED, "bad": EXPECTED * 1.1}
+    result = compare(outputs, {"good": EXPECTED, "bad": EXPECTED}, tolerance=1e-2)
+    assert [tensor.passed for tensor in result.tensors] == [True, False]
+    with pytest.raises(CheckFailedError, match="the output `bad` disagrees"):
+        result.raise_if_failed()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_bad_values_never_pass(bad: float) -> None:
+    seen = EXPECTED.copy()
+    seen[0, 1] = bad
+    for outputs, expected in ((seen, EXPECTED), (EXPECTED, seen)):
+        result = compare({"y": outputs}, {"y": expected}, tolerance=1e9)
+        assert result.tensors[0].bad_values == 1
+        assert not result.passed
+    assert compare({"y": seen}, {"y": seen}, tolerance=1e-4).passed
+
+
+def test_infinities_of_other_sign_disagree() -> None:
+    seen, expected = EXPECTED.copy(), EXPECTED.copy()
+    seen[0, 0], expected[0, 0] = np.inf, -np.inf
+    assert not compare({"y": seen}, {"y": expected}, tolerance=1e9).passed
+
+
+def test_a_constant_output_is_measured_by_its_size() -> None:
+    constant = np.full((4,), 1000.0)
+    assert compare({"y": constant + 0.01}, {"y": constant}, tolerance=1e-4).passed
+    zero = np.zeros(4)
+    assert compare({"y": zero}, {"y": zero}, tolerance=1e-4).passed
+    assert not compare({"y": zero + 0.1}, {"y": zero}, tolerance=1e-4).passed
+
+
+def test_shapes_and_names_must_fit() -> None:
+    assert not compare({"y": EXPECTED.ravel()}, {"y": EXPECTED}, tolerance=1.0).passed
+    assert not compare({"y": EXPECTED}, {"z": EXPECTED}, tolerance=1.0).passed
+
+
+def test_whole_numbers_do_not_wrap() -> None:
+    low, high = np.array([0], dtype="uint8"), np.array([255], dtype="uint8")
+    assert compare({"y": low}, {"y": high}, tolerance=0.1).tensors[0].max_error == 255.0
+
+
+def test_tolerance_follows_the_types() -> None:
+    assert default_tolerance("float32", "float32") == 1e-4
+    assert default_tolerance("float16", "float32") == 1e-2

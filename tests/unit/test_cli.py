@@ -1,0 +1,231 @@
+"""The command line: what it resolves, what it shows, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import adrenoc.make
+from adrenoc.cli.main import cli, main
+from adrenoc.errors import BundleError
+from adrenoc.link import Linker
+from adrenoc.manifest import LibraryInfo
+from tests.unit.conftest import FakeCompiled
+
+TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.tflite"
+    path.write_bytes(TFLITE)
+    return path
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put a compiler in place that records its calls; linking writes a few bytes."""
+    calls: list[dict[str, Any]] = []
+
+    def compile_model(model: Path, **options: Any) -> FakeCompiled:
+        calls.append({"model": model, **options})
+        options["reporter"].stage("import", 12.5, "3 nodes")
+        return FakeCompiled()
+
+    def link_library(library: object, output: Path, **_: Any) -> LibraryInfo:
+        output.write_bytes(b"linked")
+        return LibraryInfo(
+            machine="aarch64", soname="model.so", needed=("libtvm_ffi.so",), page_bytes=16384
+        )
+
+    module = ModuleType("adrenoc.compiler")
+    vars(module)["compile_model"] = compile_model
+    monkeypatch.setitem(sys.modules, "adrenoc.compiler", module)
+    monkeypatch.setattr(adrenoc.make, "link_library", link_library)
+    linker = Linker(command=("ld.lld",), origin="path", version="LLD 22")
+    monkeypatch.setattr(adrenoc.make, "find_linker", lambda **_: linker)
+    return calls
+
+
+def _json(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    # In this process other tests have loaded much, so the imports themselves are looked at.
+    heavy = {"tvm", "tvm_ffi", "onnx", "numpy", "rich", "tflite", "safetensors", "elftools"}
+    kept = {name: module for name, module in sys.modules.items()}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in heavy | {"adrenoc"}:
+            del sys.modules[name]
+    try:
+        from adrenoc.cli.main import main as fresh_main
+
+        assert fresh_main(["--help"]) == 0
+        loaded = {name.partition(".")[0] for name in sys.modules}
+        assert not loaded & heavy
+    finally:
+        sys.modules.clear()
+        sys.modules.update(kept)
+
+
+def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(cli.commands) == {"compile", "run", "inspect", "targets", "presets", "doctor"}
+    for name in cli.commands:
+        assert main([name, "--help"]) == 0
+        assert "--json" in capsys.readouterr().out
+
+
+def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
+    model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compile", str(model), "--device", "adreno:750", "--preset", "fp16", "--json"]
+    command += ["--shape", "input:0:1,3,8,8"]
+    assert main(command) == 0
+    first = _json(capsys)
+    (call,) = compiled
+    assert call["target"].name == "adreno:a750"
+    assert call["options"].compute_dtype == "float16"
+    assert call["options"].shapes == (("input:0", (1, 3, 8, 8)),)
+    assert first["path"] == "net.adrenoc"
+    assert not first["cached"]
+    before = Path("net.adrenoc/manifest.json").read_bytes()
+
+    assert main([*command, "--output", "again.adrenoc"]) == 0
+    assert _json(capsys)["cached"]
+    assert len(compiled) == 1
+    assert Path("again.adrenoc/manifest.json").read_bytes() == before
+
+    assert main([*command, "--no-cache"]) == 0
+    assert not _json(capsys)["cached"]
+    assert len(compiled) == 2
+    assert Path("net.adrenoc/manifest.json").read_bytes() == before
+
+
+def test_another_preset_is_another_entry(model: Path, compiled: list[dict[str, Any]]) -> None:
+    for preset in ("fp32", "fp16", "fp32"):
+        assert main(["compile", str(model), "--preset", preset]) == 0
+    assert [call["options"].preset for call in compiled] == ["fp32", "fp16"]
+
+
+def test_compile_shows_stages_and_a_summary(
+    model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", str(model), "--explain"]) == 0
+    said = capsys.readouterr()
+    assert "import" in said.err
+    assert "12.5 ms" in said.err
+    assert "net.adrenoc" in said.out
+    assert "8 channels fill 2 blocks" in said.out
+    assert "preset mixed" in said.out
+    assert not any(line != line.rstrip() for line in said.out.splitlines())
+
+
+def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> None:
+    assert main(["compile", str(model), "--tar"]) == 0
+    assert main(["inspect", "net.adrenoc.tar"]) == 0
+
+
+def test_stop_after_writes_nothing(model: Path, compiled: list[dict[str, Any]]) -> None:
+    assert main(["compile", str(model), "--stop-after", "layout", "--dump-dir", "ir"]) == 0
+    assert compiled[0]["stop_after"] == "layout"
+    assert compiled[0]["dump_dir"] == Path("ir")
+    assert not Path("net.adrenoc").exists()
+
+
+def test_a_failed_compile_leaves_nothing(
+    model: Path, compiled: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise BundleError("cannot", hint="none")
+
+    monkeypatch.setattr(adrenoc.make, "fill_bundle", fail)
+    assert main(["compile", str(model)]) == BundleError.exit_code
+    assert [path.name for path in Path().iterdir() if path.name != "cache"] == ["net.tflite"]
+
+
+def test_inspect(bundle_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(bundle_folder)]) == 0
+    said = capsys.readouterr().out
+    for shown in ("1x3x8x8", "conv2d_kernel", "texture, texture, buffer", "8x8x1", "LLD 22"):
+        assert shown in said
+    assert main(["inspect", str(bundle_folder), "--json"]) == 0
+    assert _json(capsys)["kernels"][0]["calls"] == 2
+    assert main(["inspect", str(bundle_folder), "--kernel", "conv2d_kernel"]) == 0
+    assert "__kernel void conv2d_kernel" in capsys.readouterr().out
+    assert main(["inspect", str(bundle_folder), "--kernel", "conv2d"]) == BundleError.exit_code
+    assert 'did you mean "conv2d_kernel"' in capsys.readouterr().err
+
+
+def test_targets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets", "--json"]) == 0
+    assert {"adreno", "adreno:a750", "host"} <= {target["name"] for target in _json(capsys)}
+    assert main(["targets", "adreno:750"]) == 0
+    assert "image2d_max_width_texels" in capsys.readouterr().out
+    assert main(["presets", "--json"]) == 0
+    assert {"fp32", "fp16", "mixed"} <= {preset["name"] for preset in _json(capsys)}
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (["compile", "nothing.onnx"], 11, "nothing.onnx does not exist"),
+        (["compile", "text.onnx"], 12, "is a text file"),
+        (["compile", "net.tflite", "--device", "adreno:9999"], 16, 'unknown device "adreno:9999"'),
+        (["compile", "net.tflite", "--preset", "fp8"], 17, 'unknown preset "fp8"'),
+        (["compile", "net.tflite", "--shape", "x:1,a"], 15, '--shape "x:1,a"'),
+        (["compile", "net.tflite", "-o", "no/such/folder"], 18, "does not exist"),
+        (["inspect", "nothing"], 21, "there is no bundle at nothing"),
+        (["run", "nothing"], 21, "there is no bundle at nothing"),
+        (["compile"], 2, "missing argument"),
+        (["complie"], 2, "no such command 'complie'"),
+        (["run", "x", "--repeat", "0"], 2, "0 is not in the range"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_code(
+    model: Path, command: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("text.onnx").write_text("I am no model\n")
+    assert main(command) == code
+    shown = capsys.readouterr()
+    assert not shown.out
+    error, hint = [line for line in shown.err.splitlines() if line.startswith(("error", "  try"))]
+    assert said in error
+    assert hint.startswith("  try: ")
+    assert "Traceback" not in shown.err
+
+    assert main([*command, "--json"]) == code
+    plain = _json(capsys)["error"]
+    assert plain["exit_code"] == code
+    assert said in plain["message"]
+
+
+def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
+    bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("deep inside")
+
+    monkeypatch.setattr("adrenoc.bundle.open_bundle", fail)
+    assert main(["inspect", str(bundle_folder)]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "deep inside" in said
+    assert "report the lines above" in said
+
+
+def test_an_interrupt_is_quiet(
+    bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adrenoc.bundle.open_bundle", interrupt)
+    assert main(["inspect", str(bundle_folder)]) == 130
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,63 @@
+"""Every error class: a code of its own, and a place that raises it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import adrenoc.errors
+from adrenoc.errors import AdrenocError
+
+PACKAGE = Path(adrenoc.errors.__file__).parent
+
+
+def _subclasses(kind: type[AdrenocError]) -> list[type[AdrenocError]]:
+    direct = kind.__subclasses__()
+    return direct + [deeper for subclass in direct for deeper in _subclasses(subclass)]
+
+
+def _made() -> set[str]:
+    """The names of the classes that some module of the package makes an object of."""
+    return {
+        node.func.id
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+def test_all_live_in_one_module_with_codes_of_their_own() -> None:
+    kinds = [AdrenocError, *_subclasses(AdrenocError)]
+    assert {kind.__module__ for kind in kinds} == {"adrenoc.errors"}
+    codes = [vars(kind)["exit_code"] for kind in kinds]
+    assert len(set(codes)) == len(codes)
+    assert min(codes) >= 10
+    # Above 125 a shell reads signals and its own failures.
+    assert max(codes) < 126
+
+
+def test_every_one_is_raised_somewhere() -> None:
+    unused = {kind.__name__ for kind in _subclasses(AdrenocError)} - _made()
+    assert not unused, f"never raised: {unused}"
+
+
+def test_message_and_hint_are_kept() -> None:
+    error = AdrenocError("what and where", hint="adrenoc doctor")
+    assert str(error) == error.message == "what and where"
+    assert error.hint == "adrenoc doctor"
+
+
+def test_nothing_is_caught_wholesale() -> None:
+    """No bare or broad `except` outside the boundary in cli/main.py."""
+    broad = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and (
+                node.type is None
+                or (
+                    isinstance(node.type, ast.Name)
+                    and node.type.id in {"Exception", "BaseException"}
+                )
+            ):
+                broad.append(path.relative_to(PACKAGE).as_posix())
+    assert broad == ["cli/main.py"]
