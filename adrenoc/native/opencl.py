@@ -87,7 +87,7 @@ def profiled(device_id: int = 0) -> Iterator[Profile]:
         )
 
 
-def build_all(module: Any, device_id: int = 0) -> dict[str, float]:  # noqa: ANN401
+def build_all(module: Any, device_id: int = 0) -> dict[str, float]:
     """Build every kernel of a loaded TVM module and of what it imports.
 
     Without it each kernel is built at its first launch.  Returns ms for each kernel, 0 for one
@@ -105,7 +105,7 @@ def build_all(module: Any, device_id: int = 0) -> dict[str, float]:  # noqa: ANN
     return times
 
 
-def _function(name: str) -> Any:  # noqa: ANN401
+def _function(name: str) -> Any:
     import tvm_ffi
 
     function = tvm_ffi.get_global_func(f"adrenoc.opencl.{name}", allow_missing=True)

@@ -50,7 +50,9 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
     const auto convention = texture_convention(scope);
     if (!convention.has_value()) {
       TVM_FFI_THROW(ValueError) << "A view of a " << whole->spec().text()
-                                << " can only be a texture, but got scope "" << scope << """;
+                                << " can only be a texture, but got scope "
+                                   " << scope << "
+                                   "";
     }
     const ImageExtent extent =
         image_extent(shape.data(), static_cast<int>(shape.size()), *convention);

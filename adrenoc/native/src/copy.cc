@@ -29,8 +29,8 @@ std::array<size_t, 3> image_region(const DLTensor& tensor) {
   const StorageSpec& spec = descriptor.spec();
   const ImageExtent extent = image_extent(tensor.shape, tensor.ndim, *descriptor.convention());
   if (extent.width != spec.extent.width || extent.height != spec.extent.height ||
-      extent.layers > spec.extent.layers ||
-      image_channel_type(tensor.dtype) != spec.channel_type || tensor.byte_offset != 0) {
+      extent.layers > spec.extent.layers || image_channel_type(tensor.dtype) != spec.channel_type ||
+      tensor.byte_offset != 0) {
     TVM_FFI_THROW(ValueError) << "A tensor of shape " << shape_text(tensor.shape, tensor.ndim)
                               << " and type " << tvm::ffi::DLDataTypeToString(tensor.dtype)
                               << " at byte " << tensor.byte_offset << " does not fit the "
@@ -71,8 +71,8 @@ void write_from_host(const void* data, const DLTensor& to, size_t bytes) {
                     region.data(), 0, 0, data, 0, nullptr, nullptr);
   } else {
     check_buffer_range(to, bytes);
-    ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), target.mem(), CL_TRUE, to.byte_offset,
-                    bytes, data, 0, nullptr, nullptr);
+    ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), target.mem(), CL_TRUE, to.byte_offset, bytes,
+                    data, 0, nullptr, nullptr);
   }
 }
 
@@ -81,8 +81,7 @@ void copy_image_to_image(Device& device, const DLTensor& from, const DLTensor& t
   const Descriptor& target = descriptor_of(to);
   const auto source_region = image_region(from);
   const auto target_region = image_region(to);
-  if (source_region == target_region &&
-      source.spec().channel_type == target.spec().channel_type) {
+  if (source_region == target_region && source.spec().channel_type == target.spec().channel_type) {
     // Copying an image onto itself is what a view of the whole amounts to.
     if (source.mem() == target.mem()) return;
     const QueueLock queue = device.lock_queue();
@@ -99,8 +98,7 @@ void copy_image_to_image(Device& device, const DLTensor& from, const DLTensor& t
                   kOrigin.data(), target_region.data(), 0, nullptr, nullptr);
 }
 
-void copy_buffer_to_buffer(Device& device, const DLTensor& from, const DLTensor& to,
-                           size_t bytes) {
+void copy_buffer_to_buffer(Device& device, const DLTensor& from, const DLTensor& to, size_t bytes) {
   check_buffer_range(from, bytes);
   check_buffer_range(to, bytes);
   const cl_mem source = descriptor_of(from).mem();

@@ -29,11 +29,10 @@ std::vector<Id> list_ids(Query query, cl_int absent, const char* call) {
 
 std::vector<std::unique_ptr<Device>> find_devices() {
   std::vector<std::unique_ptr<Device>> devices;
-  const auto platforms = list_ids<cl_platform_id>(
-      [](cl_uint n, cl_platform_id* out, cl_uint* count) {
-        return api().clGetPlatformIDs(n, out, count);
-      },
-      CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
+  const auto platforms =
+      list_ids<cl_platform_id>([](cl_uint n, cl_platform_id* out,
+                                  cl_uint* count) { return api().clGetPlatformIDs(n, out, count); },
+                               CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
   for (cl_platform_id platform : platforms) {
     const auto ids = list_ids<cl_device_id>(
         [platform](cl_uint n, cl_device_id* out, cl_uint* count) {
@@ -50,8 +49,8 @@ std::vector<std::unique_ptr<Device>> find_devices() {
 
 cl_command_queue create_queue(cl_context context, cl_device_id id, bool profiling) {
   cl_int code = CL_SUCCESS;
-  cl_command_queue queue = api().clCreateCommandQueue(
-      context, id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+  cl_command_queue queue =
+      api().clCreateCommandQueue(context, id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
   check(code, "clCreateCommandQueue");
   return queue;
 }
@@ -117,8 +116,8 @@ const std::vector<std::unique_ptr<Device>>& all_devices() {
 Device& device_at(int device_id) {
   const auto& devices = all_devices();
   if (device_id < 0 || static_cast<size_t>(device_id) >= devices.size()) {
-    TVM_FFI_THROW(ValueError) << "There is no OpenCL device " << device_id << ": "
-                              << library_path() << " has " << devices.size() << " devices";
+    TVM_FFI_THROW(ValueError) << "There is no OpenCL device " << device_id << ": " << library_path()
+                              << " has " << devices.size() << " devices";
   }
   return *devices[static_cast<size_t>(device_id)];
 }

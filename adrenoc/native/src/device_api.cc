@@ -130,8 +130,7 @@ void* OpenClDeviceApi::AllocDataSpace(tvm::Device device, int ndim, const int64_
   const auto convention = texture_convention(scope.value_or(""));
   if (convention.has_value()) {
     const ImageExtent extent = image_extent(shape, ndim, *convention);
-    return new_descriptor(device, StorageSpec::image(extent, image_channel_type(type)),
-                          convention);
+    return new_descriptor(device, StorageSpec::image(extent, image_channel_type(type)), convention);
   }
   int64_t elements = 1;
   for (int i = 0; i < ndim; ++i) elements *= shape[i];

@@ -19,8 +19,7 @@ class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
   [[nodiscard]] static OpenClDeviceApi& global();
 
   void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind,
-               tvm::ffi::Any* result) final;
+  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
   [[nodiscard]] size_t GetDataSize(const DLTensor& tensor,
                                    tvm::ffi::Optional<tvm::ffi::String> scope) final;
 

@@ -40,8 +40,8 @@ Kernel::Kernel(Device& device, std::string name, const std::string& source)
   const char* text = source.data();
   const size_t length = source.size();
   cl_int code = CL_SUCCESS;
-  program_ = ProgramHandle(
-      api().clCreateProgramWithSource(device_.context(), 1, &text, &length, &code));
+  program_ =
+      ProgramHandle(api().clCreateProgramWithSource(device_.context(), 1, &text, &length, &code));
   check(code, "clCreateProgramWithSource");
   build(options);
 }
@@ -53,8 +53,8 @@ Kernel::Kernel(Device& device, std::string name, Binary binary)
   const cl_device_id id = device_.id();
   cl_int status = CL_SUCCESS;
   cl_int code = CL_SUCCESS;
-  program_ = ProgramHandle(api().clCreateProgramWithBinary(device_.context(), 1, &id, &length,
-                                                           &bytes, &status, &code));
+  program_ = ProgramHandle(
+      api().clCreateProgramWithBinary(device_.context(), 1, &id, &length, &bytes, &status, &code));
   check(code, "clCreateProgramWithBinary");
   check(status, "clCreateProgramWithBinary");
   build(language_option(device_.info()));
@@ -129,9 +129,9 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   }
   cl_event event = nullptr;
   const bool recording = device_.profiler().is_recording();
-  const cl_int code = api().clEnqueueNDRangeKernel(
-      queue.get(), kernel_.get(), work.dimensions, nullptr, work.global.data(), work.local.data(),
-      0, nullptr, recording ? &event : nullptr);
+  const cl_int code = api().clEnqueueNDRangeKernel(queue.get(), kernel_.get(), work.dimensions,
+                                                   nullptr, work.global.data(), work.local.data(),
+                                                   0, nullptr, recording ? &event : nullptr);
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "Launch of kernel " << name_
                                 << ": clEnqueueNDRangeKernel failed with " << error_name(code)

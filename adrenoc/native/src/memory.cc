@@ -128,8 +128,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(const StorageSpec& request) {
   peak_bytes_ = std::max(peak_bytes_, allocated_bytes_ + pooled_bytes_);
   ++(spec.is_image() ? images_ : buffers_);
   // The pool belongs to a device, and devices live as long as the process.
-  return {storage.release(),
-          [this](Storage* freed) { recycle(std::unique_ptr<Storage>(freed)); }};
+  return {storage.release(), [this](Storage* freed) { recycle(std::unique_ptr<Storage>(freed)); }};
 }
 
 void MemoryPool::recycle(std::unique_ptr<Storage> storage) {

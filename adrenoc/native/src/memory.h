@@ -86,8 +86,8 @@ class alignas(64) Descriptor {
  public:
   // Memory of its own, taken from the pool now, or only when it is first used.
   enum class When { kNow, kAtFirstUse };
-  Descriptor(MemoryPool& pool, const StorageSpec& spec,
-             std::optional<TextureConvention> convention, When when);
+  Descriptor(MemoryPool& pool, const StorageSpec& spec, std::optional<TextureConvention> convention,
+             When when);
 
   // A view: the memory of another descriptor, perhaps mapped by another convention.
   Descriptor(const Descriptor& whole, TextureConvention convention);

@@ -186,9 +186,8 @@ ffi::Optional<ffi::Function> OpenClModule::GetFunction(const ffi::String& name) 
 }
 
 ffi::Function OpenClModule::launcher(const std::string& name, const FunctionInfo& info) {
-  return tvm::runtime::PackFuncVoidAddr(
-      Launcher(ffi::GetObjectPtr<OpenClModule>(this), name, info), info->arg_types,
-      info->arg_extra_tags);
+  return tvm::runtime::PackFuncVoidAddr(Launcher(ffi::GetObjectPtr<OpenClModule>(this), name, info),
+                                        info->arg_types, info->arg_extra_tags);
 }
 
 ffi::Bytes OpenClModule::SaveToBytes() const {

@@ -32,8 +32,8 @@ ImageExtent image_extent(const int64_t* shape, int ndim, TextureConvention conve
       TVM_FFI_THROW(ValueError) << "A texture tensor has extents of at least 1, but got "
                                 << shape_text(shape, ndim);
     }
-    size_t* target = axis < row_axis ? &extent.layers
-                                     : (axis == row_axis ? &extent.height : &extent.width);
+    size_t* target =
+        axis < row_axis ? &extent.layers : (axis == row_axis ? &extent.height : &extent.width);
     *target *= static_cast<size_t>(shape[axis]);
   }
   return extent;
