@@ -11,7 +11,7 @@ import pytest
 
 from adrenoc.bundle import copy_bundle, open_bundle, write_tar
 from adrenoc.errors import BundleError, OutputError
-from tests.unit.conftest import FakeCompiled, make_bundle_folder
+from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:

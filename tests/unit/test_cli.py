@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,7 @@ from adrenoc.cli.main import cli, main
 from adrenoc.errors import BundleError
 from adrenoc.link import Linker
 from adrenoc.manifest import LibraryInfo
-from tests.unit.conftest import FakeCompiled
+from tests.unit.fake_compiled import FakeCompiled
 
 TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
 
@@ -57,22 +58,38 @@ def _json(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_help_loads_nothing_heavy() -> None:
-    # In this process other tests have loaded much, so the imports themselves are looked at.
-    heavy = {"tvm", "tvm_ffi", "onnx", "numpy", "rich", "tflite", "safetensors", "elftools"}
-    kept = {name: module for name, module in sys.modules.items()}
-    for name in list(sys.modules):
-        if name.partition(".")[0] in heavy | {"adrenoc"}:
-            del sys.modules[name]
-    try:
-        from adrenoc.cli.main import main as fresh_main
+def _loaded_by(command: list[str]) -> set[str]:
+    """The packages that a fresh process has loaded after a command that succeeds."""
+    script = (
+        "import sys\n"
+        "from adrenoc.cli.main import main\n"
+        f"code = main({command!r})\n"
+        "print('\\nloaded', *{name.partition('.')[0] for name in sys.modules})\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(adrenoc.make.__file__).parent.parent,
+    )
+    first, *loaded = done.stdout.splitlines()[-1].split()
+    assert first == "loaded"
+    assert "click" in loaded
+    return set(loaded)
 
-        assert fresh_main(["--help"]) == 0
-        loaded = {name.partition(".")[0] for name in sys.modules}
-        assert not loaded & heavy
-    finally:
-        sys.modules.clear()
-        sys.modules.update(kept)
+
+@pytest.mark.parametrize("command", [["--help"], ["compile", "--help"], ["run", "--help"]])
+def test_help_loads_nothing_heavy(command: list[str]) -> None:
+    heavy = {"tvm", "tvm_ffi", "onnx", "numpy", "rich", "tflite", "safetensors", "elftools"}
+    assert not heavy & _loaded_by(command)
+
+
+@pytest.mark.parametrize("command", [["targets"], ["presets"], ["inspect", "BUNDLE"]])
+def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path) -> None:
+    command = [str(bundle_folder) if part == "BUNDLE" else part for part in command]
+    assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(command)
 
 
 def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,6 +123,11 @@ def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
     assert not _json(capsys)["cached"]
     assert len(compiled) == 2
     assert Path("net.adrenoc/manifest.json").read_bytes() == before
+
+
+def test_a_cached_compile_loads_no_tvm(model: Path, compiled: list[dict[str, Any]]) -> None:
+    assert main(["compile", str(model)]) == 0
+    assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(["compile", str(model), "--json"])
 
 
 def test_another_preset_is_another_entry(model: Path, compiled: list[dict[str, Any]]) -> None:
