@@ -11,6 +11,7 @@ from adrenoc import native
 from adrenoc.errors import DeviceError
 from adrenoc.native import opencl
 
+
 @pytest.fixture(scope="session")
 def device() -> Any:
     """The first OpenCL device; it must have images."""

@@ -42,7 +42,9 @@ def test_buffers_keep_what_is_written(device: Any, shape: tuple[int, ...], dtype
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("scope", ["global.texture", "global.texture-weight", "global.texture-nhwc"])
+@pytest.mark.parametrize(
+    "scope", ["global.texture", "global.texture-weight", "global.texture-nhwc"]
+)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 4), (3, 7, 5, 4), (2, 3, 5, 7, 4), (13, 17, 4)])
 def test_images_keep_what_is_written(
     device: Any, shape: tuple[int, ...], scope: str, dtype: str
@@ -213,5 +215,5 @@ def test_a_texture_of_integers(device: Any) -> None:
 
 
 def test_an_unknown_scope(device: Any) -> None:
-    with pytest.raises(ValueError, match='has no scope "global.vtcm"'):
+    with pytest.raises(ValueError, match=r'has no scope "global\.vtcm"'):
         _empty((1, 2, 3, 4), "float32", device, "global.vtcm")

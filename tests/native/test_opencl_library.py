@@ -1,0 +1,202 @@
+"""Building and loading the runtime, and OpenCL libraries that are missing or refuse."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc import native
+from adrenoc.errors import DependencyError, OutputError, ToolError
+from adrenoc.native import compile_plugin
+
+
+def _run(program: str, *arguments: str) -> str:
+    """The last line that a fresh Python process prints."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def _pretend_compiler(folder: Path, script: str) -> None:
+    folder.mkdir()
+    compiler = folder / "c++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+
+
+# --- building -----------------------------------------------------------------------------------
+
+
+def test_the_library_is_built_once(device: Any) -> None:
+    first = native.build()
+    stamp = first.stat().st_mtime_ns
+    assert native.build() == first
+    assert first.stat().st_mtime_ns == stamp
+    assert [entry.name for entry in first.parent.iterdir()] == [first.name]
+
+
+def test_another_compiler_builds_another_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pretends to be two compilers that write an empty file where -o says.
+    script = 'if [ "$1" = --version ]; then echo {}; exit; fi\n'
+    script += 'while [ "$1" != -o ]; do shift; done; : > "$2"'
+    made = []
+    for name in ("one", "two"):
+        _pretend_compiler(tmp_path / name, script.format(name))
+        monkeypatch.setenv("PATH", str(tmp_path / name), prepend=":")
+        made.append(native.build(cache=tmp_path))
+    assert made[0] != made[1]
+    assert all(library.is_file() for library in made)
+
+
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DependencyError, match=r"none of c\+\+, g\+\+, clang\+\+ is on the PATH"):
+        native.build(cache=tmp_path)
+
+
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = '[ "$1" = --version ] || { echo no such language >&2; exit 3; }'
+    _pretend_compiler(tmp_path / "bin", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    with pytest.raises(ToolError, match=r"(?s)build the OpenCL runtime.*no such language"):
+        native.build(cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(OutputError, match="is a file, not a folder"):
+        native.build(cache=in_the_way)
+
+
+def test_tvm_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_plugin.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DependencyError, match="Python package tvm is not installed"):
+        native.build()
+
+
+# --- loading ------------------------------------------------------------------------------------
+
+
+def test_a_runtime_that_is_there_is_kept() -> None:
+    program = """
+import tvm, tvm_ffi
+tvm_ffi.register_global_func("device_api.opencl", lambda: None)
+from adrenoc import native
+native.load()
+print(tvm_ffi.get_global_func("adrenoc.opencl.devices", allow_missing=True))
+"""
+    assert _run(program) == "None"
+
+
+def test_no_opencl_library(device: Any) -> None:
+    program = """
+import tvm, tvm_ffi
+from adrenoc import native
+from adrenoc.errors import DeviceError
+from adrenoc.native import opencl
+native.load()
+tvm_ffi.get_global_func("adrenoc.opencl.set_library")("/nowhere/libOpenCL.so")
+try:
+    opencl.devices()
+except DeviceError as error:
+    print(tvm.opencl(0).exist, str(error).replace("\\n", " "))
+"""
+    said = _run(program)
+    assert said.startswith("False OpenCL devices cannot be listed: No usable OpenCL library.")
+    assert "/nowhere/libOpenCL.so" in said
+
+
+def test_a_library_that_is_not_opencl(device: Any) -> None:
+    program = """
+import sys, tvm_ffi
+from adrenoc import native
+from adrenoc.errors import DeviceError
+from adrenoc.native import opencl
+native.load()
+tvm_ffi.get_global_func("adrenoc.opencl.set_library")(sys.argv[1])
+try:
+    opencl.devices()
+except DeviceError as error:
+    print(str(error).replace("\\n", " "))
+"""
+    assert f"{native.build()}: has no clGetPlatformIDs" in _run(program, str(native.build()))
+
+
+def test_the_software_device_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert native.use_software_device() is False
+
+
+def test_the_software_device_is_incomplete(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in ("libintelocl.so", "libOpenCL.so.1"):
+        (tmp_path / "lib" / name).write_text("")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(DependencyError, match="software OpenCL device is incomplete"):
+        native.use_software_device()
+
+
+# --- a device that runs out of memory -----------------------------------------------------------
+
+
+@pytest.fixture
+def refusing_library(device: Any, tmp_path: Path) -> Path:
+    import tvm_ffi
+
+    real = tvm_ffi.get_global_func("adrenoc.opencl.library")()
+    linked = [real, f"-Wl,-rpath,{Path(real).parent}"]
+    if not Path(real).is_absolute():
+        linked = [f"-l:{real}"]  # the system's own, which the linker finds by its name
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler is not None, "the runtime was built, so there is a compiler"
+    library = tmp_path / "librefusing.so"
+    source = Path(__file__).with_name("refusing_opencl.c")
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-Wl,--no-as-needed"]
+    command += [*linked, "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+_REFUSED = """
+import sys, tvm, tvm_ffi
+from adrenoc import native
+from adrenoc.native import opencl
+native.use_software_device()
+native.load()
+tvm_ffi.get_global_func("adrenoc.opencl.set_library")(sys.argv[1])
+height = int(sys.argv[2])
+def image(height):
+    shape = (1, height, 5, 4)
+    return tvm.runtime.empty(shape, "float32", tvm.opencl(0), mem_scope="global.texture")
+kept = image(3)
+image(7)  # goes to the pool at once
+try:
+    made = image(height)
+    print("allocated", opencl.memory_stats()["pooled_bytes"])
+except MemoryError as error:
+    print(error)
+"""
+
+
+def test_no_room_on_the_device(refusing_library: Path) -> None:
+    said = _run(_REFUSED, str(refusing_library), "100")
+    assert said.startswith("clCreateImage failed with CL_MEM_OBJECT_ALLOCATION_FAILURE: no room")
+    assert "image of 5 x 100 texels in 1 layers (8000 bytes)" in said
+    assert "where 240 bytes are in use by this process" in said
+
+
+def test_the_pool_gives_way_when_memory_is_short(refusing_library: Path) -> None:
+    assert _run(_REFUSED, str(refusing_library), "50") == "allocated 0"
