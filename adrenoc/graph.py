@@ -101,6 +101,8 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:
@@ -130,7 +132,7 @@ class Graph:
         """The same graph with other nodes and more tensors; unused tensors are dropped."""
         kept = tuple(nodes)
         known = {**self.tensors, **{t.name: t for t in tensors}}
-        used = {*self.inputs, *self.outputs}
+        used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}
         for node in kept:
             used.update((*node.inputs, node.output))
         return replace(
@@ -147,6 +149,8 @@ class Graph:
             reads = ", ".join(self._describe(n) for n in node.inputs)
             label = node.op if not node.fused else f"{node.op}[{' '.join(node.fused)}]"
             lines.append(f"{self._describe(node.output)} = {label}({reads})")
+        for name, owner in self.aliases.items():
+            lines.append(f"{self._describe(name)} is %{owner}")
         lines.append(f"outputs {', '.join(self._describe(n) for n in self.outputs)}")
         return "\n".join(lines) + "\n"
 

@@ -97,6 +97,13 @@ class Layout:
         return Layout(self.roles, fold)
 
 
+def agree(a: Layout, b: Layout, shape: Sequence[int]) -> bool:
+    """Whether two layouts of one shape give every axis of extent above one the same role."""
+    return all(
+        extent == 1 or x == y for x, y, extent in zip(a.roles, b.roles, shape, strict=True)
+    )
+
+
 _DEFAULT_ROLES = {1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
 
 
@@ -116,19 +123,6 @@ def default_layout(shape: Sequence[int]) -> Layout | None:
     for axis, role in zip(reversed(wide), "CWHN", strict=False):
         roles[axis] = role
     return Layout("".join(roles))
-
-
-def same_bits(a: Layout, a_shape: Sequence[int], b: Layout, b_shape: Sequence[int]) -> bool:
-    """Whether a reshape from `a_shape` to `b_shape` leaves every texel where it is.
-
-    True if the axes of extent above one play the same roles in the same logical order, so that
-    only axes of extent one come or go.
-    """
-    if a.fold is not b.fold or a.extents(a_shape) != b.extents(b_shape):
-        return False
-    wide_a = [r for r, extent in zip(a.roles, a_shape, strict=True) if extent != 1]
-    wide_b = [r for r, extent in zip(b.roles, b_shape, strict=True) if extent != 1]
-    return wide_a == wide_b
 
 
 def bytes_of(physical: Sequence[int], bits: int) -> int:

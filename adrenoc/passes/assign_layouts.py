@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import Layout, default_layout
-from adrenoc.passes.fuse import loads_of
+from adrenoc.passes.fuse import loads_of, reads_elementwise
 
 _DATA_LAYOUT = {
     "conv2d": ("data_layout", "out_layout"),
@@ -25,17 +25,20 @@ _DATA_LAYOUT = {
 }
 """Op -> the attributes that hold the layout letters of its input and of its output."""
 
+AXIS_KEEPING = {"softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
+"""Operators whose output has the layout of their input, whatever it is."""
+
 Layouts = dict[str, Layout | None]
 
 
 def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
     """The layout of every tensor, None for those whose axes cannot have roles."""
     layouts: Layouts = {}
-    demands = _demands_on_inputs(graph)
+    demands = _demands(graph)
     for name in graph.inputs:
         layouts[name] = demands.get(name) or default_layout(graph.tensors[name].shape)
     for node in graph.nodes:
-        layouts[node.output] = _output_layout(graph, node, layouts)
+        layouts[node.output] = _output_layout(graph, node, layouts, demands)
     for name, tensor in graph.tensors.items():
         if tensor.value is not None:
             layouts[name] = demands.get(name) or _constant_layout(graph, name, layouts)
@@ -66,18 +69,36 @@ def channels_last(rank: int) -> Layout | None:
     return None if roles is None else Layout(roles)
 
 
-def _demands_on_inputs(graph: Graph) -> dict[str, Layout]:
-    """What the first choosy reader of each input or constant wants."""
+def _demands(graph: Graph) -> dict[str, Layout]:
+    """What the first choosy reader of each tensor wants, also through element-wise maps."""
     demands: dict[str, Layout] = {}
-    for node in graph.nodes:
+    for node in reversed(graph.nodes):
         for position, name in enumerate(node.inputs):
-            wanted = wanted_layout(node, position, graph.tensors[name].shape)
-            if wanted is not None and name not in demands:
+            shape = graph.tensors[name].shape
+            wanted = wanted_layout(node, position, shape)
+            if wanted is None and _keeps_axes(graph, node, position):
+                wanted = demands.get(node.output)
+            if wanted is not None:
                 demands[name] = wanted
     return demands
 
 
-def _output_layout(graph: Graph, node: Node, layouts: Mapping[str, Layout | None]) -> Layout | None:
+def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
+    """Whether the output's axes are those of this input, one for one."""
+    name = node.inputs[position]
+    if graph.tensors[name].shape != graph.tensors[node.output].shape:
+        return False
+    if node.body is not None:
+        return not node.body.reduced and reads_elementwise(node.body, name, graph)
+    return position == 0 and node.op in AXIS_KEEPING
+
+
+def _output_layout(
+    graph: Graph,
+    node: Node,
+    layouts: Mapping[str, Layout | None],
+    demands: Mapping[str, Layout],
+) -> Layout | None:
     shape = graph.tensors[node.output].shape
     letters = _DATA_LAYOUT.get(node.op)
     if letters is not None:
@@ -87,7 +108,11 @@ def _output_layout(graph: Graph, node: Node, layouts: Mapping[str, Layout | None
     if node.op == "matmul":
         return channels_last(len(shape)) or default_layout(shape)
     if node.body is not None:
-        return _handed_on(graph, node.body, shape, layouts) or default_layout(shape)
+        return (
+            demands.get(node.output)
+            or _handed_on(graph, node.body, shape, layouts)
+            or default_layout(shape)
+        )
     source = layouts.get(node.inputs[0])
     if source is not None and len(source.roles) == len(shape):
         return source

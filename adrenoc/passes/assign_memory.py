@@ -13,7 +13,7 @@ from dataclasses import replace
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node, Placement, Tensor
 from adrenoc.kernels.access import Memory
-from adrenoc.layout import Fold, Layout
+from adrenoc.layout import Fold, Layout, agree
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
 from adrenoc.target import Limits
@@ -158,7 +158,7 @@ def _conflict(
         return None
     if placement.memory is Memory.PLAIN and node.op in _NEEDS_BLOCKS:
         return wanted
-    if placement.layout is None or placement.layout.roles != wanted.roles:
+    if placement.layout is None or not agree(placement.layout, wanted, tensor.shape):
         return wanted
     return None
 

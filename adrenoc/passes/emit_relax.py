@@ -46,7 +46,7 @@ def emit_relax(program: Program, storage: Storage) -> Any:
             else:
                 memory = slots[index]
             known[output] = builder.emit(_view(memory, spec), output)
-            args = [known[name] for name in step.arguments]
+            args = [known[graph.aliases.get(name, name)] for name in step.arguments]
             nothing = relax.TupleType([])
             builder.emit(Call(kernels[step.kernel], args, ty_args=[nothing]), "_")
         results = [known[name] for name in graph.outputs]

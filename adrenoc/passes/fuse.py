@@ -107,12 +107,16 @@ class _Fuser:
             return False
         if not tensors[node.output].is_float or not tensors[name].is_float:
             return False
-        body = node.body
-        return body is not None and all(
-            _is_identity(load.indices, body.axes, tensors[name].shape)
-            for load in loads_of(body.value)
-            if _source(body.sources, load.source) == name
-        )
+        return node.body is not None and reads_elementwise(node.body, name, self._graph)
+
+
+def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
+    """Whether every read of tensor `name` is of the very element that is computed."""
+    return all(
+        _is_identity(load.indices, body.axes, graph.tensors[name].shape)
+        for load in loads_of(body.value)
+        if _source(body.sources, load.source) == name
+    )
 
 
 def _with_epilogue(anchor: Node, node: Node, name: str) -> Node:

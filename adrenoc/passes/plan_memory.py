@@ -31,7 +31,7 @@ def plan_memory(program: Program) -> Storage:
     last_use: dict[str, int] = {}
     for position, step in enumerate(program.steps):
         for name in step.arguments:
-            last_use[name] = position
+            last_use[graph.aliases.get(name, name)] = position
     slots: list[_Slot] = []
     slot_of: dict[str, int] = {}
     for position, step in enumerate(program.steps):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.tvmapi import Expr, tirx, tvm
+from adrenoc.tvmapi import Expr, sym, tirx, tvm
 
 
 class NotScalarError(Exception):
@@ -71,6 +71,7 @@ def _read(block: Any) -> Block:
         if any(extents[v] != 1 for v in free):
             raise NotScalarError(f"block {block.name_hint} stores one element many times")
         value = substitute(value, {v: tirx.const(0, "int64") for v in free})
+    value = _with_plain_indices(value, [*zip(axes, map(int, store.buffer.shape), strict=True)])
     init = block.init.value if block.init is not None else None
     return Block(
         target=store.buffer,
@@ -80,6 +81,21 @@ def _read(block: Any) -> Block:
         reduced=tuple((v, extents[v]) for v in reduced),
         init=init,
     )
+
+
+def _with_plain_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
+    """The expression with its load indices simplified, knowing how far each axis runs.
+
+    A reshape that only adds or drops axes of extent one is then seen to keep every index.
+    """
+    analyzer = sym.Analyzer()
+    for axis, extent in axes:
+        analyzer.bind(axis, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(extent, "int64")))
+
+    def simplified(load: Any) -> Any:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
+
+    return structural_map(value, (tvm.ir.TensorLoad, simplified))
 
 
 def loaded(expr: Expr) -> list[Any]:
