@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
 from adrenoc.passes.scalar_body import NotScalarError, blocks_of
@@ -33,18 +34,19 @@ WHOLE = {
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 
 
-def read_graph(module: Any) -> Graph:
+def read_graph(module: Any, log: DecisionLog) -> Graph:
     """Read `main` of a simplified Relax module.
 
     Raises:
         CompileError: an operator has no legalisation, or a shape is not static.
     """
-    return _Reader(module).read()
+    return _Reader(module, log).read()
 
 
 @dataclass
 class _Reader:
     module: Any
+    log: DecisionLog
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     names: dict[Any, Any] = field(default_factory=dict)
