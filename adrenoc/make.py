@@ -115,7 +115,6 @@ def make_bundle(
         options=options,
         reporter=reporter,
         dump_dir=dump_dir,
-        stop_after=None,
     )
     writer = _Writer(
         compiled=compiled,

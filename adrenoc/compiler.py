@@ -1,0 +1,146 @@
+"""Compile a model for a target: run the pipeline and gather what a bundle needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.build import kernel_sources
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Graph
+from adrenoc.kernels.access import Memory
+from adrenoc.manifest import (
+    KernelInfo,
+    MemoryPlan,
+    ParamSpec,
+    StageTime,
+    Statistics,
+    TensorSpec,
+)
+from adrenoc.options import CompileOptions
+from adrenoc.passes.lower import Program
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import Reporter
+from adrenoc.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A compiled model in memory.
+
+    `library` is TVM's VM executable; its `main` takes the inputs, then the params in order.
+    `params` maps `p0`, `p1`, ... to packed constants, described by `param_specs`.
+    """
+
+    library: Any
+    params: dict[str, np.ndarray]
+    param_specs: tuple[ParamSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kernels: tuple[KernelInfo, ...]
+    memory: MemoryPlan
+    decisions: DecisionLog
+    stages: tuple[StageTime, ...]
+    statistics: Statistics
+
+
+def compile_model(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    reporter: Reporter,
+    dump_dir: Path | None = None,
+) -> Compiled:
+    """Compile a model file.
+
+    Raises:
+        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
+    """
+    start = State(model=model, target=target, options=options)
+    state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
+    if state.imported is None or state.program is None or state.storage is None:
+        raise ValueError("the pipeline ended early")
+    params = list(state.program.params.values())
+    return Compiled(
+        library=state.executable,
+        params={f"p{i}": p.value for i, p in enumerate(params)},
+        param_specs=tuple(
+            ParamSpec(
+                name=f"p{i}",
+                shape=tuple(p.value.shape),
+                dtype=str(p.value.dtype),
+                scope=p.spec.scope,
+            )
+            for i, p in enumerate(params)
+        ),
+        inputs=state.imported.inputs,
+        outputs=state.imported.outputs,
+        kernels=_kernels(state.program, kernel_sources(state.executable)),
+        memory=state.storage.plan,
+        decisions=state.log,
+        stages=stages,
+        statistics=statistics_of(state.program),
+    )
+
+
+def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...]:
+    calls = Counter(step.kernel for step in program.steps)
+    return tuple(
+        KernelInfo(
+            name=kernel.name,
+            family=kernel.family,
+            calls=calls[kernel.name],
+            scopes=kernel.scopes,
+            work_group=kernel.launch.work_group,
+            grid=kernel.launch.grid,
+            source=sources[kernel.name],
+        )
+        for kernel in program.kernels.values()
+    )
+
+
+def statistics_of(program: Program) -> Statistics:
+    """Where operators and tensors are, and how many kernels only move data.
+
+    An operator counts for the memory that it writes.  A layout kernel converts between the
+    user's row-major memory and blocks, or between two layouts; a copy kernel moves elements
+    (concat, slice, reshape); pads are copies that only add zeros.
+    """
+    graph = program.graph
+    nodes = Counter(_place(graph, node.output) for node in graph.nodes)
+    tensors = Counter(
+        _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
+    )
+    kinds = Counter(_kind(node.operators) for node in graph.nodes if node.is_map)
+    return Statistics(
+        nodes_texture=nodes["texture"],
+        nodes_buffer=nodes["buffer"],
+        nodes_cpu=0,
+        tensors_texture=tensors["texture"],
+        tensors_buffer=tensors["buffer"],
+        pad_kernels=kinds["pad"],
+        copy_kernels=kinds["copy"],
+        layout_kernels=kinds["layout"],
+    )
+
+
+_MOVES = {"reshape", "permute_dims", "strided_slice", "concat", "expand_dims", "squeeze"}
+
+
+def _kind(operators: tuple[str, ...]) -> str:
+    if set(operators) <= {"layout"}:
+        return "layout"
+    if operators == ("nn.pad",):
+        return "pad"
+    return "copy" if set(operators) <= _MOVES | {"layout"} else "compute"
+
+
+def _place(graph: Graph, name: str) -> str:
+    """Memory of a tensor; the graph's own inputs and outputs are in buffers by nature."""
+    texture = graph.placements[name].memory is Memory.TEXTURE
+    return "texture" if texture else "buffer"

@@ -1,0 +1,343 @@
+"""The one table of stages: what runs, in which order, on what, and what each promises.
+
+A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adrenoc.build import build_executable, kernel_sources
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import OptionError
+from adrenoc.files import write_atomically
+from adrenoc.graph import Graph
+from adrenoc.importers import Imported, import_model
+from adrenoc.importers.simplify import simplify
+from adrenoc.manifest import StageTime
+from adrenoc.options import CompileOptions
+from adrenoc.passes.assign_layouts import Layouts, assign_layouts
+from adrenoc.passes.assign_memory import assign_memory
+from adrenoc.passes.checks import check_graph, check_program
+from adrenoc.passes.elide_copies import elide_copies
+from adrenoc.passes.emit_relax import emit_relax
+from adrenoc.passes.fuse import fuse
+from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.lower import Program, lower
+from adrenoc.passes.plan_memory import Storage, plan_memory
+from adrenoc.passes.read_graph import read_graph
+from adrenoc.reporter import Reporter
+from adrenoc.spelling import did_you_mean
+from adrenoc.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What one compilation knows so far; each stage fills in its part."""
+
+    model: Path
+    target: Target
+    options: CompileOptions
+    log: DecisionLog = field(default_factory=DecisionLog)
+    imported: Imported | None = None
+    module: Any = None
+    """Relax: the model before the graph is read, the kernels' driver after `emit_relax`."""
+    graph: Graph | None = None
+    layouts: Layouts | None = None
+    program: Program | None = None
+    storage: Storage | None = None
+    executable: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One row of the pipeline.
+
+    `run` maps a state to the next one.  `needs` and `gives` are facts, checked before anything
+    runs; `dump` renders what the stage made, and `note` says it in a few words.
+    """
+
+    name: str
+    run: Callable[[State], State]
+    needs: frozenset[str]
+    gives: frozenset[str]
+    dump: Callable[[State], str]
+    note: Callable[[State], str] = lambda _: ""
+    check: Callable[[State], None] = lambda _: None
+
+
+def _import(state: State) -> State:
+    imported = import_model(state.model, shapes=dict(state.options.shapes))
+    _record(state.log, imported.decisions)
+    return replace(state, imported=imported, module=imported.module)
+
+
+def _simplify(state: State) -> State:
+    module, decisions = simplify(state.module)
+    _record(state.log, decisions)
+    return replace(state, module=module)
+
+
+def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
+    for decision in decisions:
+        log.add(decision.subject, decision.taken, decision.reason)
+
+
+def _on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
+    return lambda state: replace(state, graph=transform(_graph(state)))
+
+
+def _assign_layouts(state: State) -> State:
+    return replace(state, layouts=assign_layouts(_graph(state), state.log))
+
+
+def _assign_memory(state: State) -> State:
+    if state.layouts is None:
+        raise ValueError("assign_memory before assign_layouts")
+    graph = assign_memory(
+        _graph(state), state.layouts, state.options, state.target.limits, state.log
+    )
+    return replace(state, graph=graph)
+
+
+def _lower(state: State) -> State:
+    program = lower(_graph(state), state.options, state.target.limits, state.log)
+    return replace(state, program=program)
+
+
+def _plan_memory(state: State) -> State:
+    return replace(state, storage=plan_memory(_program(state)))
+
+
+def _emit_relax(state: State) -> State:
+    return replace(state, module=emit_relax(_program(state), _storage(state)))
+
+
+def _build(state: State) -> State:
+    return replace(state, executable=build_executable(state.module, state.target))
+
+
+def _graph(state: State) -> Graph:
+    if state.graph is None:
+        raise ValueError("no graph has been read yet")
+    return state.graph
+
+
+def _program(state: State) -> Program:
+    if state.program is None:
+        raise ValueError("the graph has not been lowered yet")
+    return state.program
+
+
+def _storage(state: State) -> Storage:
+    if state.storage is None:
+        raise ValueError("the memory has not been planned yet")
+    return state.storage
+
+
+def _dump_module(state: State) -> str:
+    return str(state.module.script(show_meta=False))
+
+
+def _dump_graph(state: State) -> str:
+    return _graph(state).text()
+
+
+def _dump_layouts(state: State) -> str:
+    lines = (f"%{name}: {layout}" for name, layout in (state.layouts or {}).items())
+    return "\n".join(lines) + "\n"
+
+
+def _dump_program(state: State) -> str:
+    program = _program(state)
+    launches = (f"{s.kernel}({', '.join(s.arguments)})" for s in program.steps)
+    kernels = (k.func.script() for k in program.kernels.values())
+    return "\n".join([*launches, "", *kernels]) + "\n"
+
+
+def _dump_storage(state: State) -> str:
+    plan = _storage(state)
+    lines = [f"slot {i}: {s}" for i, s in enumerate(plan.plan.slots)]
+    lines += [f"%{name} in slot {slot}" for name, slot in plan.slot_of.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _dump_kernels(state: State) -> str:
+    return "\n".join(kernel_sources(state.executable).values())
+
+
+def _count_nodes(state: State) -> str:
+    return f"{len(_graph(state).nodes)} nodes"
+
+
+def _count_kernels(state: State) -> str:
+    program = _program(state)
+    return f"{len(program.steps)} launches of {len(program.kernels)} kernels"
+
+
+def _peak(state: State) -> str:
+    return f"{_storage(state).plan.peak_bytes / 2**20:.1f} MiB"
+
+
+def _facts(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        name="import",
+        run=_import,
+        needs=_facts(),
+        gives=_facts("relax"),
+        dump=_dump_module,
+    ),
+    Stage(
+        name="simplify",
+        run=_simplify,
+        needs=_facts("relax"),
+        gives=_facts("constants folded"),
+        dump=_dump_module,
+    ),
+    Stage(
+        name="read_graph",
+        run=lambda s: replace(s, graph=read_graph(s.module, s.log)),
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("graph"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
+        name="inline_scalars",
+        run=_on_graph(inline_scalars),
+        needs=_facts("graph"),
+        gives=_facts("scalars inlined"),
+        dump=_dump_graph,
+        check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
+        name="fuse",
+        run=_on_graph(fuse),
+        needs=_facts("graph", "scalars inlined"),
+        gives=_facts("fused"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
+        name="assign_layouts",
+        run=_assign_layouts,
+        needs=_facts("fused"),
+        gives=_facts("layouts"),
+        dump=_dump_layouts,
+    ),
+    Stage(
+        name="assign_memory",
+        run=_assign_memory,
+        needs=_facts("layouts"),
+        gives=_facts("placed"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
+        name="elide_copies",
+        run=_on_graph(elide_copies),
+        needs=_facts("placed"),
+        gives=_facts("copies elided"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
+        name="lower",
+        run=_lower,
+        needs=_facts("placed", "copies elided"),
+        gives=_facts("kernels"),
+        dump=_dump_program,
+        note=_count_kernels,
+        check=lambda s: check_program(_program(s), s.target.limits),
+    ),
+    Stage(
+        name="plan_memory",
+        run=_plan_memory,
+        needs=_facts("kernels"),
+        gives=_facts("storage"),
+        dump=_dump_storage,
+        note=_peak,
+    ),
+    Stage(
+        name="emit_relax",
+        run=_emit_relax,
+        needs=_facts("kernels", "storage"),
+        gives=_facts("driver"),
+        dump=_dump_module,
+    ),
+    Stage(
+        name="build",
+        run=_build,
+        needs=_facts("driver"),
+        gives=_facts("executable"),
+        dump=_dump_kernels,
+    ),
+)
+
+
+def check_order(stages: Iterable[Stage]) -> None:
+    """Each stage must find what it needs, given by an earlier one."""
+    known: set[str] = set()
+    for stage in stages:
+        missing = stage.needs - known
+        if missing:
+            raise ValueError(f"stage {stage.name} needs {sorted(missing)}, which nothing gave")
+        known |= stage.gives
+
+
+def stage_names() -> tuple[str, ...]:
+    """The stages in order, as `--stop-after` takes them."""
+    return tuple(stage.name for stage in STAGES)
+
+
+def run_stages(
+    state: State,
+    *,
+    reporter: Reporter,
+    dump_dir: Path | None = None,
+    stop_after: str | None = None,
+) -> tuple[State, tuple[StageTime, ...]]:
+    """Run the pipeline, up to and with `stop_after`.
+
+    Raises:
+        OptionError: no stage has that name.
+    """
+    if stop_after is not None and stop_after not in stage_names():
+        raise OptionError(
+            f"no stage is called {stop_after!r}{did_you_mean(stop_after, stage_names())}",
+            hint=f"the stages are: {', '.join(stage_names())}",
+        )
+    check_order(STAGES)
+    times = []
+    for number, stage in enumerate(STAGES):
+        state.log.stage = stage.name
+        started = time.perf_counter()
+        state = stage.run(state)
+        if state.options.check_ir:
+            stage.check(state)
+        took = StageTime(
+            name=stage.name,
+            time_ms=(time.perf_counter() - started) * 1000,
+            note=stage.note(state),
+        )
+        times.append(took)
+        reporter.stage(took.name, took.time_ms, took.note)
+        if dump_dir is not None:
+            dump_dir.mkdir(parents=True, exist_ok=True)
+            text = stage.dump(state).encode()
+            write_atomically(dump_dir / f"{number:02d}_{stage.name}.txt", text)
+        if stage.name == stop_after:
+            break
+    return state, tuple(times)
