@@ -84,12 +84,10 @@ def compile_command(  # noqa: PLR0917
 
     def work(reporter: Reporter) -> Made | None:
         if stop_after is not None:
-            from adrenoc.compiler import compile_model
+            from adrenoc.pipeline import State, run_stages
 
-            compile_model(
-                model,
-                target=target,
-                options=resolved.options,
+            run_stages(
+                State(model=model, target=target, options=resolved.options),
                 reporter=reporter,
                 dump_dir=dump_dir,
                 stop_after=stop_after,
@@ -169,7 +167,10 @@ def _show(made: Made) -> None:
                 f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, "
                 f"{statistics.copy_kernels} copy, {statistics.layout_kernels} layout",
             ),
-            ("memory", f"{console.size(memory.peak_bytes)} in {len(memory.slots)} slots"),
+            (
+                "memory",
+                f"{console.size(memory.peak_bytes)} in {console.counted(len(memory.slots), 'slot')}",
+            ),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
             ("next", _next(made)),
         ]
