@@ -228,7 +228,9 @@ def _make_stubs(names: list[str], folder: Path, command: list[str]) -> list[Path
 
 def _named(command: tuple[str, ...], origin: str) -> Linker:
     said = run_tool([*command, "--version"], deed="ask the linker's version", timeout_s=60)
-    return Linker(command=command, origin=origin, version=said.strip().splitlines()[0])
+    # "LLD 22.1.8 (compatible with GNU linkers)": what stands in brackets tells nothing.
+    version = said.strip().splitlines()[0].partition(" (compatible")[0]
+    return Linker(command=command, origin=origin, version=version)
 
 
 def ndk_version(ndk: Path) -> tuple[int, ...]:

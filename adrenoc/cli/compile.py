@@ -150,6 +150,7 @@ def _show(made: Made) -> None:
 
     manifest = made.manifest
     statistics, memory = manifest.statistics, manifest.memory
+    slots = console.counted(len(memory.slots), "slot")
     cached = "from the cache, " if made.cached else ""
     console.blank()
     console.print_verdict(
@@ -169,7 +170,7 @@ def _show(made: Made) -> None:
             ),
             (
                 "memory",
-                f"{console.size(memory.peak_bytes)} in {console.counted(len(memory.slots), 'slot')}",
+                f"{console.size(memory.peak_bytes)} in {slots}",
             ),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
             ("next", _next(made)),

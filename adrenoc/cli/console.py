@@ -138,13 +138,16 @@ def blank() -> None:
 
 def ms(time_ms: float) -> str:
     """A duration with three digits that matter."""
-    if time_ms >= 10_000:
-        return f"{time_ms / 1000:.1f} s"
-    if time_ms >= 100:
-        return f"{time_ms:.0f} ms"
+    if time_ms >= 1000:
+        return f"{time_ms / 1000:.2f} s"
     if time_ms < 1:
         return f"{time_ms * 1000:.0f} µs"
-    return f"{time_ms:.2f} ms" if time_ms < 10 else f"{time_ms:.1f} ms"
+    return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 slot`, `2 slots`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def size(count: int) -> str:

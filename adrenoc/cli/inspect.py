@@ -54,7 +54,8 @@ def _show(bundle: Bundle) -> None:
     manifest = bundle.manifest
     library = manifest.library
     console.print_title(
-        manifest.name, f"{console.size(bundle.bytes)} in {len(manifest.files)} files"
+        manifest.name,
+        f"{console.size(bundle.bytes)} in {console.counted(len(manifest.files), 'file')}",
     )
     console.print_fields(
         [
@@ -111,8 +112,9 @@ def _memory(bundle: Bundle) -> str:
     memory, params = bundle.manifest.memory, bundle.manifest.params
     textures = sum(1 for spec in params if "texture" in spec.scope)
     return (
-        f"{console.size(memory.peak_bytes)} for intermediates in {len(memory.slots)} slots; "
-        f"{len(params)} constants, {textures} of them textures"
+        f"{console.size(memory.peak_bytes)} for intermediates in "
+        f"{console.counted(len(memory.slots), 'slot')}; "
+        f"{console.counted(len(params), 'constant')}, {textures} in textures"
     )
 
 

@@ -1,0 +1,170 @@
+"""`run` on an OpenCL device of this machine: linked, bundled, executed, compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper
+from tvm import relax
+
+from adrenoc.bundle import LIBRARY, fill_bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.decision import DecisionLog
+from adrenoc.device.opencl import list_devices, pick_device
+from adrenoc.device.run import run_bundle
+from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError
+from adrenoc.link import find_linker, link_library
+from adrenoc.manifest import (
+    MemoryPlan,
+    ModelInfo,
+    OptionsInfo,
+    ParamSpec,
+    Statistics,
+    TargetInfo,
+    TensorSpec,
+)
+from adrenoc.target import load_target
+
+SHAPE = (1, 4, 8, 8)
+WEIGHT = np.random.default_rng(5).standard_normal(SHAPE).astype("float32")
+
+
+class Compiled:
+    """relu(image + p0), by TVM's own pipeline for OpenCL buffers."""
+
+    params = {"p0": WEIGHT}  # noqa: RUF012
+    param_specs = (ParamSpec(name="p0", shape=SHAPE, dtype="float32"),)
+    inputs = (TensorSpec(name="image", shape=SHAPE, dtype="float32"),)
+    outputs = (TensorSpec(name="scores", shape=SHAPE, dtype="float32"),)
+    kernels = ()
+    memory = MemoryPlan()
+    statistics = Statistics()
+    decisions = DecisionLog()
+
+
+def _library() -> Any:
+    builder = relax.BlockBuilder()
+    image, weight = (relax.Var(n, relax.TensorType(SHAPE, "float32")) for n in ("image", "p0"))
+    with builder.function("main", [image, weight]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.relu(relax.op.add(image, weight)))
+        builder.emit_func_output(y)
+    host = {"kind": "llvm", "mtriple": load_target("host").llvm_triple}
+    return relax.build(builder.get(), tvm.target.Target({"kind": "opencl"}, host=host))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not list_devices():
+        pytest.skip("no OpenCL device on this machine")
+    root = tmp_path_factory.mktemp("run") / "tiny.adrenoc"
+    root.mkdir()
+    target = load_target("host")
+    linker = find_linker(host=True)
+    library = link_library(_library(), root / LIBRARY, triple=target.llvm_triple, linker=linker)
+    types = {"storage_dtype": "float32", "compute_dtype": "float32"}
+    about = {
+        "name": "tiny",
+        "model": ModelInfo(file="tiny.onnx", format="onnx", sha256="00" * 32),
+        "target": TargetInfo(
+            name="host", host=True, llvm_triple=target.llvm_triple, digest=target.digest()
+        ),
+        "options": OptionsInfo(preset="fp32", values=types, digest="00" * 32),
+        "versions": {"linker": linker.version},
+    }
+    fill_bundle(root, Compiled(), library=library, manifest=about)
+    return root
+
+
+def _model(path: Path, weight: np.ndarray) -> Path:
+    """The same as an ONNX file."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, SHAPE) for n in ("image", "scores")]
+    nodes = [
+        helper.make_node("Add", ["image", "w"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["scores"]),
+    ]
+    weights = [onnx.numpy_helper.from_array(weight, "w")]
+    graph = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path
+    )
+    return path
+
+
+def test_computes_and_times(bundle: Path) -> None:
+    image = np.random.default_rng(6).standard_normal(SHAPE).astype("float32")
+    result = run_bundle(open_bundle(bundle), inputs={"image": image}, repeat=3, profile=True)
+    np.testing.assert_allclose(result.outputs["scores"], np.maximum(image + WEIGHT, 0), rtol=1e-6)
+    times = result.times
+    assert times.runs == 3
+    assert 0 < times.p50_ms <= times.p90_ms <= times.p99_ms
+    assert times.cold_ms == times.load_ms + times.build_ms + times.first_ms
+    assert [kernel.calls for kernel in result.kernels] == [1]
+
+
+def test_check_passes_and_fails_with_a_code(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    good = str(_model(tmp_path / "good.onnx", WEIGHT))
+    bad = str(_model(tmp_path / "bad.onnx", WEIGHT * 1.1))
+    assert main(["run", str(bundle), "--check", good]) == 0
+    assert "agrees with the reference" in capsys.readouterr().out
+    assert main(["run", str(bundle), "--check", bad]) == CheckFailedError.exit_code
+    assert "the output `scores` disagrees" in capsys.readouterr().err
+    assert main(["run", str(bundle), "--check", bad, "--tolerance", "0.5"]) == 0
+    capsys.readouterr()
+    command = ["run", str(bundle), "--check", bad, "--json", "--save", str(tmp_path / "out.npz")]
+    assert main(command) == CheckFailedError.exit_code
+    plain = json.loads(capsys.readouterr().out)
+    assert not plain["check"]["passed"]
+    assert plain["outputs"]["scores"]["shape"] == list(SHAPE)
+    assert np.load(tmp_path / "out.npz")["scores"].shape == SHAPE
+
+
+def test_inputs_must_fit(bundle: Path) -> None:
+    opened = open_bundle(bundle)
+    image = np.zeros(SHAPE, "float32")
+    for inputs, said in (
+        ({}, "the input `image` is missing"),
+        ({"image": image, "other": image}, "no input `other`"),
+        ({"image": image[:, :3]}, "expected float32"),
+        ({"image": image.astype("float16")}, "is float16"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run_bundle(opened, inputs=inputs)
+
+
+def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle: Path) -> None:
+    opened = open_bundle(bundle)
+    android = TargetInfo(
+        name="adreno", host=False, llvm_triple="aarch64-linux-android", digest="00" * 32
+    )
+    other = replace(opened, manifest=replace(opened.manifest, target=android))
+    with pytest.raises(BundleError, match="was compiled for adreno"):
+        run_bundle(other, inputs={"image": np.zeros(SHAPE, "float32")})
+
+
+def test_devices_by_number_and_name(bundle: Path) -> None:
+    number, facts = pick_device("")
+    assert facts["images"]["supported"]
+    assert pick_device(str(number))[1] == facts
+    assert pick_device(facts["name"].upper())[1]["name"] == facts["name"]
+    for wanted in ("99", "no such device"):
+        with pytest.raises(DeviceError, match=f'no OpenCL device "{wanted}"; there is 0 = '):
+            pick_device(wanted)
+
+
+def test_doctor_finds_the_device(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    findings = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert findings["OpenCL device 0"]["state"] == "ok"
+    assert findings["TVM loads"]["state"] == "ok"
+    assert all(finding["fix"] for finding in findings.values() if finding["state"] != "ok")
