@@ -213,14 +213,14 @@ def _from_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarr
     pixels = pixels.reshape(height, width, channels)
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
-        for name, values in (("mean", options.mean), ("std", options.std)):
-            if len(values) not in (1, channels):
+        for name, numbers in (("mean", options.mean), ("std", options.std)):
+            if len(numbers) not in (1, channels):
                 raise InputError(
-                    f"--{name} has {len(values)} numbers; '{spec.name}' has {channels} channels",
+                    f"--{name} has {len(numbers)} numbers; '{spec.name}' has {channels} channels",
                     hint=f"--{name} " + ",".join(["0.5"] * channels),
                 )
         scaled = pixels.astype(np.float32) / 255.0
-        values = (scaled - np.float32(options.mean)) / np.float32(options.std)
+        values = (scaled - np.array(options.mean)) / np.array(options.std)
     elif dtype == np.uint8:
         values = pixels
     else:

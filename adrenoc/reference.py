@@ -1,4 +1,4 @@
-"""Runs the model file itself, with onnxruntime or LiteRT: the numbers that ours are held against."""
+"""Runs the model file itself with onnxruntime or LiteRT, for numbers to hold ours against."""
 
 from __future__ import annotations
 

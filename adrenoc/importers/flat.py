@@ -23,12 +23,20 @@ class Binding:
 
 @dataclass
 class FlatFunction:
-    """Parameters, bindings in order, and what the function returns."""
+    """Parameters, bindings in order, and what the function returns.
+
+    `aliases` holds better names for variables that have no name of their own.
+    """
 
     params: list[relax.Var]
     bindings: list[Binding]
     result: relax.Expr
     names: UniqueNames = field(default_factory=UniqueNames)
+    aliases: dict[relax.Var, str] = field(default_factory=dict)
+
+    def name(self, var: relax.Var) -> str:
+        """What `var` will be called in the end, names that are taken aside."""
+        return self.aliases.get(var, str(var.name))
 
     def uses(self) -> Counter[relax.Var]:
         """How often each variable is read, the result included."""
@@ -100,7 +108,7 @@ def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
     with builder.function("main", flat.params):
         with builder.dataflow():
             for binding in flat.bindings:
-                name = names.take(binding.var.name)
+                name = names.take(flat.name(binding.var))
                 emit = builder.emit_output if binding.var in returned else builder.emit
                 env[binding.var] = emit(substitute(binding.value, env), name)
                 origin[name] = binding.var.name

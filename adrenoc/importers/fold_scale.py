@@ -84,8 +84,8 @@ class _Folder:
             return
         self.decisions.append(
             Decision(
-                subject=binding.var.name,
-                taken=f"folded a factor by channel into the weights of {inner.var.name}",
+                subject=self.flat.name(binding.var),
+                taken=f"folded a factor by channel into the weights before it",
                 reason="both are constant, and nothing else reads the result between",
             )
         )

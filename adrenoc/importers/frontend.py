@@ -17,6 +17,7 @@ CONVERTER_ERRORS = (
 
 
 def quote(error: Exception) -> str:
-    """The last line of the message, which in TVM's errors carries the reason."""
+    """One line of the message: TVM prints IR around the reason, and a traceback above it."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    reasons = [line for line in lines if "must" in line or "failed" in line or "support" in line]
+    return (reasons or lines or [type(error).__name__])[-1]

@@ -138,9 +138,12 @@ class _Importer(ONNXGraphImporter):
     def _bind(self, name: str) -> None:
         """Give the value of the ONNX tensor `name` a variable of that name."""
         value = self._nodes[name]
-        if isinstance(value, relax.Call | relax.TupleGetItem):
+        if isinstance(value, relax.Var) and value.name not in self.tensors:
+            # An anonymous result of the frontend; `simplify` passes the name on to it.
             value = self.bb.emit(value, self._unique.take(name))
-            self._nodes[name] = value
+        elif isinstance(value, relax.Call | relax.TupleGetItem):
+            value = self.bb.emit(value, self._unique.take(name))
+        self._nodes[name] = value
         if isinstance(value, relax.Var):
             self.tensors.setdefault(value.name, name)
         expected = self._graph.types.get(name)

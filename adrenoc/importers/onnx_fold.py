@@ -29,6 +29,9 @@ from adrenoc.importers.onnx_graph import (
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
 _SHAPE_OPERAND_MAX_ELEMENTS = 4096
 
+# Operators for which the onnx package infers no shape; theirs is that of their input.
+_SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
+
 # fmt: off
 _FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "CastLike", "Ceil",
@@ -96,8 +99,12 @@ class _Folder:
             node.input[index] = self._alias.get(name, name)
         if node.op_type == "If" and node.input[0] in graph.constants:
             return self._inline_branch(node)
-        if self._forwards(node):
+        source = self._forwarded(node)
+        if source and node.output[0] not in graph.outputs:
+            self._alias[node.output[0]] = source
             return []
+        if source and node.op_type != "Identity":
+            return [onnx.helper.make_node("Identity", [source], [node.output[0]])]
         if node.op_type in ("Shape", "Size") and self._fold_shape(node):
             return []
         constant = all(not name or name in graph.constants for name in node.input)
@@ -108,24 +115,22 @@ class _Folder:
         graph.nodes.append(node)
         return []
 
-    def _forwards(self, node: onnx.NodeProto) -> bool:
-        """Let the consumers of a node that only passes its input on read that input."""
+    def _forwarded(self, node: onnx.NodeProto) -> str:
+        """The input that a node only passes on, or an empty string."""
         if node.op_type == "Dropout":
             training = node.input[2] if len(node.input) > 2 else ""
             mask_used = any(name in self._used for name in node.output[1:])
             if mask_used or (training and not _is_false(self.graph.constants.get(training))):
-                return False
-        elif node.op_type != "Identity":
-            return False
-        source, name = node.input[0], node.output[0]
-        if name in self.graph.outputs:
-            return False
-        self._alias[name] = source
-        if node.op_type == "Dropout":
+                return ""
             self.decisions.append(
-                Decision(subject=name, taken="removed Dropout", reason="it passes its input on")
+                Decision(
+                    subject=node.output[0],
+                    taken="removed Dropout",
+                    reason="it passes its input on",
+                )
             )
-        return True
+            return str(node.input[0])
+        return str(node.input[0]) if node.op_type == "Identity" else ""
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
         known = self.graph.types.get(node.input[0])
@@ -197,6 +202,9 @@ class _Folder:
             ) from error
         for name, proto in found.items():
             graph.types[name] = _from_proto(proto)
+        result = graph.types.get(node.output[0])
+        if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
+            graph.types[node.output[0]] = graph.types[node.input[0]]
 
     def _small(self, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
         constants = self.graph.constants

@@ -94,5 +94,5 @@ def attributes(node: onnx.NodeProto) -> dict[str, object]:
 
 def node_label(node: onnx.NodeProto) -> str:
     """How a message names a node: by its name, or by its output where it has none."""
-    output = node.output[0] if node.output else "?"
+    output = next((name for name in node.output if name), "?")
     return f"'{node.name}'" if node.name else f"the node of '{output}'"

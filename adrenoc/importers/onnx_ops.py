@@ -361,11 +361,40 @@ def _pad(node: Node) -> relax.Expr:
     return relax.op.nn.pad(node.inputs[0], width, pad_mode=modes[mode], pad_value=fill)
 
 
+def _pow(node: Node) -> relax.Expr:
+    """TVM: refuses exponents of another dtype than the base, and integers altogether."""
+    base, exponent, dtype = node.inputs[0], node.inputs[1], dtype_of(node.inputs[0])
+    inner = dtype if dtype.startswith("float") else "float32"
+    if dtype != inner:
+        base = node.emit(relax.op.astype(base, inner))
+    if dtype_of(exponent) != inner:
+        exponent = node.emit(relax.op.astype(exponent, inner))
+    result = relax.op.power(base, exponent)
+    return result if dtype == inner else relax.op.astype(node.emit(result), dtype)
+
+
+def _space_to_depth(node: Node) -> relax.Expr:
+    """TVM: knows one of the two orders of channels."""
+    n, c, h, w = node.shape()
+    block = int(node.attrs["blocksize"])
+    split = (n, c, h // block, block, w // block, block)
+    order = [0, 1, 3, 5, 2, 4] if node.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    parts = node.emit(relax.op.reshape(node.inputs[0], split))
+    moved = node.emit(relax.op.permute_dims(parts, order))
+    return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+def _dropout(node: Node) -> relax.Expr:
+    """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
+    raise ValueError("its mask is read, or it may train; export the model for inference")
+
+
 OWN: dict[str, Callable[[Node], relax.Expr]] = {
     "AveragePool": _pool("avg"),
     "Clip": _clip,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
     "Gather": _gather,
     "Gemm": _gemm,
     "LRN": _lrn,
@@ -374,6 +403,8 @@ OWN: dict[str, Callable[[Node], relax.Expr]] = {
     "Mean": _n_ary(relax.op.add, mean=True),
     "Min": _n_ary(relax.op.minimum),
     "Pad": _pad,
+    "Pow": _pow,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Sum": _n_ary(relax.op.add),
 }

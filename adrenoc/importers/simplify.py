@@ -7,6 +7,7 @@ in which `squeeze`, `expand_dims` and `flatten` are `reshape`, `split` is `strid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -49,6 +50,10 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
     return replace_main(module, main), decisions
 
 
+# Names that TVM's block builder makes up.
+_ANONYMOUS = re.compile(r"[lg]v\d*(_\d+)?$")
+
+
 class _Cleaner:
     """One walk in order; each binding is forwarded, folded, rewritten or kept."""
 
@@ -89,6 +94,7 @@ class _Cleaner:
                 self._keep(var, value)
             else:
                 self._env[var] = value
+                self._pass_name_on(var, value)
             return
         if isinstance(var.ty, relax.TensorType):
             folded = fold_call(value, var)
@@ -107,6 +113,12 @@ class _Cleaner:
             self._keep(var, result)
         else:
             self._env[var] = result
+
+    def _pass_name_on(self, var: relax.Var, value: relax.Expr) -> None:
+        """Call an anonymous variable by the name of the one that is bound to it."""
+        anonymous = isinstance(value, relax.Var) and value in self._values
+        if anonymous and _ANONYMOUS.match(value.name) and not _ANONYMOUS.match(var.name):
+            self.flat.aliases.setdefault(value, var.name)
 
     def _item(self, item: relax.TupleGetItem) -> relax.Expr:
         source = item.tuple_value
@@ -224,7 +236,9 @@ def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Exp
 
 def _dropout(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr]:
     cleaner.decisions.append(
-        Decision(subject=var.name, taken="removed dropout", reason="it passes its input on")
+        Decision(
+            subject=cleaner.flat.name(var), taken="removed dropout", reason="it passes its input on"
+        )
     )
     return [call.args[0], call.args[0]]
 

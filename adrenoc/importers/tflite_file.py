@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flatbuffers  # type: ignore[import-untyped]
 import tflite
 
 from adrenoc.errors import ModelFormatError
@@ -65,11 +64,6 @@ def read_tflite(path: Path) -> TFLiteFile:
     try:
         model = tflite.Model.GetRootAsModel(content, 0)
         found = _walk(model, len(content))
-        repeated = [n for n, count in Counter(found.tensor_names).items() if count > 1]
-        if repeated:
-            # TVM's frontend tells tensors apart by name.
-            model = _with_unique_names(content)
-            found = _walk(model, None)
     except _DAMAGE as error:
         raise ModelFormatError(
             f"{path} ({len(content)} bytes) is damaged or cut off: {error}", hint=hint
@@ -83,22 +77,25 @@ def read_tflite(path: Path) -> TFLiteFile:
     return found
 
 
-def _walk(model: Any, size: int | None) -> TFLiteFile:
+def _walk(model: Any, size: int) -> TFLiteFile:
     if model.SubgraphsLength() < 1:
         raise ValueError("it holds no graph")
     graph = model.Subgraphs(0)
     for index in range(model.BuffersLength()):
         # A vector that leads out of the file makes NumPy refuse it.
         data = model.Buffers(index).DataAsNumpy()
-        if size is not None and not isinstance(data, int) and data.nbytes > size:
+        if not isinstance(data, int) and data.nbytes > size:
             raise ValueError(f"buffer {index} is larger than the file")
-    names = []
+    names: list[str] = []
+    seen: Counter[str] = Counter()
     for index in range(graph.TensorsLength()):
         tensor = graph.Tensors(index)
         if tensor.Buffer() >= model.BuffersLength():
             raise ValueError(f"tensor {index} names a buffer that does not exist")
         tensor.ShapeAsNumpy()
-        names.append((tensor.Name() or b"").decode("utf-8") or f"tensor_{index}")
+        name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}__{seen[name] - 1}")
     kinds = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
     operators = []
     for index in range(graph.OperatorsLength()):
@@ -110,8 +107,11 @@ def _walk(model: Any, size: int | None) -> TFLiteFile:
         inputs = _indices(node.InputsAsNumpy(), len(names))
         outputs = _indices(node.OutputsAsNumpy(), len(names))
         operators.append(Operator(kind=kind, custom=custom, inputs=inputs, outputs=outputs))
+    named = NamedModel()
+    named.Init(model._tab.Bytes, model._tab.Pos)
+    named.names = tuple(names)
     return TFLiteFile(
-        model=model,
+        model=named,
         operators=tuple(operators),
         tensor_names=tuple(names),
         inputs=_indices(graph.InputsAsNumpy(), len(names)),
@@ -127,14 +127,37 @@ def _indices(found: Any, count: int) -> tuple[int, ...]:
     return indices
 
 
-def _with_unique_names(content: bytes) -> Any:
-    tree = tflite.ModelT.InitFromPackedBuf(content, 0)
-    seen: Counter[bytes] = Counter()
-    for tensor in tree.subgraphs[0].tensors:
-        name = tensor.name or b""
-        if seen[name]:
-            tensor.name = name + b"__%d" % seen[name]
-        seen[name] += 1
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(tree.Pack(builder), b"TFL3")
-    return tflite.Model.GetRootAsModel(bytes(builder.Output()), 0)
+class _NamedTensor(tflite.Tensor):
+    """A tensor under a name that no other has."""
+
+    unique_name = b""
+
+    def Name(self) -> bytes:  # noqa: N802
+        return self.unique_name
+
+
+class _NamedSubGraph(tflite.SubGraph):
+    names: tuple[str, ...] = ()
+
+    def Tensors(self, j: int) -> _NamedTensor:  # noqa: N802
+        plain = super().Tensors(j)
+        tensor = _NamedTensor()
+        tensor.Init(plain._tab.Bytes, plain._tab.Pos)
+        tensor.unique_name = self.names[j].encode()
+        return tensor
+
+
+class NamedModel(tflite.Model):
+    """A model whose main graph has unique tensor names: TVM's frontend tells tensors by name."""
+
+    names: tuple[str, ...] = ()
+
+    def Subgraphs(self, j: int) -> tflite.SubGraph:  # noqa: N802
+        """Subgraph `j`."""
+        plain = super().Subgraphs(j)
+        if j != 0:
+            return plain
+        graph = _NamedSubGraph()
+        graph.Init(plain._tab.Bytes, plain._tab.Pos)
+        graph.names = self.names
+        return graph

@@ -1,0 +1,1 @@
+"""Real network architectures with seeded weights, written with the onnx helper alone."""
