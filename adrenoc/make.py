@@ -110,11 +110,7 @@ def make_bundle(
     from adrenoc.compiler import compile_model
 
     compiled = compile_model(
-        model,
-        target=target,
-        options=options,
-        reporter=reporter,
-        dump_dir=dump_dir,
+        model, target=target, options=options, reporter=reporter, dump_dir=dump_dir
     )
     writer = _Writer(
         compiled=compiled,

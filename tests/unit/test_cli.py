@@ -154,10 +154,16 @@ def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> No
     assert main(["inspect", "net.adrenoc.tar"]) == 0
 
 
-def test_stop_after_writes_nothing(model: Path, compiled: list[dict[str, Any]]) -> None:
-    assert main(["compile", str(model), "--stop-after", "layout", "--dump-dir", "ir"]) == 0
-    assert compiled[0]["stop_after"] == "layout"
-    assert compiled[0]["dump_dir"] == Path("ir")
+def test_stop_after_writes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    pipeline = ModuleType("adrenoc.pipeline")
+    vars(pipeline)["State"] = lambda **start: start
+    vars(pipeline)["run_stages"] = lambda start, **how: seen.update(start, **how)
+    monkeypatch.setitem(sys.modules, "adrenoc.pipeline", pipeline)
+    assert main(["compile", str(model), "--stop-after", "fuse", "--dump-dir", "ir"]) == 0
+    assert seen["model"] == model
+    assert seen["stop_after"] == "fuse"
+    assert seen["dump_dir"] == Path("ir")
     assert not Path("net.adrenoc").exists()
 
 
