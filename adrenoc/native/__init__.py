@@ -93,7 +93,9 @@ def use_software_device() -> bool:
                 hint="pip install --force-reinstall intel-opencl-rt intel-cmplr-lib-rt",
             ) from error
     # The driver list that the packages install names a folder that does not exist.
-    os.environ["OCL_ICD_FILENAMES"] = str(driver)
+    others = os.environ.get("OCL_ICD_FILENAMES", "").split(os.pathsep)
+    drivers = [str(driver), *(name for name in others if name not in ("", str(driver)))]
+    os.environ["OCL_ICD_FILENAMES"] = os.pathsep.join(drivers)
     try:
         set_library(str(opencl))
     except RuntimeError as error:

@@ -24,53 +24,57 @@ _NAME = "libadrenoc_opencl.so"
 def build(*, cache: Path | None = None) -> Path:
     """Return the compiled plug-in, compiling it if this very one is not cached.
 
-    The cached file is found by a digest of the sources, the versions of TVM and of the compiler,
-    the flags and the machine, so a change in any of them compiles anew.  `cache` is the folder to
-    keep it in; without it the cache folder of adrenoc.
+    The cached file is found by a digest of the sources, the versions of TVM, the flags, the
+    machine and the compiler, so a change in any of them compiles anew.  Without a compiler one
+    that an earlier compiler made of the same sources will do.  `cache` is the folder to keep it
+    in; without it the cache folder of adrenoc.
 
     Raises:
         DependencyError: no C++ compiler is on the PATH, or TVM is not installed.
         ToolError: the compiler failed.
         OutputError: the cache folder cannot be written.
     """
-    compiler = _find_compiler()
-    package, ffi_package = _package_folder("tvm"), _package_folder("tvm_ffi")
+    tvm_folder, ffi_folder = _package_folder("tvm"), _package_folder("tvm_ffi")
     sources = _sources()
-    digest = _digest(sources, compiler)
-    folder = (cache if cache is not None else cache_folder()) / "native" / digest
-    library = folder / _NAME
-    if library.is_file():
-        return library
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # One compiler run on one file that includes the others: TVM's headers take most of the
-        # time, and are read once that way.
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            unit = Path(scratch) / "adrenoc_opencl.cc"
-            unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
-            made = Path(scratch) / _NAME
-            command = [compiler, *_FLAGS, *_include_options(package, ffi_package), str(unit)]
-            # Naming the libraries makes them needed by name only: at run time the loader takes
-            # those that TVM has loaded, wherever they lie.
-            command += ["-o", str(made), str(package / "lib" / "libtvm_runtime.so")]
-            command += [str(ffi_package / "lib" / "libtvm_ffi.so"), "-ldl"]
-            run_tool(command, deed="build the OpenCL runtime")
-            made.replace(library)
-    except OSError as error:
-        raise output_error(library, error) from error
+    made_of_these = (cache if cache is not None else cache_folder()) / "native" / _digest(sources)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None:
+        made_before = next(made_of_these.glob(f"*/{_NAME}"), None)
+        if made_before is not None:
+            return made_before
+        raise DependencyError(
+            f"the OpenCL runtime needs a C++ compiler once: none of {', '.join(_COMPILERS)} "
+            "is on the PATH",
+            hint="apt-get install g++ (or your system's C++ compiler), then run again",
+        )
+    version = run_tool([compiler, "--version"], deed="ask the compiler for its version")
+    library = made_of_these / hashlib.sha256(version.encode()).hexdigest()[:12] / _NAME
+    if not library.is_file():
+        try:
+            _compile(compiler, sources, tvm_folder, ffi_folder, library)
+        except OSError as error:
+            raise output_error(library, error) from error
     return library
 
 
-def _find_compiler() -> str:
-    for name in _COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    raise DependencyError(
-        f"the OpenCL runtime needs a C++ compiler once: none of {', '.join(_COMPILERS)} "
-        "is on the PATH",
-        hint="apt-get install g++ (or your system's C++ compiler), then run again",
-    )
+def _compile(
+    compiler: str, sources: list[Path], tvm_folder: Path, ffi_folder: Path, library: Path
+) -> None:
+    """Compile all sources into `library`, which appears complete or not at all."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent.parent) as scratch:
+        # One compiler run on one file that includes the others: TVM's headers take most of the
+        # time, and are read once that way.
+        unit = Path(scratch) / "adrenoc_opencl.cc"
+        unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
+        made = Path(scratch) / _NAME
+        command = [compiler, *_FLAGS, *_include_options(tvm_folder, ffi_folder), str(unit)]
+        # Naming the libraries makes them needed by name only: at run time the loader takes those
+        # that TVM has loaded, wherever they lie.
+        command += ["-o", str(made), str(tvm_folder / "lib" / "libtvm_runtime.so")]
+        command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
+        run_tool(command, deed="build the OpenCL runtime")
+        made.replace(library)
 
 
 def _package_folder(name: str) -> Path:
@@ -83,14 +87,14 @@ def _package_folder(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _include_options(package: Path, ffi_package: Path) -> list[str]:
+def _include_options(tvm_folder: Path, ffi_folder: Path) -> list[str]:
     here = Path(__file__).resolve().parent
     # `compat` comes after TVM's own headers, so a wheel that has them is used as it is.
     folders = (
         here / "src",
-        package / "include",
-        package / "src",
-        ffi_package / "include",
+        tvm_folder / "include",
+        tvm_folder / "src",
+        ffi_folder / "include",
         here / "compat",
     )
     return [f"-I{folder}" for folder in folders]
@@ -106,15 +110,14 @@ def _sources() -> list[Path]:
     )
 
 
-def _digest(sources: list[Path], compiler: str) -> str:
-    versions = {
+def _digest(sources: list[Path]) -> str:
+    facts = {
         "apache-tvm": importlib.metadata.version("apache-tvm"),
         "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
-        "compiler": run_tool([compiler, "--version"], deed="ask the compiler for its version"),
         "flags": " ".join(_FLAGS),
         "machine": f"{sys.platform} {platform.machine()}",
     }
-    digest = hashlib.sha256(repr(sorted(versions.items())).encode())
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode())
     for path in sources:
         digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,22 @@ __kernel void fill(__global float* b, int start) {
     kernels = load_kernels({"fill": source}, arguments=(MEMORY, INT32))
     kernels["fill"](pointer(target), -3, 2, 4)
     np.testing.assert_array_equal(target.numpy(), np.arange(-3, 5))
+
+
+def test_threads_share_a_kernel(device: Any) -> None:
+    kernel = load_kernels({"double_it": DOUBLE})["double_it"]
+
+    def run(seed: int) -> bool:
+        numbers = np.full(64, seed, "float32")
+        for _ in range(50):
+            source, target = _tensor(numbers, device), _tensor(np.zeros(64, "float32"), device)
+            kernel(pointer(source), pointer(target), 4, 16)
+            if not (target.numpy() == 2 * seed).all():
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(run, range(1, 9)))
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -61,6 +61,18 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         native.build(cache=tmp_path)
 
 
+def test_an_earlier_library_does_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'if [ "$1" = --version ]; then echo one; exit; fi\n'
+    script += 'while [ "$1" != -o ]; do shift; done; : > "$2"'
+    _pretend_compiler(tmp_path / "bin", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    made = native.build(cache=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert native.build(cache=tmp_path) == made
+
+
 def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = '[ "$1" = --version ] || { echo no such language >&2; exit 3; }'
     _pretend_compiler(tmp_path / "bin", script)
@@ -168,6 +180,28 @@ def refusing_library(device: Any, tmp_path: Path) -> Path:
     command += [*linked, "-ldl"]
     subprocess.run(command, check=True)
     return library
+
+
+def test_a_device_of_an_old_language_is_refused(refusing_library: Path) -> None:
+    program = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import tvm, tvm_ffi
+from adrenoc import native
+from adrenoc.errors import DeviceError
+from adrenoc.native import opencl
+from opencl_source import load_kernels
+native.use_software_device()
+native.load()
+tvm_ffi.get_global_func("adrenoc.opencl.set_library")(sys.argv[1])
+try:
+    opencl.build_all(load_kernels({"f": "__kernel void f() {}"}))
+except DeviceError as error:
+    print(opencl.devices()[0]["c_version"], error)
+"""
+    said = _run(program, str(refusing_library), str(Path(__file__).parent))
+    assert said.startswith("120 ")
+    assert said.endswith("compiles OpenCL C 1.2; kernels need OpenCL C 2.0 or newer")
 
 
 _REFUSED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -181,6 +182,22 @@ def test_a_buffer_of_nearly_the_size_is_used_again(device: Any, stats: Stats) ->
     tensor = _empty((99_000,), "int8", device, "global")
     assert stats()["reuses"] == before + 1
     del tensor
+
+
+def test_a_texture_inside_a_host_function(device: Any, stats: Stats) -> None:
+    import tvm
+
+    extents = (ctypes.c_int64 * 3)(5, 3, 2)
+    half_texel_bits = 64
+    before = stats()
+    # The arguments that TVM's lowering gives: device, type code and bits, scope, rank, extents.
+    allocate = tvm.get_global_func("device_api.opencl.alloc_nd")
+    address = ctypes.cast(extents, ctypes.c_void_p)
+    data = allocate(4, 0, 2, 16, "global.texture", 3, address, half_texel_bits)
+    assert stats()["allocated_bytes"] - before["allocated_bytes"] == 5 * 3 * 2 * 8
+    free = tvm.get_global_func("device_api.opencl.free_nd")
+    assert free(4, 0, "global.texture", data) == 0
+    assert stats()["images"] == before["images"]
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <tvm/ffi/error.h>
+#include <tvm/runtime/logging.h>
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +40,14 @@ std::vector<std::unique_ptr<Device>> find_devices() {
           return api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, out, count);
         },
         CL_DEVICE_NOT_FOUND, "clGetDeviceIDs");
-    for (cl_device_id id : ids) devices.push_back(std::make_unique<Device>(platform, id));
+    for (cl_device_id id : ids) {
+      try {
+        devices.push_back(std::make_unique<Device>(platform, id));
+      } catch (const tvm::ffi::Error& error) {
+        // One broken driver must not hide the devices of the others.
+        LOG(WARNING) << "An OpenCL device is left out: " << error.what();
+      }
+    }
   }
   std::stable_sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) {
     return kind_rank(a->info()) < kind_rank(b->info());

@@ -5,6 +5,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <string>
+#include <vector>
 
 #include "cl_api.h"
 #include "device.h"
@@ -25,23 +26,26 @@ ffi::String devices() {
 
 void profile_start(int device_id) {
   Device& device = device_at(device_id);
-  {
+  device.want_profiling(true);
+  try {
     const QueueLock queue = device.lock_queue();
     device.profiler().start();
+  } catch (...) {
+    device.want_profiling(false);
+    throw;
   }
-  device.want_profiling(true);
 }
 
 ffi::String profile_stop(int device_id) {
   Device& device = device_at(device_id);
   device.finish();
-  json::Array launches;
+  std::vector<KernelLaunch> launches;
   {
     const QueueLock queue = device.lock_queue();
     launches = device.profiler().stop();
   }
   device.want_profiling(false);
-  return json::Stringify(launches);
+  return json::Stringify(launch_times(launches));
 }
 
 void build_imports(const ffi::Module& module, int device_id, json::Object* times_ms) {

@@ -67,7 +67,7 @@ class Launcher {
     axes_.Init(sizes_.size(), info->launch_param_tags);
   }
 
-  void operator()(ffi::PackedArgs args, ffi::Any* result, void** values) const {
+  void operator()(ffi::PackedArgs args, ffi::Any*, void** values) const {
     const tvm::runtime::ThreadWorkLoad load = axes_.Extract(args);
     if (load.dyn_shmem_size != 0) {
       TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " asks for " << load.dyn_shmem_size

@@ -19,23 +19,25 @@ void Profiler::record(const std::string& kernel, EventHandle event) {
   launches_.push_back({kernel, std::move(event)});
 }
 
-tvm::ffi::json::Array Profiler::stop() {
+std::vector<KernelLaunch> Profiler::stop() {
   if (!recording_) {
     TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
   }
   recording_ = false;
-  const std::vector<Launch> launches = std::move(launches_);
-  launches_.clear();
-  tvm::ffi::json::Array events;
-  for (const Launch& launch : launches) {
+  return std::exchange(launches_, {});
+}
+
+tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches) {
+  tvm::ffi::json::Array times;
+  for (const KernelLaunch& launch : launches) {
     const cl_event event = launch.event.get();
     tvm::ffi::json::Array entry;
     entry.push_back(tvm::ffi::String(launch.kernel));
     entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_START)));
     entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_END)));
-    events.push_back(entry);
+    times.push_back(entry);
   }
-  return events;
+  return times;
 }
 
 cl_ulong event_time_ns(cl_event event, cl_uint stamp) {

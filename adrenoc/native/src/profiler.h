@@ -12,22 +12,25 @@
 namespace adrenoc {
 namespace opencl {
 
+struct KernelLaunch {
+  std::string kernel;
+  EventHandle event;
+};
+
+// [kernel, start_ns, end_ns] of each launch, by the device's own clock.  All must have ended.
+[[nodiscard]] tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches);
+
 class Profiler {
  public:
   [[nodiscard]] bool is_recording() const { return recording_; }
   void start();
   void record(const std::string& kernel, EventHandle event);
-  // All commands must have ended.  Returns [kernel, start_ns, end_ns] of each launch, in order;
-  // the times are the device's own clock.
-  [[nodiscard]] tvm::ffi::json::Array stop();
+  // Returns the launches since start(), in order.
+  [[nodiscard]] std::vector<KernelLaunch> stop();
 
  private:
-  struct Launch {
-    std::string kernel;
-    EventHandle event;
-  };
   bool recording_ = false;
-  std::vector<Launch> launches_;
+  std::vector<KernelLaunch> launches_;
 };
 
 // One time stamp (CL_PROFILING_COMMAND_...) of an event that has ended, in ns.
