@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from adrenoc.cli.options import json_option, path_argument
 
 if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
-    from adrenoc.manifest import TensorSpec
+    from adrenoc.manifest import FileEntry, TensorSpec
 
 
 @click.command("inspect")
@@ -63,7 +65,7 @@ def _show(bundle: Bundle) -> None:
             ("target", f"{manifest.target.name} ({manifest.target.llvm_triple})"),
             (
                 "options",
-                ", ".join(f"{key} = {value}" for key, value in manifest.options.values.items()),
+                ", ".join(f"{k} = {json.dumps(v)}" for k, v in manifest.options.values.items()),
             ),
             (
                 "library",
@@ -101,7 +103,7 @@ def _show(bundle: Bundle) -> None:
     console.blank()
     console.print_table(
         ("file", "size", "SHA-256"),
-        [(entry.path, console.size(entry.bytes), entry.sha256[:16]) for entry in manifest.files],
+        _files(manifest.files),
         right=("size",),
     )
 
@@ -125,5 +127,21 @@ def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:
 
 
 def _scopes(scopes: tuple[str, ...]) -> str:
-    """`texture, texture, buffer`: where each tensor argument lies."""
-    return ", ".join("texture" if "texture" in scope else "buffer" for scope in scopes)
+    """`texture x2, buffer`: where each tensor argument lies, in order."""
+    places = groupby("texture" if "texture" in scope else "buffer" for scope in scopes)
+    counts = ((place, len(list(run))) for place, run in places)
+    return ", ".join(place if count == 1 else f"{place} x{count}" for place, count in counts)
+
+
+def _files(entries: tuple[FileEntry, ...]) -> list[tuple[str, str, str]]:
+    """A row for each file, one for all kernels together."""
+    from adrenoc.cli import console
+
+    kernels = [entry for entry in entries if entry.path.startswith("kernels/")]
+    rows = [
+        (entry.path, console.size(entry.bytes), entry.sha256[:16])
+        for entry in entries
+        if entry not in kernels
+    ]
+    whole = console.size(sum(entry.bytes for entry in kernels))
+    return [*rows, (f"kernels/ ({console.counted(len(kernels), 'file')})", whole, "")]

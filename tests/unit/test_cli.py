@@ -181,7 +181,7 @@ def test_a_failed_compile_leaves_nothing(
 def test_inspect(bundle_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(bundle_folder)]) == 0
     said = capsys.readouterr().out
-    for shown in ("1x3x8x8", "conv2d_kernel", "texture, texture, buffer", "8x8x1", "LLD 22"):
+    for shown in ("1x3x8x8", "conv2d_kernel", "texture x2, buffer", "8x8x1", "LLD 22"):
         assert shown in said
     assert main(["inspect", str(bundle_folder), "--json"]) == 0
     assert _json(capsys)["kernels"][0]["calls"] == 2
