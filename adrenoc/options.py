@@ -45,6 +45,8 @@ class CompileOptions:
     """(input name, dimensions) for inputs with dynamic dimensions."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
+    keep_layers: bool = False
+    """Make every tensor that the model names an output, for `run --check-layers`."""
     android_api: int = 24
     """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
@@ -53,7 +55,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name in ("storage_dtype", "compute_dtype"):
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in ("textures", "check_ir"):
+        for name in ("textures", "check_ir", "keep_layers"):
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
         _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
         _require(

@@ -16,7 +16,8 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import OptionError
 from adrenoc.files import write_atomically
 from adrenoc.graph import Graph
-from adrenoc.importers import Imported, import_model
+from adrenoc.importers import import_model
+from adrenoc.importers.imported import Imported
 from adrenoc.importers.simplify import simplify
 from adrenoc.manifest import StageTime
 from adrenoc.options import CompileOptions
@@ -27,6 +28,7 @@ from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.emit_relax import emit_relax
 from adrenoc.passes.fuse import fuse
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.plan_memory import Storage, plan_memory
 from adrenoc.passes.read_graph import read_graph
@@ -57,7 +59,7 @@ class State:
 class Stage:
     """One row of the pipeline.
 
-    `run` maps a state to the next one.  `needs` and `gives` are facts, checked before anything
+    `run` maps a state to the next one; it is skipped unless `when` holds.  `needs` and `gives` are facts, checked before anything
     runs; `dump` renders what the stage made, and `note` says it in a few words.
     """
 
@@ -68,6 +70,7 @@ class Stage:
     dump: Callable[[State], str]
     note: Callable[[State], str] = lambda _: ""
     check: Callable[[State], None] = lambda _: None
+    when: Callable[[CompileOptions], bool] = lambda _: True
 
 
 def _import(state: State) -> State:
@@ -80,6 +83,16 @@ def _simplify(state: State) -> State:
     module, decisions = simplify(state.module)
     _record(state.log, decisions)
     return replace(state, module=module)
+
+
+def _keep_layers(state: State) -> State:
+    imported = _imported(state)
+    graph, specs = keep_layers(_graph(state), imported.tensors)
+    return replace(
+        state,
+        graph=graph,
+        imported=replace(imported, outputs=(*imported.outputs, *specs)),
+    )
 
 
 def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
@@ -119,6 +132,12 @@ def _emit_relax(state: State) -> State:
 
 def _build(state: State) -> State:
     return replace(state, executable=build_executable(state.module, state.target))
+
+
+def _imported(state: State) -> Imported:
+    if state.imported is None:
+        raise ValueError("nothing has been imported yet")
+    return state.imported
 
 
 def _graph(state: State) -> Graph:
@@ -229,6 +248,14 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s)),
     ),
     Stage(
+        name="keep_layers",
+        run=_keep_layers,
+        needs=_facts("fused"),
+        gives=_facts("layers kept"),
+        dump=_dump_graph,
+        when=lambda options: options.keep_layers,
+    ),
+    Stage(
         name="assign_layouts",
         run=_assign_layouts,
         needs=_facts("fused"),
@@ -322,6 +349,8 @@ def run_stages(
     check_order(STAGES)
     times = []
     for number, stage in enumerate(STAGES):
+        if not stage.when(state.options):
+            continue
         state.log.stage = stage.name
         started = time.perf_counter()
         state = stage.run(state)

@@ -58,6 +58,13 @@ _SHOWN_KERNELS = 20
     help="Compare with what onnxruntime or LiteRT computes from MODEL.",
 )
 @click.option(
+    "--check-layers",
+    "layers_of",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Compare every layer with MODEL's, and name the first bad one.",
+)
+@click.option(
     "--tolerance",
     type=click.FloatRange(min=0.0),
     help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
@@ -79,6 +86,7 @@ def run_command(  # noqa: PLR0917
     repeat: int,
     profile: bool,
     reference: Path | None,
+    layers_of: Path | None,
     tolerance: float | None,
     save: Path | None,
     as_json: bool,
@@ -106,12 +114,27 @@ def run_command(  # noqa: PLR0917
     if expected is not None:
         limit = _default_tolerance(opened) if tolerance is None else tolerance
         checked = compare(result.outputs, expected, tolerance=limit)
+    if layers_of is not None:
+        from adrenoc.check_layers import check_layers
+
+        with console.ConsoleReporter() as reporter:
+            layers = check_layers(
+                opened,
+                layers_of,
+                inputs,
+                device=cl_device,
+                tolerance=_default_tolerance(opened) if tolerance is None else tolerance,
+                reporter=reporter,
+            )
+        checked = layers.result
     if as_json:
         console.print_json(_plain(result, checked))
         failed = checked is not None and not checked.passed
         ctx.exit(CheckFailedError.exit_code if failed else 0)
     _show(opened, result, checked)
-    if checked is not None:
+    if layers_of is not None:
+        layers.raise_if_failed()
+    elif checked is not None:
         checked.raise_if_failed()
 
 
@@ -193,7 +216,7 @@ def _show(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> Non
         [
             (
                 tensor.name,
-                console.dims(result.outputs[tensor.name].shape),
+                console.dims(tensor.shape),
                 f"{tensor.max_error:.2e}",
                 f"{tensor.range_error:.2e}",
                 f"{tensor.rmse:.2e}",

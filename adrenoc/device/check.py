@@ -26,6 +26,7 @@ class TensorCheck:
     """
 
     name: str
+    shape: tuple[int, ...]
     max_error: float
     range_error: float
     rmse: float
@@ -90,6 +91,7 @@ def _compare_tensor(
         shape = "none" if expected is None else list(expected.shape)
         return TensorCheck(
             name=name,
+            shape=seen.shape,
             max_error=float("inf"),
             range_error=float("inf"),
             rmse=float("inf"),
@@ -117,6 +119,7 @@ def _compare_tensor(
         reason = f"off by {range_error:.1e} of the output's range, expected {tolerance:.0e} at most"
     return TensorCheck(
         name=name,
+        shape=seen.shape,
         max_error=max_error,
         range_error=range_error,
         rmse=float(np.sqrt(np.mean(error**2))) if error.size else 0.0,

@@ -91,7 +91,7 @@ def run_bundle(
             warmup=warmup,
             profile=profile,
         )
-    except RuntimeError as error:  # what TVM and the native runtime raise
+    except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
         raise DeviceError(
             f"the OpenCL device {facts['name']} failed to run {bundle.path}: {_first_line(error)}",
             hint="adrenoc doctor, or choose another device with --cl-device",
