@@ -77,15 +77,16 @@ class _Folder:
             offset = below.constant * operand.constant
             self._emit(index, binding, "relax.add", below.var, offset)
         elif self._scale(inner, operand.constant):
-            # The convolution now computes what the product did: let the product be the name.
+            # The convolution now computes what the product did, and takes its place.
             self.flat.bindings[index] = Binding(var=binding.var, value=self._value(inner.var))
+            self.flat.aliases[binding.var] = self.flat.name(inner.var)
             self.uses[inner.var] = 0
         else:
             return
         self.decisions.append(
             Decision(
-                subject=self.flat.name(binding.var),
-                taken=f"folded a factor by channel into the weights before it",
+                subject=self.flat.name(inner.var),
+                taken="folded a factor by channel into the weights before it",
                 reason="both are constant, and nothing else reads the result between",
             )
         )

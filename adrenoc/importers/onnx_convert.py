@@ -22,8 +22,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx_graph import OnnxGraph
+from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
-from adrenoc.importers.onnx_ops import Node
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.relax_values import UniqueNames, static_shape
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import onnx
 
@@ -32,16 +32,24 @@ def _body(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return None
     data = b""
     if schema.has_function:
-        data = schema.get_function_with_opset_version(graph.opset)
+        version = _newest(schema.function_opset_versions, graph.opset)
+        data = schema.get_function_with_opset_version(version)
     elif schema.has_context_dependent_function:
         types = [
             graph.types[name].to_proto().SerializeToString() if name in graph.types else b""
             for name in node.input
         ]
         data = schema.get_context_dependent_function_with_opset_version(
-            graph.opset, node.SerializeToString(), types
+            _newest(schema.context_dependent_function_opset_versions, graph.opset),
+            node.SerializeToString(),
+            types,
         )
     return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _newest(versions: Sequence[int], opset: int) -> int:
+    """The newest of `versions` that holds for `opset`."""
+    return max((v for v in versions if v <= opset), default=opset)
 
 
 def _instantiate(

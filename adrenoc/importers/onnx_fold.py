@@ -177,7 +177,7 @@ class _Folder:
         if node.domain not in ("", "ai.onnx"):
             return
         try:
-            schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
+            schema = onnx.defs.get_schema(node.op_type, self._schema_opset(node), "")
         except onnx.defs.SchemaError:
             return  # The check for unsupported operators lists it with all others.
         types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
@@ -205,6 +205,17 @@ class _Folder:
         result = graph.types.get(node.output[0])
         if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
             graph.types[node.output[0]] = graph.types[node.input[0]]
+
+    def _schema_opset(self, node: onnx.NodeProto) -> int:
+        """The opset whose shape inference to ask.
+
+        Before opset 22 that of pools counts windows which start behind the data when rounding up;
+        the runtimes never did.
+        """
+        opset = self.graph.opset
+        if node.op_type in ("AveragePool", "MaxPool"):
+            return max(opset, min(22, onnx.defs.onnx_opset_version()))
+        return opset
 
     def _small(self, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
         constants = self.graph.constants

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from adrenoc.importers.onnx_ops import Node
+from adrenoc.importers.onnx_node import Node
 
 _EXACT_MODES = {
     "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc.importers import import_model
+from adrenoc.importers.relax_values import op_name
+from tests.ir.import_and_run import check, operators
+from tests.models import graph, write, write_network
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "squeezenet", "unet", "vit"])
+def test_networks_compute_what_the_file_says(tmp_path: Path, name: str) -> None:
+    check(write_network(tmp_path, name, size=32, width=0.25))
+
+
+def one(
+    op: str, shape: tuple[int, ...], *constants: np.ndarray | None, opset: int = 17, **attrs: Any
+) -> onnx.ModelProto:
+    """A graph of one node whose first input is the graph's."""
+    names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
+    held = {f"c{i}": c for i, c in enumerate(constants) if c is not None}
+    return graph([node(op, ["x", *names], ["y"], **attrs)], {"x": shape}, ["y"], held, opset=opset)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+IMAGE = (1, 5, 11, 13)
+KERNEL = floats(6, 5, 3, 3)
+
+CASES = {
+    "conv-same-upper": one("Conv", IMAGE, KERNEL, floats(6), auto_pad="SAME_UPPER", strides=[2, 2]),
+    "conv-same-lower": one("Conv", IMAGE, KERNEL, auto_pad="SAME_LOWER", strides=[2, 3]),
+    "conv-dilated": one("Conv", IMAGE, KERNEL, dilations=[2, 3], pads=[2, 3, 1, 0]),
+    "conv-1d": one("Conv", (1, 5, 17), floats(6, 5, 3), floats(6), strides=[2]),
+    "conv-grouped": one("Conv", (1, 6, 9, 9), floats(4, 3, 3, 3), group=2),
+    "transpose-output-shape": one(
+        "ConvTranspose", IMAGE, floats(5, 4, 3, 3), floats(4), strides=[2, 2], output_shape=[22, 26]
+    ),
+    "transpose-same": one(
+        "ConvTranspose", IMAGE, floats(5, 4, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER"
+    ),
+    "transpose-dilated": one("ConvTranspose", IMAGE, floats(5, 4, 3, 3), dilations=[2, 2]),
+    "transpose-grouped": one("ConvTranspose", (1, 6, 7, 7), floats(6, 2, 3, 3), group=3),
+    "pool-ceil": one("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    "pool-average-ceil": one(
+        "AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, pads=[0, 1, 0, 1]
+    ),
+    "pool-average-ceil-count": one(
+        "AveragePool",
+        IMAGE,
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        ceil_mode=1,
+        pads=[1, 1, 1, 1],
+        count_include_pad=1,
+        opset=19,
+    ),
+    "pool-same": one(
+        "AveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"
+    ),
+    "clip-attributes": one("Clip", IMAGE, min=-0.5, max=0.25, opset=7),
+    "clip-low": one("Clip", IMAGE, np.float32(0.1)),
+    "clip-zero": one("Clip", IMAGE, np.float32(0.0)),
+    "clip-high": one("Clip", IMAGE, None, np.float32(0.1)),
+    "clip-crossed": one("Clip", IMAGE, np.float32(2.0), np.float32(1.0)),
+    "lrn": one("LRN", (1, 9, 4, 4), size=5, alpha=0.5, beta=0.6, bias=2.0),
+    "gemm-scaled": one("Gemm", (3, 4), floats(5, 4), floats(5), transB=1, alpha=0.5, beta=2.0),
+    "slice-attributes": one("Slice", IMAGE, starts=[1, -4], ends=[4, 99], axes=[1, 3], opset=9),
+    "slice-backwards": one("Slice", IMAGE, ints(-1), ints(-99), ints(2), ints(-2)),
+    "pad-attributes": one("Pad", IMAGE, pads=[0, 0, 1, 2, 0, 0, 3, 4], value=1.5, opset=9),
+    "pad-reflect": one("Pad", IMAGE, ints(0, 0, 1, 2, 0, 0, 3, 4), mode="reflect"),
+    "pad-edge-axes": one("Pad", IMAGE, ints(1, 2), None, ints(-1), mode="edge", opset=18),
+    "gather-one": one("Gather", IMAGE, np.array(-2, np.int64), axis=1),
+    "gather-range": one("Gather", IMAGE, ints(1, 2, 3), axis=3),
+    "gather-many": one("Gather", IMAGE, ints(3, 0, -1), axis=1),
+    "power-of-integers": one("Pow", IMAGE, np.array(2, np.int64)),
+    "softmax-old": one("Softmax", (2, 3, 4, 5), axis=2, opset=11),
+    "resize-scales": one(
+        "Resize", IMAGE, None, np.array([1, 1, 2, 2], np.float32), mode="nearest",
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    ),
+    "resize-uneven": one(
+        "Resize", IMAGE, None, np.array([1, 1, 1.7, 0.6], np.float32), mode="linear"
+    ),
+    "resize-cubic": one("Resize", IMAGE, None, None, ints(1, 5, 20, 7), mode="cubic"),
+    "resize-opset-10": one(
+        "Resize", IMAGE, np.array([1, 1, 2, 3], np.float32), mode="linear", opset=10
+    ),
+    "resize-align-corners": one(
+        "Resize", IMAGE, None, None, ints(1, 5, 22, 26), mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "upsample": one("Upsample", IMAGE, np.array([1, 1, 2, 2], np.float32), opset=9),
+    "split-uneven": graph(
+        [node("Split", ["x", "s"], ["a", "b"], axis=1), node("Relu", ["b"], ["y"])],
+        {"x": IMAGE}, ["a", "y"], {"s": ints(2, 3)},
+    ),
+    "mean-of-three": graph(
+        [node("Mean", ["x", "z", "c"], ["y"])],
+        {"x": IMAGE, "z": (1, 5, 1, 13)}, ["y"], {"c": floats(11, 1)},
+    ),
+    "space-to-depth": one("SpaceToDepth", (1, 3, 4, 6), blocksize=2),
+    "group-norm": one("GroupNormalization", (1, 6, 5, 5), floats(6), floats(6), num_groups=3,
+                      opset=21),
+    "expanded-celu": one("Celu", IMAGE, alpha=1.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator_computes_what_onnxruntime_does(tmp_path: Path, name: str) -> None:
+    _, module = check(write(CASES[name], tmp_path))
+    made = operators(module)
+    assert not any(op.startswith(("call_tir", "shape_of", "dynamic")) or not op for op in made)
+
+
+def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "axes"], ["n1"]),
+        node("Concat", ["n1", "rest"], ["t"], axis=0),
+        node("Relu", ["x"], ["r"]),
+        node("Reshape", ["r", "t"], ["y"]),
+    ]
+    constants = {"zero": np.array(0, np.int64), "axes": ints(0), "rest": ints(-1)}
+    model = graph(nodes, {"x": ("batch", 3, 4, 4)}, ["y"], constants)
+    imported, module = check(write(model, tmp_path), shapes={"x": (2, 3, 4, 4)})
+    assert operators(module) == {"nn.relu": 1, "reshape": 1}
+    assert any("folded" in d.taken for d in imported.decisions)
+
+
+def test_symbolic_dimension_is_fixed_at_every_input(tmp_path: Path) -> None:
+    model = graph([node("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("n", 3)}, ["y"])
+    imported = import_model(write(model, tmp_path), shapes={"a": (4, 3)})
+    assert [spec.shape for spec in imported.inputs] == [(4, 3), (4, 3)]
+
+
+def test_dropout_and_identity_are_passed_through(tmp_path: Path) -> None:
+    nodes = [
+        node("Dropout", ["x"], ["d", "mask"], ratio=0.5),
+        node("Relu", ["d"], ["r"]),
+        node("Identity", ["r"], ["y"]),
+    ]
+    _, module = check(write(graph(nodes, {"x": (1, 4)}, ["y"], opset=11), tmp_path))
+    assert operators(module) == {"nn.relu": 1}
+
+
+def test_if_with_constant_condition_is_inlined(tmp_path: Path) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        return helper.make_graph(
+            [node(op, ["x"], ["inner"])], op, [], [onnx.ValueInfoProto(name="inner")]
+        )
+
+    nodes = [
+        node("If", ["yes"], ["z"], then_branch=branch("Relu"), else_branch=branch("Abs")),
+        node("Neg", ["z"], ["y"]),
+    ]
+    model = graph(nodes, {"x": (1, 4)}, ["y"], {"yes": np.array(True)})
+    _, module = check(write(model, tmp_path))
+    assert operators(module) == {"nn.relu": 1, "negative": 1}
+
+
+def test_initialiser_that_is_also_an_input_is_a_constant(tmp_path: Path) -> None:
+    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 4), "w": (4,)}, ["y"],
+                  {"w": floats(4)})  # fmt: skip
+    imported = import_model(write(model, tmp_path), shapes={})
+    assert [spec.name for spec in imported.inputs] == ["x"]
+
+
+def test_outputs_keep_name_and_order_and_variables_the_names_of_tensors(tmp_path: Path) -> None:
+    nodes = [node("Relu", ["in/0"], ["mid:0"]), node("Neg", ["mid:0"], ["out/0"])]
+    path = write(graph(nodes, {"in/0": (1, 4)}, ["out/0", "mid:0"]), tmp_path)
+    imported, module = check(path)
+    assert [spec.name for spec in imported.outputs] == ["out/0", "mid:0"]
+    (block,) = module["main"].body.blocks
+    held = {imported.tensors[b.var.name]: op_name(b.value) for b in block.bindings}
+    assert held == {"mid:0": "relax.nn.relu", "out/0": "relax.negative"}
+    assert imported.tensors[module["main"].params[0].name] == "in/0"
+
+
+def test_external_data_is_read_and_digested(tmp_path: Path) -> None:
+    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": floats(400)})
+    path = tmp_path / "model.onnx"
+    onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    imported, _ = check_external(path)
+    (tmp_path / "w.bin").write_bytes(floats(400).tobytes())
+    assert import_model(path, shapes={}).model_sha256 != imported.model_sha256
+
+
+def check_external(path: Path) -> tuple[Any, Any]:
+    return check(path)
+
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+@pytest.mark.parametrize("name", ["shufflenet", "inception_v2", "squeezenet"])
+def test_light_networks_import_with_static_shapes(name: str) -> None:
+    imported = import_model(LIGHT / f"light_{name}.onnx", shapes={})
+    assert imported.outputs[0].shape[:2] == (1, 1000)

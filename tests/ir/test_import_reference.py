@@ -1,0 +1,77 @@
+"""The reference runtimes: intermediate tensors, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc import reference
+from adrenoc.errors import DependencyError, InputError, ModelFormatError
+from adrenoc.inputs import make_inputs
+from adrenoc.manifest import TensorSpec
+from adrenoc.reference import run_reference
+from tests.models import graph, write, write_network
+
+SPEC = TensorSpec(name="x", shape=(1, 4), dtype="float32")
+
+
+def two_steps(folder: Path) -> Path:
+    nodes = [helper.make_node("Neg", ["x"], ["mid"]), helper.make_node("Relu", ["mid"], ["y"])]
+    return write(graph(nodes, {"x": SPEC.shape}, ["y"]), folder)
+
+
+def test_onnx_outputs_and_intermediate_tensors(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    feeds = make_inputs([SPEC])
+    found = run_reference(two_steps(tmp_path), feeds, tensors=["mid"])
+    np.testing.assert_array_equal(found["mid"], -feeds["x"])
+    np.testing.assert_array_equal(found["y"], np.maximum(-feeds["x"], 0))
+
+
+def test_tflite_intermediate_tensors(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
+    feeds = make_inputs([TensorSpec(name="input", shape=(1, 31, 31, 3), dtype="float32")])
+    found = run_reference(path, feeds, tensors=["maximum_7"])
+    assert list(found) == ["output", "maximum_7"]
+    assert found["maximum_7"].std() > 0
+    assert found["output"].sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_unknown_tensor_names_the_nearest(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(InputError) as caught:
+        run_reference(two_steps(tmp_path), make_inputs([SPEC]), tensors=["midd"])
+    assert "'mid'" in caught.value.hint
+
+
+def test_missing_and_misshapen_inputs(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(InputError, match="no array for 'x'"):
+        run_reference(two_steps(tmp_path), {})
+    with pytest.raises(InputError, match="cannot run"):
+        run_reference(two_steps(tmp_path), {"x": np.ones((1, 5), np.float32)})
+
+
+def test_misshapen_tflite_input(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
+    with pytest.raises(InputError, match=r"expected float32 \[1, 31, 31, 3\]"):
+        run_reference(path, {"input": np.ones((1, 3), np.float32)})
+
+
+def test_model_that_the_runtime_refuses(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model = graph([helper.make_node("NoSuchOperator", ["x"], ["y"])], {"x": (1,)}, ["y"])
+    with pytest.raises(ModelFormatError, match="NoSuchOperator"):
+        run_reference(write(model, tmp_path), {"x": np.ones(1, np.float32)})
+
+
+def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(DependencyError) as caught:
+        reference.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
+    assert caught.value.hint == "pip install 'adrenoc[check]'"

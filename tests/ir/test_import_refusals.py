@@ -1,0 +1,184 @@
+"""Models that cannot be imported: the error names the place, what was seen, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc import errors
+from adrenoc.importers import import_model
+from tests.models import graph, network, write, write_network
+
+node = helper.make_node
+
+
+def refused(path: Path, kind: type[errors.AdrenocError], **shapes: tuple[int, ...]) -> str:
+    with pytest.raises(kind) as caught:
+        import_model(path, shapes=shapes)
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert "does not exist" in refused(tmp_path / "no.onnx", errors.ModelNotFoundError)
+
+
+def test_folder(tmp_path: Path) -> None:
+    assert "folder" in refused(tmp_path, errors.ModelNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello, I am a text file\n" * 40, "text file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+        (b"PK\x03\x04" + bytes(100), "zip archive"),
+        (bytes(range(256)) * 4, "neither a whole ONNX"),
+    ],
+)
+def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    assert said in refused(path, errors.ModelFormatError)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
+@pytest.mark.parametrize("name", ["squeezenet", "mobilenet_v1_small"])
+def test_truncated(tmp_path: Path, name: str, share: float) -> None:
+    content = network(name, size=32, width=0.25)
+    path = tmp_path / "cut"
+    path.write_bytes(content[: int(len(content) * share)])
+    refused(path, errors.ModelFormatError)
+
+
+def test_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(network("mixed_small", size=31, width=1.0))
+    assert import_model(path, shapes={}).format == "tflite"
+
+
+def test_missing_external_data_is_named(tmp_path: Path) -> None:
+    weights = np.ones(400, np.float32)
+    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 400)}, ["y"], {"w": weights})
+    path = tmp_path / "model.onnx"
+    onnx.save(model, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    assert "'w.bin'" in refused(path, errors.ModelNotFoundError)
+
+
+def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+    model = graph([node("Mul", ["x", "w"], ["y"])], {"x": (1, 4)}, ["y"])
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret.bin")
+    assert "../secret.bin" in refused(write(model, tmp_path), errors.ModelFormatError)
+
+
+def test_all_unsupported_nodes_are_listed(tmp_path: Path) -> None:
+    nodes = [
+        node("NonZero", ["x"], ["a"], name="first"),
+        node("NonZero", ["x"], ["b"], name="second"),
+        node("Unique", ["x"], ["c"]),
+    ]
+    path = write(graph(nodes, {"x": (4,)}, ["a", "b", "c"]), tmp_path)
+    said = refused(path, errors.UnsupportedOperatorError)
+    assert "NonZero (2x), Unique (1x)" in said
+    assert "'first'; 'second'; the node of 'c'" in said
+
+
+def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
+    pool = {"kernel_shape": [2, 2]}
+    nodes = [
+        node("MaxPool", ["x"], ["a", "i"], name="pool", **pool),
+        node("Pad", ["a", "p"], ["y"], name="crop"),
+    ]
+    constants = {"p": np.array([0, 0, -1, 0, 0, 0, 0, 0], np.int64)}
+    path = write(graph(nodes, {"x": (1, 1, 4, 4)}, ["y", "i"], constants), tmp_path)
+    said = refused(path, errors.UnsupportedOperatorError)
+    assert "'pool': the output of indices" in said
+    assert "'crop': negative pads" in said
+
+
+def test_custom_domain(tmp_path: Path) -> None:
+    nodes = [node("Magic", ["x"], ["y"], name="spell", domain="com.acme")]
+    path = write(graph(nodes, {"x": (4,)}, ["y"], domains=["com.acme"]), tmp_path)
+    said = refused(path, errors.CustomDomainError)
+    assert "com.acme.Magic (1x)" in said
+    assert "'spell'" in said
+
+
+def test_if_on_data(tmp_path: Path) -> None:
+    branch = helper.make_graph(
+        [node("Relu", ["x"], ["r"])], "b", [], [onnx.ValueInfoProto(name="r")]
+    )
+    nodes = [
+        node("Cast", ["x"], ["c"], to=onnx.TensorProto.BOOL),
+        node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    path = write(graph(nodes, {"x": (1,)}, ["y"]), tmp_path)
+    assert "its condition is not constant" in refused(path, errors.UnsupportedOperatorError)
+
+
+def relu(*dims: int | str) -> onnx.ModelProto:
+    return graph([node("Relu", ["x"], ["y"])], {"x": dims}, ["y"])
+
+
+def test_open_dimension_tells_the_option(tmp_path: Path) -> None:
+    path = write(relu("batch", 3, "height", "width"), tmp_path)
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert "[batch, 3, height, width]" in caught.value.message
+    assert "--shape x:1,3,224,224" in caught.value.hint
+
+
+def test_wrong_rank(tmp_path: Path) -> None:
+    said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 3, 4))
+    assert "3 dimensions" in said
+    assert "2: [n, 3]" in said
+
+
+def test_contradiction_of_a_fixed_dimension(tmp_path: Path) -> None:
+    said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 4))
+    assert "asks for 4 in dimension 1, where the model has 3" in said
+
+
+def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
+    model = graph([node("Relu", ["input"], ["y"])], {"input": ("n", 3)}, ["y"])
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(write(model, tmp_path), shapes={"inptu": (1, 3)})
+    assert "no input 'inptu'" in caught.value.message
+    assert "--shape input:" in caught.value.hint
+
+
+def test_extent_below_one(tmp_path: Path) -> None:
+    assert "below 1" in refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(0, 3))
+
+
+@pytest.mark.parametrize("opset", [6, 99])
+def test_opset_out_of_range(tmp_path: Path, opset: int) -> None:
+    model = relu(1, 3)
+    model.opset_import[0].version = opset
+    assert f"opset {opset}" in refused(write(model, tmp_path), errors.ModelFormatError)
+
+
+def test_inconsistent_graph_names_the_node(tmp_path: Path) -> None:
+    constants = {"w": np.ones((4, 5, 3, 3), np.float32)}
+    model = graph([node("Gemm", ["x", "w"], ["y"], name="dense")], {"x": (2, 3)}, ["y"], constants)
+    assert "'dense'" in refused(write(model, tmp_path), errors.ModelFormatError)
+
+
+def test_output_that_nothing_computes(tmp_path: Path) -> None:
+    model = graph([node("Relu", ["x"], ["y"])], {"x": (1,)}, ["z"])
+    assert "'z'" in refused(write(model, tmp_path), errors.ModelFormatError)
+
+
+def test_tflite_shape_is_fixed(tmp_path: Path) -> None:
+    path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
+    said = refused(path, errors.ShapeError, input=(1, 64, 64, 3))
+    assert "[1, 31, 31, 3]" in said

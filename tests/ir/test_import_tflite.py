@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tflite
+
+from adrenoc import errors
+from adrenoc.importers import import_model
+from adrenoc.importers.tflite_file import NamedModel, read_tflite
+from tests.ir.import_and_run import check, operators
+from tests.models import network, write_network
+
+
+def test_mobilenet_computes_what_the_file_says(tmp_path: Path) -> None:
+    imported, module = check(write_network(tmp_path, "mobilenet_v1_small", size=32, width=0.25))
+    assert imported.format == "tflite"
+    made = operators(module)
+    assert made["nn.conv2d"] == 27
+    assert made["clip"] == 27  # Each fused ReLU6.
+    assert not made["nn.pad"]
+
+
+def test_paddings_pools_and_depth_multiplier(tmp_path: Path) -> None:
+    imported, module = check(write_network(tmp_path, "mixed_small", size=31, width=1.0))
+    assert [spec.name for spec in imported.inputs] == ["input"]
+    assert [spec.name for spec in imported.outputs] == ["output"]
+    assert operators(module)["nn.avg_pool2d"] == 2
+    held = {imported.tensors.get(b.var.name) for b in module["main"].body.blocks[0].bindings}
+    assert "output" in held
+
+
+def patched(content: bytes, old: int, new: int) -> bytes:
+    """The file with each use of builtin operator `old` turned into `new` (both below 127)."""
+    data = bytearray(content)
+    model = tflite.Model.GetRootAsModel(data, 0)
+    for index in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(index)
+        if code.BuiltinCode() == old:
+            for slot in (4, 10):
+                offset = code._tab.Offset(slot)
+                data[code._tab.Pos + offset] = new
+    return bytes(data)
+
+
+def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
+    kinds = tflite.BuiltinOperator
+    content = network("mixed_small", size=31, width=1.0)
+    content = patched(content, kinds.AVERAGE_POOL_2D, kinds.SKIP_GRAM)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(patched(content, kinds.SOFTMAX, kinds.LSH_PROJECTION))
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(path, shapes={})
+    assert "LSH_PROJECTION (1x), SKIP_GRAM (2x)" in caught.value.message
+    assert "'output': not supported" in caught.value.message
+
+
+def test_repeated_tensor_names_are_told_apart(tmp_path: Path) -> None:
+    content = network("mixed_small", size=31, width=1.0)
+    path = tmp_path / "m.tflite"
+    # conv_3 and add_14 would clash with nothing; give two tensors one name of one length.
+    model = read_tflite(write_network(tmp_path, "mixed_small", size=31, width=1.0))
+    first, second = (n for n in model.tensor_names if n in ("maximum_7", "average_8"))
+    assert len(first) == len(second)
+    path.write_bytes(content.replace(second.encode(), first.encode()))
+    again = read_tflite(path)
+    assert isinstance(again.model, NamedModel)
+    assert {first, f"{first}__1"} <= set(again.tensor_names)
+    check(path)

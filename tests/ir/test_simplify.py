@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from adrenoc.importers.relax_values import constant_value, op_name
+from adrenoc.importers.simplify import simplify
+from tests.ir.import_and_run import operators, run_on_cpu
+
+op = relax.op
+RNG = np.random.default_rng(1)
+
+
+def const(*shape: int) -> relax.Expr:
+    return relax.const(RNG.uniform(0.5, 1.5, shape).astype(np.float32))
+
+
+def module(shape: tuple[int, ...], build: Callable[..., relax.Expr]) -> tvm.IRModule:
+    """`main(x)` of the calls that `build(builder, x)` emits."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(build(builder, x))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def simplified(shape: tuple[int, ...], build: Callable[..., relax.Expr]) -> tvm.IRModule:
+    """The simplified module, proven to compute the same as before."""
+    before = module(shape, build)
+    after, _ = simplify(before)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    for a, b in zip(run_on_cpu(before, [x]), run_on_cpu(after, [x]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    return after
+
+
+def batch_norm(bb: relax.BlockBuilder, x: relax.Expr, axis: int = 1) -> relax.Expr:
+    channels = int(x.ty.shape[axis])
+    norm = op.nn.batch_norm(x, *(const(channels) for _ in range(4)), axis=axis, training=False)
+    return bb.emit(relax.TupleGetItem(bb.emit(norm), 0))
+
+
+def conv(bb: relax.BlockBuilder, x: relax.Expr, **options: object) -> relax.Expr:
+    return bb.emit(op.nn.conv2d(x, const(6, 4, 3, 3), padding=1, **options))
+
+
+def test_batch_norm_goes_into_the_convolution() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return batch_norm(bb, conv(bb, x))
+
+    assert operators(simplified((1, 4, 5, 5), build)) == {"nn.conv2d": 1, "add": 1}
+
+
+def test_batch_norm_behind_a_bias_and_another_factor() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = batch_norm(bb, bb.emit(op.add(conv(bb, x), const(1, 6, 1, 1))))
+        y = bb.emit(op.multiply(y, const(6, 1, 1)))
+        return bb.emit(op.add(const(6, 1, 1), y))
+
+    assert operators(simplified((1, 4, 5, 5), build)) == {"nn.conv2d": 1, "add": 1}
+
+
+def test_shared_convolution_keeps_its_weights() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = conv(bb, x)
+        return bb.emit(op.add(batch_norm(bb, y), y))
+
+    assert operators(simplified((1, 4, 5, 5), build))["multiply"] == 1
+
+
+def test_factor_that_varies_over_pixels_stays() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.multiply(conv(bb, x), const(1, 6, 1, 5)))
+
+    assert operators(simplified((1, 4, 5, 5), build))["multiply"] == 1
+
+
+def test_channels_last_and_depthwise() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = op.nn.conv2d(
+            x, const(3, 3, 4, 1), padding=1, groups=4, data_layout="NHWC", kernel_layout="HWOI"
+        )
+        return batch_norm(bb, bb.emit(y), axis=3)
+
+    assert operators(simplified((1, 5, 5, 4), build)) == {"nn.conv2d": 1, "add": 1}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolution(groups: int) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = op.nn.conv2d_transpose(x, const(4, 6 // groups, 2, 2), strides=2, groups=groups)
+        return batch_norm(bb, bb.emit(y))
+
+    left = operators(simplified((1, 4, 5, 5), build))["multiply"]
+    assert left == (0 if groups == 1 else 1)
+
+
+def test_matrix_product() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = bb.emit(op.add(bb.emit(op.matmul(x, const(4, 6))), const(6)))
+        return bb.emit(op.multiply(y, const(6)))
+
+    assert operators(simplified((3, 4), build)) == {"matmul": 1, "add": 1}
+
+
+def test_constants_are_folded() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        weight = bb.emit(op.permute_dims(const(6, 4), [1, 0]))
+        bias = bb.emit(op.reshape(bb.emit(op.sqrt(const(2, 3))), (6,)))
+        return bb.emit(op.add(bb.emit(op.matmul(x, weight)), bias))
+
+    assert operators(simplified((3, 4), build)) == {"matmul": 1, "add": 1}
+
+
+def test_movements_that_move_nothing_go() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = bb.emit(op.reshape(bb.emit(op.expand_dims(x, [0])), (2, 12)))
+        y = bb.emit(op.reshape(y, (2, 3, 4)))
+        y = bb.emit(op.permute_dims(bb.emit(op.permute_dims(y, [2, 0, 1])), [1, 2, 0]))
+        y = bb.emit(op.strided_slice(y, [1], [0], [3]))
+        y = bb.emit(op.multiply(bb.emit(op.add(y, relax.const(0.0))), relax.const(1.0)))
+        return bb.emit(op.nn.relu(bb.emit(op.astype(y, "float32"))))
+
+    assert operators(simplified((2, 3, 4), build)) == {"nn.relu": 1}
+
+
+def test_permutation_of_extents_of_one_is_a_reshape() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.permute_dims(x, [0, 2, 3, 1]))
+
+    assert operators(simplified((1, 8, 1, 1), build)) == {"reshape": 1}
+
+
+def test_split_becomes_slices_and_dead_ones_go() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        parts = bb.emit(op.split(x, [1, 3], axis=1))
+        return bb.emit(op.nn.relu(bb.emit(relax.TupleGetItem(parts, 1))))
+
+    assert operators(simplified((2, 4), build)) == {"strided_slice": 1, "nn.relu": 1}
+
+
+def test_division_and_subtraction_of_constants() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.divide(bb.emit(op.subtract(x, const(4))), const(4)))
+
+    assert operators(simplified((2, 4), build)) == {"add": 1, "multiply": 1}
+
+
+def test_dropout_goes_with_a_decision() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        dropped = bb.emit(relax.TupleGetItem(bb.emit(op.nn.dropout(x, 0.5)), 0))
+        return bb.emit(op.nn.relu(dropped))
+
+    after, decisions = simplify(module((2, 4), build))
+    assert operators(after) == {"nn.relu": 1}
+    assert [d.taken for d in decisions] == ["removed dropout"]
+
+
+def test_input_and_constant_as_outputs() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return relax.Tuple([x, const(3), bb.emit(op.nn.relu(x))])
+
+    simplified((2, 4), build)
+
+
+def test_names_are_unique_and_the_old_module_is_untouched() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        first = bb.emit(op.nn.relu(x), "same")
+        return bb.emit(op.exp(bb.emit(op.negative(first), "same")), "same")
+
+    before = module((2, 4), build)
+    text = before.script()
+    after, _ = simplify(before)
+    (block,) = after["main"].body.blocks
+    names = [b.var.name for b in block.bindings]
+    assert len(set(names)) == len(names)
+    assert before.script() == text
+
+
+def test_weights_are_scaled_in_the_models_dtype() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        half = bb.emit(op.astype(x, "float16"))
+        weight = relax.const(RNG.standard_normal((4, 6)).astype(np.float16))
+        y = bb.emit(op.matmul(half, weight))
+        return bb.emit(op.multiply(y, relax.const(np.full(6, 2, np.float16))))
+
+    after, _ = simplify(module((3, 4), build))
+    (block,) = after["main"].body.blocks
+    product = next(b.value for b in block.bindings if op_name(b.value) == "relax.matmul")
+    weight = constant_value(product.args[1])
+    assert weight is not None
+    assert weight.dtype == np.float16

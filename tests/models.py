@@ -1,0 +1,64 @@
+"""Networks and small graphs for tests; made once a run, in memory or as files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from model_zoo import onnx_models, tflite_models
+
+
+@lru_cache(maxsize=16)
+def network(name: str, size: int = 64, width: float = 0.5, classes: int = 10) -> bytes:
+    """The file content of a network of `scripts/make_model.py`."""
+    made = {**onnx_models.MODELS, **tflite_models.MODELS}[name]
+    model = made(size=size, width=width, classes=classes)
+    return model if isinstance(model, bytes) else model.SerializeToString()
+
+
+def write_network(folder: Path, name: str, **options: Any) -> Path:
+    """A network as a file in `folder`."""
+    suffix = ".tflite" if name in tflite_models.MODELS else ".onnx"
+    path = folder / f"{name}{suffix}"
+    path.write_bytes(network(name, **options))
+    return path
+
+
+def graph(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, Sequence[int | str]],
+    outputs: Sequence[str],
+    constants: dict[str, np.ndarray] | None = None,
+    *,
+    opset: int = 17,
+    domains: Sequence[str] = (),
+    dtype: int = onnx.TensorProto.FLOAT,
+) -> onnx.ModelProto:
+    """A small ONNX model; constants become initialisers."""
+    proto = helper.make_graph(
+        list(nodes),
+        "test",
+        [helper.make_tensor_value_info(n, dtype, list(s)) for n, s in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()],
+    )
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    model = helper.make_model(proto, opset_imports=imports)
+    model.ir_version = 8
+    return model
+
+
+def write(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
+    """A model as a file in `folder`."""
+    path = folder / name
+    path.write_bytes(model.SerializeToString())
+    return path

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.errors import InputError
+from adrenoc.inputs import ImageOptions, InputFile, make_inputs, random_input
+from adrenoc.manifest import TensorSpec
+
+IMAGE = TensorSpec(name="image", shape=(1, 3, 4, 5), dtype="float32")
+MASK = TensorSpec(name="mask", shape=(2,), dtype="bool")
+TOKENS = TensorSpec(name="tokens", shape=(2, 3), dtype="int64")
+
+
+def refused(specs: list[TensorSpec], *files: str, image: ImageOptions | None = None) -> InputError:
+    with pytest.raises(InputError) as caught:
+        make_inputs(specs, [InputFile.parse(f) for f in files], image=image)
+    assert caught.value.hint
+    return caught.value
+
+
+def test_random_numbers_repeat_and_do_not_depend_on_company() -> None:
+    alone = make_inputs([TOKENS])["tokens"]
+    together = make_inputs([IMAGE, MASK, TOKENS])
+    np.testing.assert_array_equal(alone, together["tokens"])
+    assert list(together) == ["image", "mask", "tokens"]
+    assert not np.array_equal(alone, make_inputs([TOKENS], seed=1)["tokens"])
+    for spec in (IMAGE, MASK, TOKENS):
+        assert together[spec.name].dtype == spec.dtype
+        assert together[spec.name].shape == spec.shape
+    assert alone.min() >= 0
+    assert alone.max() <= 9
+
+
+def test_random_bytes_cover_their_range() -> None:
+    values = random_input(TensorSpec(name="x", shape=(5000,), dtype="int8"))
+    assert (values.min(), values.max()) == (-128, 127)
+
+
+def test_npy_npz_and_raw(tmp_path: Path) -> None:
+    image = np.arange(60, dtype=np.float32).reshape(IMAGE.shape)
+    tokens = np.arange(6).reshape(2, 3)
+    np.save(tmp_path / "i.npy", image.astype(np.float64))
+    np.savez(tmp_path / "all.npz", image=image, tokens=tokens)
+    (tmp_path / "i.bin").write_bytes(image.tobytes())
+    for name in ("i.npy", "i.bin", "all.npz"):
+        found = make_inputs([IMAGE], [InputFile(path=tmp_path / name)])
+        np.testing.assert_array_equal(found["image"], image)
+        assert found["image"].dtype == np.float32
+    both = make_inputs([IMAGE, TOKENS], [InputFile(path=tmp_path / "all.npz")])
+    np.testing.assert_array_equal(both["tokens"], tokens)
+
+
+def test_npz_with_one_array_serves_the_only_input(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", np.ones((2,), np.bool_))
+    assert make_inputs([MASK], [InputFile(path=tmp_path / "x.npz")])["mask"].all()
+
+
+def test_name_may_hold_an_equals_sign() -> None:
+    assert InputFile.parse("a=b=c.npy") == InputFile(name="a=b", path=Path("c.npy"))
+    assert InputFile.parse("c.npy") == InputFile(path=Path("c.npy"))
+
+
+def test_file_name_missing() -> None:
+    with pytest.raises(InputError, match="names no file"):
+        InputFile.parse("image=")
+
+
+def test_wrong_shape_names_both(tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.ones((3, 4, 5), np.float32))
+    error = refused([IMAGE], f"image={tmp_path / 'i.npy'}")
+    assert "[3, 4, 5]" in error.message
+    assert "[1, 3, 4, 5]" in error.message
+
+
+def test_wrong_dtype(tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.ones(IMAGE.shape, np.int64))
+    assert (
+        "holds int64; input 'image' takes float32"
+        in refused([IMAGE], str(tmp_path / "i.npy")).message
+    )
+
+
+def test_raw_of_another_size(tmp_path: Path) -> None:
+    (tmp_path / "i.raw").write_bytes(bytes(7))
+    assert "7 bytes" in refused([IMAGE], str(tmp_path / "i.raw")).message
+
+
+def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.ones(3))
+    error = refused([IMAGE, TOKENS], f"imgae={tmp_path / 'i.npy'}")
+    assert "no input 'imgae'" in error.message
+    assert "--input image=" in error.hint
+
+
+def test_file_without_a_name_for_several_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "i.npy", np.ones(3))
+    assert "2 inputs" in refused([IMAGE, TOKENS], str(tmp_path / "i.npy")).message
+
+
+@pytest.mark.parametrize("name", ["no.npy", "no.npz", "no.bin", "no.png"])
+def test_missing_file(tmp_path: Path, name: str) -> None:
+    error = refused([IMAGE], str(tmp_path / name))
+    assert "does not exist" in error.message or "cannot be read" in error.message
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.png"])
+def test_damaged_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"this is not what it says")
+    assert "is not a" in refused([IMAGE], str(tmp_path / name)).message
+
+
+def test_npz_of_other_names(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=np.ones(1), b=np.ones(1))
+    assert "holds 'a', 'b'; expected 'image'" in refused([IMAGE], str(tmp_path / "x.npz")).message
+
+
+def write_image(path: Path, height: int = 4, width: int = 5) -> np.ndarray:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
+    image.fromarray(pixels).save(path)
+    return pixels
+
+
+def test_image_in_both_layouts(tmp_path: Path) -> None:
+    pixels = write_image(tmp_path / "x.png")
+    file = [InputFile(path=tmp_path / "x.png")]
+    options = ImageOptions(mean=(0.5, 0.4, 0.3), std=(0.2,))
+    expected = (pixels / 255.0 - [0.5, 0.4, 0.3]) / 0.2
+    first = make_inputs([IMAGE], file, image=options)["image"]
+    np.testing.assert_allclose(first[0].transpose(1, 2, 0), expected, rtol=1e-5)
+    last = TensorSpec(name="image", shape=(1, 4, 5, 3), dtype="float32")
+    np.testing.assert_allclose(
+        make_inputs([last], file, image=options)["image"][0], expected, rtol=1e-5
+    )
+
+
+def test_image_as_bytes_and_as_grey(tmp_path: Path) -> None:
+    pixels = write_image(tmp_path / "x.png")
+    file = [InputFile(path=tmp_path / "x.png")]
+    spec = TensorSpec(name="x", shape=(1, 4, 5, 3), dtype="uint8")
+    np.testing.assert_array_equal(make_inputs([spec], file)["x"][0], pixels)
+    grey = TensorSpec(name="x", shape=(1, 1, 4, 5), dtype="float32")
+    assert make_inputs([grey], file)["x"].shape == (1, 1, 4, 5)
+
+
+def test_image_of_another_size_is_not_resized(tmp_path: Path) -> None:
+    write_image(tmp_path / "x.png", 8, 6)
+    error = refused([IMAGE], str(tmp_path / "x.png"))
+    assert "6x8 pixels" in error.message
+    assert "5x4" in error.message
+    assert "-resize 5x4" in error.hint
+
+
+def test_image_for_an_input_that_is_none(tmp_path: Path) -> None:
+    write_image(tmp_path / "x.png")
+    assert "takes no image" in refused([TOKENS], str(tmp_path / "x.png")).message
+
+
+def test_mean_of_another_number_of_channels(tmp_path: Path) -> None:
+    write_image(tmp_path / "x.png")
+    options = ImageOptions(mean=(0.1, 0.2))
+    assert "--mean has 2" in refused([IMAGE], str(tmp_path / "x.png"), image=options).message
+
+
+@pytest.mark.parametrize(
+    "options", [{"layout": "CHWN"}, {"std": (0.0,)}, {"std": ()}, {"mean": ()}]
+)
+def test_image_options_are_checked(options: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        ImageOptions(**options)  # type: ignore[arg-type]
