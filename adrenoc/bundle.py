@@ -11,6 +11,8 @@ NAME.adrenoc/
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -45,6 +47,7 @@ PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
 KERNELS = "kernels"
 
+_COPY_BYTES = 1 << 20
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 
 
@@ -132,9 +135,7 @@ def fill_bundle(
     `library` are its facts; `manifest` gives what a compiled model does not know of itself:
     `name`, `model`, `target`, `options` and `versions` of `Manifest`.  Returns the whole manifest.
     """
-    from safetensors.numpy import save_file
-
-    save_file({name: _contiguous(array) for name, array in compiled.params.items()}, root / PARAMS)
+    _write_params(root / PARAMS, compiled.params)
     (root / KERNELS).mkdir()
     for kernel in compiled.kernels:
         _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
@@ -216,7 +217,22 @@ def copy_bundle(source: Path, output: Path) -> None:
         OutputError: `output` cannot be written, or something else is in its place.
     """
     with write_folder_atomically(output, marker=MANIFEST) as folder:
-        shutil.copytree(source, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        copy_files(source, folder)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy the files below `source` to the folder `target`.
+
+    Raises:
+        OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
+    """
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+            continue
+        with path.open("rb") as reading, copy.open("xb") as writing:
+            shutil.copyfileobj(reading, writing, _COPY_BYTES)
 
 
 def write_tar(source: Path, output: Path, *, name: str) -> None:
@@ -278,8 +294,19 @@ def _kernel_file(root: Path, kernel: KernelInfo) -> Path:
     return root / KERNELS / f"{kernel.name}.cl"
 
 
-def _contiguous(array: np.ndarray) -> np.ndarray:
+def _write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
     import numpy as np
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
 
     # safetensors writes the memory as it lies, strides and all.
-    return np.ascontiguousarray(array)
+    dense = {name: np.ascontiguousarray(array) for name, array in params.items()}
+    try:
+        save_file(dense, path)
+    except SafetensorError as error:
+        # It hides the system's error in its text: "... No space left on device (os error 28)".
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        code = int(number.group(1))
+        raise OSError(code, os.strerror(code), str(path)) from error

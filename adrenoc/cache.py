@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import adrenoc
-from adrenoc.bundle import MANIFEST, Bundle, open_bundle
+from adrenoc.bundle import MANIFEST, Bundle, copy_files, open_bundle
 from adrenoc.errors import BundleError
 from adrenoc.files import sha256_file, sha256_json
 from adrenoc.reporter import Reporter
@@ -99,12 +99,13 @@ class BundleCache:
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=_PART, dir=self._folder) as scratch:
                 aside = Path(scratch) / "bundle"
-                shutil.copytree(root, aside, copy_function=shutil.copyfile)
+                aside.mkdir()
+                copy_files(root, aside)
                 aside.rename(place)
         except OSError as error:
             # Another process may have been quicker: its entry is as good.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                self._reporter.warn(f"the compile cache was not written: {error}")
+                self._reporter.warn(f"the compile cache was not written: {error.strerror or error}")
             return
         with suppress(FileNotFoundError):  # another process prunes too
             self._prune()

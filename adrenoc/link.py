@@ -18,7 +18,7 @@ from typing import Any
 
 from adrenoc import files
 from adrenoc.elf import ElfFacts, read_elf
-from adrenoc.errors import DependencyError, LinkError
+from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.manifest import LibraryInfo
 from adrenoc.proc import run_tool
 
@@ -29,6 +29,8 @@ RUNTIME_SONAME = "libtvm_ffi.so"
 ANDROID_PAGE_BYTES = 16384
 # r23 is the first NDK without GNU binutils, whose place and names differ.
 MIN_NDK_MAJOR = 23
+# Objects hold code and no weights: a hundred kernels make 10 MiB.
+SCRATCH_BYTES = 64 << 20
 
 _LIBRARY_BLOB = "__tvm_ffi__library_bin"
 _LIBC = frozenset({"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort"})
@@ -124,8 +126,10 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     Raises:
         ToolError: the linker failed.
         LinkError: the library would not load on the device.
+        DiskFullError: the folder for temporary files is (almost) full.
     """
     platform = Platform.of(triple)
+    _check_scratch_space()
 
     def link(path: str, objects: list[str], **_: Any) -> None:
         link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
@@ -175,8 +179,31 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
             )
 
 
+def _check_scratch_space() -> None:
+    """TVM writes its objects to temporary files, and LLVM ends the process on a full disk."""
+    scratch = tempfile.gettempdir()
+    free_bytes = shutil.disk_usage(scratch).free
+    if free_bytes < SCRATCH_BYTES:
+        raise DiskFullError(
+            f"the folder for temporary files {scratch} has {free_bytes >> 20} MiB left, "
+            f"expected {SCRATCH_BYTES >> 20}",
+            hint=f"free some space (df -h {scratch}), or set TMPDIR to another folder",
+        )
+
+
 def link_objects(objects: list[Path], output: Path, *, platform: Platform, linker: Linker) -> None:
     """Link object files into `output`; see `link_library` for what may be open in them."""
+    with tempfile.TemporaryDirectory(prefix="adrenoc-link-") as scratch:
+        # Linked aside and copied: a linker that runs out of disk is killed or says so in its own
+        # way, a copy says which place is full.
+        made = Path(scratch) / output.name
+        _run_linker(objects, made, platform=platform, linker=linker, folder=Path(scratch))
+        output.write_bytes(made.read_bytes())
+
+
+def _run_linker(
+    objects: list[Path], output: Path, *, platform: Platform, linker: Linker, folder: Path
+) -> None:
     page = str(platform.page_bytes)
     flags = ["-soname", SONAME, "--build-id=none", "--strip-all"]
     for keyword in ("now", "relro", "noexecstack", "text"):
@@ -195,10 +222,10 @@ def link_objects(objects: list[Path], output: Path, *, platform: Platform, linke
             hint="adrenoc targets",
         )
     command = [*linker.command, "-m", _LLD_EMULATIONS[platform.machine], "-shared"]
-    with tempfile.TemporaryDirectory(prefix="adrenoc-link-") as folder:
-        stubs = _make_stubs(_needed(objects, platform), Path(folder), command)
-        flags += ["--no-as-needed", "--hash-style=gnu"]
-        run_tool([*command, *flags, *inputs, *(str(path) for path in stubs)], deed=deed)
+    stubs = _make_stubs(_needed(objects, platform), folder, command)
+    # Without the map a full disk is an error that lld names; with it, a signal kills lld.
+    flags += ["--no-as-needed", "--hash-style=gnu", "--no-mmap-output-file"]
+    run_tool([*command, *flags, *inputs, *(str(path) for path in stubs)], deed=deed)
 
 
 def _needed(objects: list[Path], platform: Platform) -> list[str]:

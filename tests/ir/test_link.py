@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
 from adrenoc.elf import read_elf
-from adrenoc.errors import DependencyError, LinkError, ToolError
+from adrenoc.errors import DependencyError, DiskFullError, LinkError, ToolError
 from adrenoc.link import (
     ANDROID_PAGE_BYTES,
     RUNTIME_SONAME,
@@ -162,6 +162,14 @@ def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path
     with pytest.raises(ToolError, match=r"exited with 7:\nld\.lld: error: out of luck") as caught:
         link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
     assert str(broken) in caught.value.hint
+
+
+def test_a_full_folder_for_temporary_files_is_named(
+    android: Any, linker: Linker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adrenoc.link.SCRATCH_BYTES", 1 << 60)
+    with pytest.raises(DiskFullError, match="the folder for temporary files"):
+        link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
 
 
 def test_what_is_no_elf_is_named(tmp_path: Path) -> None:

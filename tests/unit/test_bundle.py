@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import tarfile
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from adrenoc.bundle import copy_bundle, open_bundle, write_tar
-from adrenoc.errors import BundleError, OutputError
+from adrenoc.errors import BundleError, DiskFullError, OutputError
+from adrenoc.files import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 
@@ -114,3 +117,32 @@ def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: 
     with pytest.raises(OutputError):
         copy_bundle(bundle_folder, mine)
     assert (mine / "thesis.tex").read_text() == "precious"
+
+
+def test_a_full_disk_is_an_output_error(
+    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors tells of the system's errors in its own way."""
+
+    def full(*_: object) -> None:
+        raise SafetensorError("Error: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with (
+        pytest.raises(DiskFullError, match="no space is left on the disk"),
+        write_folder_atomically(tmp_path / "full.adrenoc", marker="manifest.json") as folder,
+    ):
+        make_bundle_folder(folder)
+    assert not list(tmp_path.glob("*full*"))
+
+
+def test_a_full_disk_while_copying_is_an_output_error(
+    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(DiskFullError):
+        copy_bundle(bundle_folder, tmp_path / "full.adrenoc")
+    assert not list(tmp_path.glob("*full*"))
