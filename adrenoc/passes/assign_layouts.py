@@ -10,23 +10,26 @@ the layout that it has, gets a copy in one that it can (`assign_memory`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import Layout, default_layout
 from adrenoc.passes.fuse import loads_of, reads_elementwise
 
+_CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")
+_POOLS = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d")
 _DATA_LAYOUT = {
-    "conv2d": ("data_layout", "out_layout"),
-    "conv2d_transpose": ("data_layout", "out_layout"),
-    "max_pool2d": ("layout", "out_layout"),
-    "avg_pool2d": ("layout", "out_layout"),
+    **dict.fromkeys(_CONVOLUTIONS, ("data_layout", "out_layout")),
+    **dict.fromkeys(_POOLS, ("layout", "out_layout")),
 }
 """Op -> the attributes that hold the layout letters of its input and of its output."""
 
 AXIS_KEEPING = {"softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 """Operators whose output has the layout of their input, whatever it is."""
+
+REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
+"""Operators whose output has the axes of their input but for those that they fold."""
 
 Layouts = dict[str, Layout | None]
 
@@ -56,8 +59,6 @@ def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout |
     letters = _DATA_LAYOUT.get(node.op)
     if letters is not None and position == 0:
         return Layout(str(node.attrs[letters[0]]))
-    if node.op == "conv1d" and position == 0:
-        return Layout(str(node.attrs["data_layout"]))
     if node.op == "matmul" and position < 2:
         return channels_last(len(shape))
     return None
@@ -103,8 +104,6 @@ def _output_layout(
     letters = _DATA_LAYOUT.get(node.op)
     if letters is not None:
         return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
-    if node.op == "conv1d":
-        return Layout(str(node.attrs["out_layout"] or node.attrs["data_layout"]))
     if node.op == "matmul":
         return channels_last(len(shape)) or default_layout(shape)
     if node.body is not None:
@@ -116,7 +115,18 @@ def _output_layout(
     source = layouts.get(node.inputs[0])
     if source is not None and len(source.roles) == len(shape):
         return source
+    if source is not None and node.op in REDUCTIONS:
+        kept = kept_by_reduction(source.roles, node.attrs["axis"])
+        if "C" in kept:
+            return Layout(kept)
     return default_layout(shape)
+
+
+def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
+    """The letters that are left when a reduction drops `axes` (None: all)."""
+    rank = len(roles)
+    dropped = range(rank) if axes is None else [a % rank for a in axes]
+    return "".join(role for axis, role in enumerate(roles) if axis not in dropped)
 
 
 def _handed_on(

@@ -19,7 +19,17 @@ from adrenoc.passes.assign_layouts import Layouts, wanted_layout
 from adrenoc.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
-_NEEDS_BLOCKS = {"conv2d", "conv1d", "conv2d_transpose", "max_pool2d", "avg_pool2d", "matmul"}
+_NEEDS_BLOCKS = {
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "avg_pool1d",
+    "avg_pool2d",
+    "max_pool1d",
+    "max_pool2d",
+    "matmul",
+}
 """Operators that read an element many times: a row-major operand is packed for them first."""
 
 

@@ -19,16 +19,30 @@ from adrenoc.kernels.builder import Launch
 from adrenoc.options import CompileOptions
 from adrenoc.rules.body import body_rule
 from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
+from adrenoc.rules.conv1d import conv1d_rule, conv1d_transpose_rule
 from adrenoc.rules.conv2d import conv2d_rule
+from adrenoc.rules.conv2d_transpose import conv2d_transpose_rule
 from adrenoc.rules.matmul import matmul_rule
+from adrenoc.rules.norm import norm_rule
+from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
+from adrenoc.rules.reduce import reduce_rule
+from adrenoc.rules.softmax import softmax_rule
 from adrenoc.target import Limits
 from adrenoc.tvmapi import PrimFunc
 
 RULES: dict[str, Rule] = {
     "map": body_rule,
     "fold": body_rule,
+    "conv1d": conv1d_rule,
+    "conv1d_transpose": conv1d_transpose_rule,
     "conv2d": conv2d_rule,
+    "conv2d_transpose": conv2d_transpose_rule,
     "matmul": matmul_rule,
+    "adaptive_avg_pool2d": adaptive_avg_pool_rule,
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"), pool_rule),
+    **dict.fromkeys(("max", "mean", "min", "prod", "sum"), reduce_rule),
+    **dict.fromkeys(("softmax", "log_softmax"), softmax_rule),
+    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm", "rms_norm"), norm_rule),
 }
 """Op of the planning graph -> the rule that writes its kernel."""
 

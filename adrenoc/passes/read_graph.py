@@ -23,13 +23,8 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
 from adrenoc.passes.scalar_body import NotScalarError, blocks_of
+from adrenoc.passes.whole_operators import WHOLE, refusal
 from adrenoc.tvmapi import tirx, tvm
-
-WHOLE = {
-    "relax.nn.conv2d": "conv2d",
-    "relax.matmul": "matmul",
-}
-"""Relax operator -> op of the planning graph."""
 
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 
@@ -81,22 +76,31 @@ class _Reader:
         if name == "relax.call_tir":
             args = [self._name_of(a) for a in call.args[1].fields]
             self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
-        elif name in WHOLE:
-            output = self._declare(var, var.name)
-            self.nodes.append(
-                Node(
-                    name=output,
-                    op=WHOLE[name],
-                    inputs=tuple(self._name_of(a) for a in call.args if _is_tensor(a)),
-                    output=output,
-                    attrs=_attrs(call.attrs),
-                    fused=(WHOLE[name],),
-                )
-            )
-        else:
+        elif not self._stays_whole(var, call, name):
             lowered, func = self._legalise(call, name, var.name)
             args = [self._name_of(a) for a in lowered.args[1].fields]
             self._read_prim_func(var, func, args, name.removeprefix("relax."))
+
+    def _stays_whole(self, var: Any, call: Any, name: str) -> bool:
+        """Keep an operator of `WHOLE` as one node, unless it is a case that no rule covers."""
+        whole = WHOLE.get(name)
+        if whole is None or not _is_tensor(var):
+            return False
+        output = self._declare(var, var.name)
+        node = Node(
+            name=output,
+            op=whole.op,
+            inputs=tuple(self._name_of(a) for a in call.args if _is_tensor(a)),
+            output=output,
+            attrs=_attrs(call.attrs),
+            fused=(whole.op,),
+        )
+        reason = refusal(node, whole, self.tensors)
+        if reason is None:
+            self.nodes.append(node)
+            return True
+        self.log.add(output, f"{whole.op} as a plain loop nest", reason)
+        return False
 
     def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
         rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None

@@ -51,11 +51,20 @@ def geometry_of(attrs: Mapping[str, Any], kernel: tuple[int, int]) -> ConvGeomet
 
 def _extents(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
     by_letter = dict(zip(layout, shape, strict=True))
-    return by_letter["O"], by_letter["I"], by_letter["H"], by_letter["W"]
+    return by_letter["O"], by_letter["I"], by_letter.get("H", 1), by_letter["W"]
+
+
+def as_four_letters(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
+    """Weights of a one-dimensional convolution (`OIW`) as those of one row (`OIHW`)."""
+    if "H" in layout:
+        return weight, layout
+    axis = layout.index("W")
+    return np.expand_dims(weight, axis), f"{layout[:axis]}H{layout[axis:]}"
 
 
 def _as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
-    return weight.transpose([layout.index(letter) for letter in "OIHW"])
+    four, letters = as_four_letters(weight, layout)
+    return four.transpose([letters.index(letter) for letter in "OIHW"])
 
 
 def _pack_conv(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:

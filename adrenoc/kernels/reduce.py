@@ -1,0 +1,145 @@
+"""Reductions over any axes: one thread makes one texel of the result.
+
+Where the channel is kept, a texel of the result folds whole texels, lane by lane.  Where the
+channel is folded too, each of its four elements has an accumulator of four lanes, which are
+combined at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.map import texel_of_thread
+from adrenoc.kernels.walk import (
+    ACCUMULATOR,
+    Position,
+    across,
+    each_texel,
+    narrowed,
+    only_channels,
+    region_along,
+    widened,
+)
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import (
+    Expr,
+    construct,
+    fconst,
+    iconst,
+    maximum,
+    minimum,
+    splat,
+)
+
+Combine = Callable[[Expr, Expr], Expr]
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return a + b
+
+
+def _multiply(a: Expr, b: Expr) -> Expr:
+    return a * b
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """What is folded: from `neutral` on by `combine`; a mean divides by the count."""
+
+    neutral: float
+    combine: Combine
+    mean: bool = False
+
+
+REDUCTIONS = {
+    "sum": Reduction(neutral=0.0, combine=_add),
+    "mean": Reduction(neutral=0.0, combine=_add, mean=True),
+    "max": Reduction(neutral=-math.inf, combine=maximum),
+    "min": Reduction(neutral=math.inf, combine=minimum),
+    "prod": Reduction(neutral=1.0, combine=_multiply),
+}
+
+
+def reduce_axes(
+    builder: KernelBuilder,
+    reduction: Reduction,
+    axes: Sequence[int],
+    keepdims: bool,
+    x: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the fold of x over its logical `axes`.
+
+    Shapes:
+        x: any, with roles
+        out: x without `axes`, or with extents of one there; x's roles, where C is kept
+    """
+    roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
+    count = math.prod(x.spec.shape[a] for a in axes)
+    n, block, h, w = texel_of_thread(builder, out.spec)
+    folds = _Folds(builder, reduction, x, roles)
+    if "C" in roles:
+        value = folds.elements(out, axes, keepdims, Position(n, block, h, w))
+    else:
+        index = out.index(n, iconst(0), h, w)
+        from_n, _, from_h, from_w = x.position(_source_index(index, axes, keepdims))
+        value = folds.texel(Position(from_n, block, from_h, from_w))
+    if reduction.mean:
+        value = value * splat(fconst(1.0 / count, ACCUMULATOR))
+    epilogue.write(n, block, h, w, narrowed(builder, value))
+
+
+class _Folds:
+    def __init__(self, builder: KernelBuilder, reduction: Reduction, x: Access, roles: str) -> None:
+        self._builder, self._reduction, self._x, self._roles = builder, reduction, x, roles
+
+    def texel(self, start: Position) -> Expr:
+        """Four channels, folded lane by lane."""
+        folded = self._registers(1)
+        self._fold(start, folded, 0)
+        return folded[0]
+
+    def elements(self, out: Access, axes: Sequence[int], keepdims: bool, at: Position) -> Expr:
+        """Four elements of the result, each folded over all lanes of its texels."""
+        channels = out.extents.c
+        lanes = min(LANES, channels)
+        folded = self._registers(lanes)
+        for i in range(lanes):
+            channel = at.block * iconst(LANES) + iconst(i)
+            if channels % LANES:  # what does not exist repeats the last channel
+                channel = minimum(channel, iconst(channels - 1))
+            index = out.index(at.n, self._builder.let(channel, "c"), at.h, at.w)
+            n, _, h, w = self._x.position(_source_index(index, axes, keepdims))
+            self._fold(Position(n, iconst(0), h, w), folded, i)
+        combine = self._reduction.combine
+        zero = fconst(0.0, ACCUMULATOR)
+        sums = [across(self._builder.let(folded[i]), combine) for i in range(lanes)]
+        return construct([*sums, *[zero] * (LANES - lanes)])
+
+    def _registers(self, count: int) -> Registers:
+        folded = self._builder.registers(count, dtype=ACCUMULATOR)
+        folded.fill(self._reduction.neutral)
+        return folded
+
+    def _fold(self, start: Position, folded: Registers, index: int) -> None:
+        def visit(position: Position, lanes: int) -> None:
+            texel = self._builder.let(widened(self._x.texel(*position)), "x")
+            value = only_channels(texel, lanes, self._reduction.neutral)
+            folded[index] = self._reduction.combine(folded[index], value)
+
+        each_texel(self._builder, region_along(self._x.extents, self._roles, start), visit)
+
+
+def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) -> list[Expr]:
+    """The first logical index of the source that an index of the result folds."""
+    rest = list(index)
+    if keepdims:
+        return [iconst(0) if a in axes else i for a, i in enumerate(rest)]
+    rank = len(index) + len(axes)
+    return [iconst(0) if a in axes else rest.pop(0) for a in range(rank)]

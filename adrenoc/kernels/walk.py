@@ -1,0 +1,119 @@
+"""Visit the texels of a tensor along some of its roles, and combine what they hold.
+
+Reductions, softmax and norms are loops over some roles around an accumulator.  Their one
+difficulty is the last block of channels, whose padding lanes must not count: the walk visits it
+apart from the others, so that no test is left inside the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.layout import LANES, Extents
+from adrenoc.tvmapi import Expr, cast, construct, dtype_of, fconst, iconst, lane
+
+ACCUMULATOR = "float32"
+"""Sums over many elements are taken in float32, whatever the kernel computes in."""
+
+
+class Position(NamedTuple):
+    """One texel: batch, block of four channels, row, column; all int32."""
+
+    n: Expr
+    block: Expr
+    h: Expr
+    w: Expr
+
+
+class Counts(NamedTuple):
+    """How many texels a walk visits along each coordinate."""
+
+    n: int
+    blocks: int
+    h: int
+    w: int
+
+
+Visit = Callable[[Position, int], None]
+"""Emits what happens at a texel, of which the first so many lanes are channels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """The texels from `start` on; `tail` is the channels in the last block, 0 for all four."""
+
+    start: Position
+    counts: Counts
+    tail: int = 0
+
+    @property
+    def channels(self) -> int:
+        """The channels along the walk's blocks."""
+        return self.counts.blocks * LANES - (LANES - self.tail if self.tail else 0)
+
+
+def region_along(extents: Extents, roles: str, start: Position) -> Region:
+    """All texels along `roles` (letters of NCHW) of a tensor of these extents."""
+    counts = Counts(
+        n=extents.n if "N" in roles else 1,
+        blocks=extents.blocks if "C" in roles else 1,
+        h=extents.h if "H" in roles else 1,
+        w=extents.w if "W" in roles else 1,
+    )
+    return Region(start=start, counts=counts, tail=extents.c % LANES if "C" in roles else 0)
+
+
+def each_texel(builder: KernelBuilder, region: Region, visit: Visit) -> None:
+    """Emit loops that visit a region's texels, the last block apart if it is partly empty."""
+    start, counts = region.start, region.counts
+    full = counts.blocks - 1 if region.tail else counts.blocks
+    if full:
+        _loops(builder, start, counts._replace(blocks=full), LANES, visit)
+    if region.tail:
+        last = start._replace(block=_plus(start.block, iconst(full)))
+        _loops(builder, last, counts._replace(blocks=1), region.tail, visit)
+
+
+def _loops(
+    builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit
+) -> None:
+    with ExitStack() as loops:
+        at = []
+        for hint, first, count in zip("nbhw", start, counts, strict=True):
+            step = loops.enter_context(builder.loop(count, hint))
+            at.append(first if count == 1 else builder.let(_plus(first, step), hint))
+        visit(Position(*at), lanes)
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    """The sum; the constant zero adds nothing."""
+    value = getattr(a, "value", None)
+    return b if value is not None and int(value) == 0 else a + b
+
+
+def only_channels(value: Expr, lanes: int, fill: float) -> Expr:
+    """A texel whose lanes beyond the first `lanes` hold `fill`."""
+    if lanes == LANES:
+        return value
+    filler = fconst(fill, dtype_of(value).partition("x")[0])
+    return construct([lane(value, i) if i < lanes else filler for i in range(LANES)])
+
+
+def across(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
+    """The four lanes of a texel combined into one scalar."""
+    return reduce(combine, (lane(value, i) for i in range(LANES)))
+
+
+def widened(value: Expr) -> Expr:
+    """A texel in the accumulator's dtype."""
+    return cast(value, f"{ACCUMULATOR}x{LANES}")
+
+
+def narrowed(builder: KernelBuilder, value: Expr) -> Expr:
+    """A texel in the dtype that the kernel computes in."""
+    return cast(value, f"{builder.compute}x{LANES}")

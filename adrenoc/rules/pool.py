@@ -1,0 +1,58 @@
+"""Rules for pools: max, average, and adaptive average where all windows are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adrenoc.graph import Node
+from adrenoc.kernels.pool import PoolGeometry, Window, avg_pool, max_pool
+from adrenoc.kernels.reduce import REDUCTIONS, reduce_axes
+from adrenoc.rules.context import KernelCall, RuleContext
+
+
+def pool_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A max or average pool over rows and columns, or over columns alone (`max_pool1d`)."""
+    geometry = pool_geometry(node.attrs)
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    emit = max_pool if node.op.startswith("max") else avg_pool
+    emit(kernel.builder, geometry, x, out, epilogue)
+    return kernel.call()
+
+
+def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
+    """An average to a given size: a mean over H and W, or a pool whose windows do not overlap."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    source, result = x.extents, out.extents
+    if (result.h, result.w) == (1, 1):
+        axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
+        reduce_axes(kernel.builder, REDUCTIONS["mean"], axes, True, x, out, epilogue)
+    else:
+        rows, columns = source.h // result.h, source.w // result.w
+        geometry = PoolGeometry(
+            rows=Window(taps=rows, stride=rows), columns=Window(taps=columns, stride=columns)
+        )
+        avg_pool(kernel.builder, geometry, x, out, epilogue)
+    return kernel.call()
+
+
+def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
+    """The windows that Relax's attributes state, of a 1-D or a 2-D pool."""
+    axes = len(attrs["pool_size"])
+    windows = [
+        Window(
+            taps=attrs["pool_size"][axis],
+            stride=attrs["strides"][axis],
+            pad=attrs["padding"][axis],
+            dilation=attrs["dilation"][axis],
+        )
+        for axis in range(axes)
+    ]
+    rows = windows[0] if axes == 2 else Window(taps=1)
+    return PoolGeometry(
+        rows=rows, columns=windows[-1], count_padding=bool(attrs["count_include_pad"])
+    )

@@ -1,0 +1,162 @@
+"""Compile small ONNX models, run them on the OpenCL device and compare with onnxruntime.
+
+```
+ops = Ops()
+x = ops.input(1, 7, 9, 10)
+ops.output(ops("Relu", x))
+ops.check(device, "fp32")
+```
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from adrenoc.decision import DecisionLog
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+TOLERANCE = {"fp32": 1e-5, "mixed": 4e-3, "buffer": 4e-3, "fp16": 1e-2}
+"""Greatest error allowed by preset, as a share of the output's range or size."""
+
+OPSET = 18
+
+
+class Ops:
+    """A model under construction, of operators that are tested together."""
+
+    def __init__(self, seed: int = 0, opset: int = OPSET) -> None:
+        self._random = np.random.default_rng(seed)
+        self._opset = opset
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._inputs: dict[str, np.ndarray] = {}
+        self._outputs: list[str] = []
+        self._expected: dict[str, np.ndarray] | None = None
+        self.decisions = DecisionLog()
+        self.kernels: list[str] = []
+        """The families of the launches of the last run, in order."""
+
+    def input(self, *shape: int, low: float = -1.0, high: float = 1.0) -> str:
+        """A graph input with uniform random data."""
+        name = f"x{len(self._inputs)}"
+        self._inputs[name] = self._random.uniform(low, high, shape).astype(np.float32)
+        return name
+
+    def const(self, value: Any, dtype: Any = np.float32) -> str:
+        """A constant of this value."""
+        name = f"k{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def ints(self, *values: int) -> str:
+        """A constant vector of int64: axes, shapes, pads."""
+        return self.const(values, np.int64)
+
+    def weight(self, *shape: int, around: float = 0.0) -> str:
+        """A constant with uniform random data of span 1."""
+        return self.const(self._random.uniform(-0.5, 0.5, shape) + around)
+
+    def __call__(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """Add an operator; returns its (first) output."""
+        name = f"t{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
+        return name
+
+    def split(self, x: str, axis: int, *sizes: int) -> list[str]:
+        """Add a Split, which has several outputs."""
+        names = [f"t{len(self._nodes)}_{i}" for i in range(len(sizes))]
+        self._nodes.append(helper.make_node("Split", [x, self.ints(*sizes)], names, axis=axis))
+        return names
+
+    def output(self, *names: str) -> None:
+        """Make tensors outputs of the graph."""
+        self._outputs += names
+
+    def check(self, device: Any, preset: str, tolerance: float | None = None) -> None:
+        """Compile, run, and compare every output."""
+        allowed = tolerance or TOLERANCE[preset]
+        expected = self._reference()
+        seen = self._run(device, preset)
+        wrong = []
+        for name, value in seen.items():
+            reference = expected[name]
+            assert value.shape == reference.shape, (self._path_to(name), value.shape)
+            # The data's own rounding is relative to its size, so that counts where it is larger.
+            size = max(float(np.ptp(reference)), float(np.abs(reference).max())) or 1.0
+            error = float(np.abs(value - reference).max()) / size
+            if not error <= allowed:
+                wrong.append(f"{self._path_to(name)} {reference.shape}: error {error:.2e}")
+        assert not wrong, f"{preset}: " + "; ".join(wrong)
+
+    # Steps
+
+    def _model(self) -> onnx.ModelProto:
+        inputs = [
+            helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape)
+            for n, v in self._inputs.items()
+        ]
+        outputs = [helper.make_empty_tensor_value_info(n) for n in self._outputs]
+        graph = helper.make_graph(self._nodes, "ops", inputs, outputs, self._constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)])
+        model.ir_version = 9
+        return onnx.shape_inference.infer_shapes(model)
+
+    def _reference(self) -> dict[str, np.ndarray]:
+        if self._expected is None:
+            session = onnxruntime.InferenceSession(
+                self._model().SerializeToString(), providers=["CPUExecutionProvider"]
+            )
+            values = session.run(self._outputs, self._inputs)
+            self._expected = dict(zip(self._outputs, values, strict=True))
+        return self._expected
+
+    def _run(self, device: Any, preset: str) -> dict[str, np.ndarray]:
+        import tvm
+        from tvm import relax
+
+        target = load_target("host")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ops.onnx"
+            onnx.save(self._model(), path)
+            options = resolve_options(
+                target, preset=preset, command_line={"check_ir": True}
+            ).options
+            state = State(model=path, target=target, options=options)
+            state, _ = run_stages(state, reporter=SilentReporter())
+        program = state.program
+        self.decisions = state.log
+        self.kernels = [program.kernels[step.kernel].family for step in program.steps]
+        machine = relax.VirtualMachine(state.executable, [device])
+        arguments = []
+        for spec in state.imported.inputs:
+            arguments.append(tvm.runtime.tensor(self._inputs[spec.name], device=device))
+        for param in program.params.values():
+            scope = None if param.spec.scope == "global" else param.spec.scope
+            value = param.value
+            held = tvm.runtime.empty(value.shape, str(value.dtype), device, mem_scope=scope)
+            held.copyfrom(value)
+            arguments.append(held)
+        result = machine["main"](*arguments)
+        results = [result] if len(self._outputs) == 1 else list(result)
+        return {n: r.numpy() for n, r in zip(self._outputs, results, strict=True)}
+
+    def _path_to(self, name: str) -> str:
+        """The operators that lead to a tensor, for messages."""
+        made = {output: node for node in self._nodes for output in node.output}
+        path: list[str] = []
+        while name in made:
+            node = made[name]
+            attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            path.insert(0, f"{node.op_type}{attrs or ''}")
+            name = node.input[0]
+        return " > ".join(path) or name

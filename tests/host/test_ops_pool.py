@@ -1,0 +1,78 @@
+"""Pools: windows at borders, dilated, rounded up, in both layouts of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_max_pool(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops.input(2, 7, 13, 11, low=-3.0, high=-1.0)
+    for attrs in (
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [5, 3], "pads": [2, 0, 1, 2]},
+        {"kernel_shape": [3, 3], "dilations": [2, 3], "pads": [2, 2, 1, 2]},
+        {"kernel_shape": [13, 11]},
+    ):
+        ops.output(ops("MaxPool", x, **attrs))
+    ops.check(device, preset)
+    assert ops.kernels.count("max_pool2d") == 6
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_avg_pool(device: Any, preset: str) -> None:
+    ops = Ops(opset=19)
+    x = ops.input(1, 5, 12, 9)
+    for attrs in (
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [5, 4], "pads": [2, 0, 1, 2]},
+        {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [2, 1, 2, 1]},
+    ):
+        ops.output(ops("AveragePool", x, **attrs))
+    ops.check(device, preset)
+    assert ops.kernels.count("avg_pool2d") == 6
+
+
+@pytest.mark.parametrize("preset", ("fp32", "buffer"))
+@pytest.mark.parametrize("channels", (1, 3, 30))
+def test_pools_of_odd_channels(device: Any, preset: str, channels: int) -> None:
+    ops = Ops()
+    x = ops.input(2, channels, 6, 7)
+    ops.output(ops("MaxPool", x, kernel_shape=[3, 3], strides=[1, 2], pads=[1, 1, 1, 1]))
+    ops.output(ops("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+    ops.output(ops("GlobalAveragePool", ops("Relu", x)))
+    ops.output(ops("GlobalMaxPool", x))
+    ops.check(device, preset)
+
+
+def test_pools_between_convolutions(device: Any) -> None:
+    """The pools read and write textures, with an epilogue behind them."""
+    ops = Ops()
+    x = ops.input(1, 3, 16, 15)
+    y = ops("Conv", x, ops.weight(10, 3, 3, 3), pads=[1, 1, 1, 1])
+    a = ops("Relu", ops("AveragePool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+    b = ops("MaxPool", y, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
+    z = ops("Conv", ops("Add", a, b), ops.weight(6, 10, 1, 1))
+    ops.output(ops("GlobalAveragePool", z))
+    ops.check(device, "fp32")
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_pools_of_one_dimension(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops.input(2, 6, 17)
+    ops.output(ops("MaxPool", x, kernel_shape=[3], strides=[2], pads=[1, 1]))
+    ops.output(ops("AveragePool", x, kernel_shape=[4], strides=[3], pads=[1, 2]))
+    ops.check(device, preset)
+    assert {"max_pool1d", "avg_pool1d"} <= set(ops.kernels)
