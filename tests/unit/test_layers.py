@@ -15,6 +15,7 @@ PACKAGE = Path(adrenoc.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("check_layers",),
     ("make", "doctor"),
     ("compiler",),
     ("pipeline",),
