@@ -16,7 +16,13 @@ from tvm import relax
 
 from adrenoc.decision import Decision
 from adrenoc.importers.flat import Binding, FlatFunction
-from adrenoc.importers.relax_values import constant_value, dtype_of, op_name, static_shape
+from adrenoc.importers.relax_values import (
+    constant_value,
+    dtype_of,
+    make_constant,
+    op_name,
+    static_shape,
+)
 
 _LINEAR = {
     "relax.nn.conv2d": ("kernel_layout", "out_layout"),
@@ -64,11 +70,6 @@ class _Folder:
         inner = self._sole(operand.var) if operand else None
         if operand is None or inner is None:
             return
-        if op_name(inner.value) == "relax.multiply":
-            below = self._constant_operand(inner)
-            if below is not None:
-                self._set(index, binding, "relax.multiply", below, operand.constant)
-            return
         if op_name(inner.value) == "relax.add":
             below = self._constant_operand(inner)
             linear = self._sole(below.var) if below else None
@@ -77,7 +78,7 @@ class _Folder:
             offset = below.constant * operand.constant
             self._emit(index, binding, "relax.add", below.var, offset)
         elif self._scale(inner, operand.constant):
-            # The convolution now computes what the product did, and takes its place.
+            # What is scaled computes what the product did, and takes its place.
             self.flat.bindings[index] = Binding(var=binding.var, value=self._value(inner.var))
             self.flat.aliases[binding.var] = self.flat.name(inner.var)
             self.uses[inner.var] = 0
@@ -86,7 +87,7 @@ class _Folder:
         self.decisions.append(
             Decision(
                 subject=self.flat.name(inner.var),
-                taken="folded a factor by channel into the weights before it",
+                taken="folded a factor into the constants before it",
                 reason="both are constant, and nothing else reads the result between",
             )
         )
@@ -100,21 +101,17 @@ class _Folder:
         if below is not None:
             self._emit(index, binding, "relax.add", below.var, below.constant + operand.constant)
 
-    def _set(
-        self, index: int, binding: Binding, op: str, below: _Operand, factor: np.ndarray
-    ) -> None:
-        self._emit(index, binding, op, below.var, below.constant * factor)
-
     def _emit(
         self, index: int, binding: Binding, op: str, var: relax.Var, constant: np.ndarray
-    ) -> None:
+    ) -> bool:
         """Let `binding` be `var op constant`, unless that changes its shape."""
         shape = static_shape(binding.var)
         dtype = dtype_of(binding.var)
         if shape is None or np.broadcast_shapes(static_shape(var) or (), constant.shape) != shape:
-            return
-        value = relax.Call(relax_op(op), [var, relax.const(constant.astype(dtype), dtype)])
+            return False
+        value = relax.Call(relax_op(op), [var, make_constant(constant.astype(dtype))])
         self.flat.bindings[index] = Binding(var=binding.var, value=value)
+        return True
 
     def _constant_operand(self, binding: Binding) -> _Operand | None:
         """The operands of a product or sum of a variable with a constant, in floats."""
@@ -142,6 +139,8 @@ class _Folder:
         """Multiply the weights of `linear` by `factor`, if they allow it."""
         call = linear.value
         kind = op_name(call)
+        if kind == "relax.multiply":
+            return self._scale_product(linear, factor)
         weight = constant_value(call.args[1]) if kind in _LINEAR else None
         shape = static_shape(linear.var)
         if weight is None or shape is None:
@@ -162,11 +161,20 @@ class _Folder:
         spread = [1] * weight.ndim
         spread[axis] = by_channel.size
         scaled = (weight.astype(np.float32) * by_channel.reshape(spread)).astype(weight.dtype)
-        args = [call.args[0], relax.const(scaled, str(weight.dtype)), *call.args[2:]]
+        args = [call.args[0], make_constant(scaled), *call.args[2:]]
         self.flat.bindings[self.where[linear.var]] = Binding(
             var=linear.var, value=relax.Call(call.op, args, call.attrs, call.ty_args)
         )
         return True
+
+    def _scale_product(self, product: Binding, factor: np.ndarray) -> bool:
+        """Multiply the constant of a product by `factor`."""
+        below = self._constant_operand(product)
+        if below is None:
+            return False
+        return self._emit(
+            self.where[product.var], product, "relax.multiply", below.var, below.constant * factor
+        )
 
 
 def relax_op(name: str) -> relax.Expr:

@@ -25,7 +25,7 @@ from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_resize import convert_resize
-from adrenoc.importers.relax_values import UniqueNames, static_shape
+from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
 OWN = {**OWN_OPS, "Resize": convert_resize, "Upsample": convert_resize}
 
@@ -105,7 +105,7 @@ class _Importer(ONNXGraphImporter):
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for name, value in self._graph.constants.items():
-            self._nodes[name] = relax.const(value, str(value.dtype))
+            self._nodes[name] = make_constant(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: it was done before, with all nodes named."""

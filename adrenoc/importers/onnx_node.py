@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.relax_values import constant_value, dtype_of, static_shape
+from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, static_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,4 +70,4 @@ class Node:
     def like(self, value: object, index: int = 0) -> relax.Expr:
         """A constant of the dtype of an input."""
         dtype = dtype_of(self.inputs[index])
-        return relax.const(np.asarray(value).astype(dtype), dtype)
+        return make_constant(np.asarray(value).astype(dtype, copy=False))

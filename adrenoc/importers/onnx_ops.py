@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx_node import Node
-from adrenoc.importers.relax_values import constant_value, dtype_of
+from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 from adrenoc.importers.window import ceil_pads, same_pads
 
 
@@ -218,7 +218,9 @@ def _gemm(node: Node) -> relax.Expr:
     weight = constant_value(b)
     if weight is not None:
         weight = weight.T if node.attrs.get("transB", 0) else weight
-        b, alpha = node.like(np.ascontiguousarray(weight) * weight.dtype.type(alpha)), 1.0
+        if alpha != 1.0:
+            weight, alpha = weight * weight.dtype.type(alpha), 1.0
+        b = node.like(np.ascontiguousarray(weight))
     elif node.attrs.get("transB", 0):
         b = node.emit(relax.op.permute_dims(b, [1, 0]))
     result = node.emit(relax.op.matmul(a, b))
@@ -260,8 +262,8 @@ def _gather(node: Node) -> relax.Expr:
     indices = constant_value(node.inputs[1])
     if indices is None:
         index = node.inputs[1]
-        extent = relax.const(np.array(shape[axis], dtype_of(index)))
-        zero = relax.const(np.array(0, dtype_of(index)))
+        extent = make_constant(np.array(shape[axis], dtype_of(index)))
+        zero = make_constant(np.array(0, dtype_of(index)))
         negative = node.emit(relax.op.less(index, zero))
         wrapped = node.emit(relax.op.add(index, extent))
         index = node.emit(relax.op.where(negative, wrapped, index))
@@ -274,7 +276,7 @@ def _gather(node: Node) -> relax.Expr:
         first, last = int(flat[0]), int(flat[-1]) + 1
         part = relax.op.strided_slice(node.inputs[0], [axis], [first], [last])
         return part if indices.ndim else relax.op.squeeze(node.emit(part), [axis])
-    return relax.op.take(node.inputs[0], relax.const(indices.astype(np.int32)), axis=axis)
+    return relax.op.take(node.inputs[0], make_constant(indices.astype(np.int32)), axis=axis)
 
 
 def _pad(node: Node) -> relax.Expr:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
@@ -15,6 +16,11 @@ def constant_value(expr: object) -> np.ndarray | None:
     if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
         return np.asarray(expr.value.numpy())
     return None
+
+
+def make_constant(value: np.ndarray) -> relax.Expr:
+    """A constant of the dtype of `value`; `relax.const` narrows wide ones and copies twice."""
+    return relax.const(tvm.runtime.tensor(np.asarray(value)))
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:

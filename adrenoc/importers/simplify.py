@@ -25,7 +25,13 @@ from adrenoc.importers.flat import (
 )
 from adrenoc.importers.fold_relax import fold_call, slice_bounds
 from adrenoc.importers.fold_scale import fold_scales
-from adrenoc.importers.relax_values import constant_value, dtype_of, op_name, static_shape
+from adrenoc.importers.relax_values import (
+    constant_value,
+    dtype_of,
+    make_constant,
+    op_name,
+    static_shape,
+)
 
 
 def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
@@ -99,7 +105,7 @@ class _Cleaner:
         if isinstance(var.ty, relax.TensorType):
             folded = fold_call(value, var)
             if folded is not None:
-                self._env[var] = relax.const(folded, dtype_of(var))
+                self._env[var] = make_constant(folded)
                 return
         expand = _TUPLES.get(op_name(value))
         if expand is not None:
@@ -183,7 +189,7 @@ def _subtract(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr
     constant = constant_value(call.args[1])
     if constant is None or constant.dtype.kind != "f":
         return call
-    negated = relax.op.add(call.args[0], relax.const(-constant, str(constant.dtype)))
+    negated = relax.op.add(call.args[0], make_constant(-constant))
     return _neutral(0.0)(cleaner, var, negated)
 
 
@@ -194,7 +200,7 @@ def _divide(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     inverse = (1.0 / constant.astype(np.float64)).astype(constant.dtype)
     if not np.isfinite(inverse).all():
         return call
-    product = relax.op.multiply(call.args[0], relax.const(inverse, str(constant.dtype)))
+    product = relax.op.multiply(call.args[0], make_constant(inverse))
     return _neutral(1.0)(cleaner, var, product)
 
 
@@ -269,8 +275,8 @@ def _batch_norm(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[rel
     rank, dtype = len(list(ty.shape)), str(ty.dtype)
     shape = [1] * rank
     shape[int(call.attrs.axis) % rank] = -1
-    scale = relax.const(factor.reshape(shape).astype(dtype), dtype)
-    shift = relax.const(offset.reshape(shape).astype(dtype), dtype)
+    scale = make_constant(factor.reshape(shape).astype(dtype))
+    shift = make_constant(offset.reshape(shape).astype(dtype))
     product = cleaner.emit(var, relax.op.multiply(x, scale), ty)
     result = cleaner.emit(var, relax.op.add(product, shift), ty)
     return [result, call.args[3], call.args[4]]

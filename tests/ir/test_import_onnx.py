@@ -150,6 +150,12 @@ def test_symbolic_dimension_is_fixed_at_every_input(tmp_path: Path) -> None:
     assert [spec.shape for spec in imported.inputs] == [(4, 3), (4, 3)]
 
 
+def test_gather_by_indices_that_are_data(tmp_path: Path) -> None:
+    model = graph([node("Gather", ["table", "i"], ["y"])], {"i": (2, 3)}, ["y"],
+                  {"table": floats(10, 4)}, dtype=onnx.TensorProto.INT64)  # fmt: skip
+    check(write(model, tmp_path))
+
+
 def test_dropout_and_identity_are_passed_through(tmp_path: Path) -> None:
     nodes = [
         node("Dropout", ["x"], ["d", "mask"], ratio=0.5),

@@ -81,6 +81,15 @@ def test_factor_that_varies_over_pixels_stays() -> None:
     assert operators(simplified((1, 4, 5, 5), build))["multiply"] == 1
 
 
+def test_factors_without_a_convolution_are_joined() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        y = bb.emit(op.multiply(batch_norm(bb, x), const(4, 1, 1)))
+        return bb.emit(op.add(bb.emit(op.nn.relu(x)), batch_norm(bb, y)))
+
+    made = operators(simplified((1, 4, 5, 5), build))
+    assert made == {"multiply": 1, "add": 2, "nn.relu": 1}
+
+
 def test_channels_last_and_depthwise() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = op.nn.conv2d(
