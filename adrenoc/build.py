@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.opencl_source import tidied
 from adrenoc.target import Target
 from adrenoc.tvmapi import Call, Var, tirx, tvm
 
@@ -42,9 +43,10 @@ def build_executable(module: Any, target: Target) -> Any:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    return relax.build(
-        module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
-    )
+    with tidied():
+        return relax.build(
+            module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
+        )
 
 
 def kernel_sources(executable: Any) -> dict[str, str]:

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kernels+graph",),
     ("reference", "cache", "device"),
     ("importers", "inputs", "bundle", "link"),
-    ("tvmapi", "native", "elf"),
+    ("tvmapi", "native", "elf", "opencl_source"),
     ("options",),
     ("target",),
     ("common_gpu",),
@@ -55,6 +55,7 @@ TVM = {
     "device",
     "doctor",
     "native",
+    "opencl_source",
     "tvmapi",
 }
 ONLY_IN = {

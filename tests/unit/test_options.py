@@ -72,6 +72,7 @@ def test_later_layers_win_and_leave_their_name():
         ("textures", True, "preset fp32"),
         ("shapes", (), "default"),
         ("check_ir", True, "target host"),
+        ("keep_layers", False, "default"),
         ("android_api", 24, "default"),
         ("ndk", None, "default"),
     )
@@ -201,5 +202,5 @@ def test_digest():
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "dac42282c49997a1f60a4a40ca7c4d14463d68c1c248c2de6546698ed80fe633"
+        == "5753d92d3d241dbe6ee505e0ff571e54ec80a82ea1b10d379897483a84c9d0f8"
     )

@@ -1,0 +1,42 @@
+"""Tidy the OpenCL C that TVM prints, while it prints it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_HOOK = "tvm_callback_opencl_postproc"
+_DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
+_OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
+_READS = """\
+#define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
+#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
+"""
+
+
+def tidy(source: str) -> str:
+    """One kernel's source without what it does not need.
+
+    - TVM declares every other kernel of the module above each kernel, which makes the text grow
+      with the square of their number.
+    - It drops the sampler unless the *device* version is exactly 2.0 or 3.0; without a sampler
+      an out-of-range read is undefined, and the zero padding of convolutions relies on it.
+    """
+    return _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
+
+
+@contextmanager
+def tidied() -> Iterator[None]:
+    """While this is open, TVM's OpenCL printer hands each kernel through `tidy`."""
+    import tvm_ffi
+
+    def postproc(source: str, _target: Any) -> str:
+        return tidy(source)
+
+    tvm_ffi.register_global_func(_HOOK, postproc, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.remove_global_func(_HOOK)

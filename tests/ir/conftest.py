@@ -1,0 +1,33 @@
+"""Goldens: `golden(text)` compares with the file of the test that calls it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_GOLDENS = Path(__file__).resolve().parents[1] / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a text with `tests/golden/<test file>/<test>.txt`."""
+    folder = _GOLDENS / Path(request.node.path).stem
+    path = folder / (re.sub(r"[^\w.-]+", "_", request.node.name) + ".txt")
+
+    def compare(text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"no golden {path.name}: run pytest --update-golden"
+        assert text == path.read_text()
+
+    return compare

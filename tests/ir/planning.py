@@ -1,0 +1,37 @@
+"""Run the pipeline on small graphs up to a stage, as the product does."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+
+def plan(
+    model: onnx.ModelProto | Path,
+    *,
+    until: str,
+    device: str = "adreno",
+    preset: str = "mixed",
+    **limits: int,
+) -> State:
+    """The state after stage `until`; `limits` replace the target's."""
+    target = load_target(device)
+    options = replace(resolve_options(target, preset=preset).options, check_ir=True)
+    if limits:
+        gpu = replace(target.gpu, limits=replace(target.limits, **limits))
+        target = replace(target, gpu=gpu)
+    with tempfile.TemporaryDirectory() as folder:
+        path = model
+        if not isinstance(path, Path):
+            path = Path(folder) / "model.onnx"
+            onnx.save(model, path)
+        start = State(model=path, target=target, options=options)
+        return run_stages(start, reporter=SilentReporter(), stop_after=until)[0]

@@ -1,0 +1,76 @@
+"""The OpenCL C of kernels: claims on what they hold, goldens for the small ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from planning import plan
+
+from adrenoc.build import kernel_sources
+from tests.models import graph
+
+
+def _conv(
+    channels: int, out: int, kernel: int, *, group: int = 1, stride: int = 1
+) -> onnx.ModelProto:
+    weights = np.random.default_rng(2).standard_normal((out, channels // group, kernel, kernel))
+    pad = kernel // 2
+    return graph(
+        [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node(
+                "Conv", ["r", "w"], ["c"], pads=[pad] * 4, group=group, strides=[stride] * 2
+            ),
+            helper.make_node("Relu", ["c"], ["d"]),
+            helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+        ],
+        {"x": [1, channels, 16, 16]},
+        ["y"],
+        {"w": weights.astype(np.float32)},
+    )
+
+
+def _source(model: onnx.ModelProto, part: str, preset: str = "mixed") -> str:
+    sources = kernel_sources(plan(model, until="build", preset=preset).executable)
+    (found,) = [text for name, text in sources.items() if part in name]
+    return found
+
+
+def test_pointwise_convolution(golden: Callable[[str], None]) -> None:
+    golden(_source(_conv(8, 8, 1), "conv2d"))
+
+
+def test_depthwise_convolution(golden: Callable[[str], None]) -> None:
+    golden(_source(_conv(8, 8, 3, group=8), "conv2d"))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_zero_padding_is_the_samplers(stride: int) -> None:
+    text = _source(_conv(8, 8, 3, stride=stride), "conv2d")
+    loops = text[text.index("for (") :]
+    assert "if (" not in loops.split("write_image")[0]
+    assert "pad" not in text
+
+
+@pytest.mark.parametrize("preset", ["mixed", "fp32"])
+def test_no_half_arithmetic_outside_fp16(preset: str) -> None:
+    assert "half" not in _source(_conv(8, 8, 3), "conv2d", preset)
+
+
+def test_half_arithmetic_in_fp16() -> None:
+    text = _source(_conv(8, 8, 3), "conv2d", "fp16")
+    assert "READ_IMAGEH(" in text
+    assert "half4 acc" in text
+
+
+def test_weights_are_read_as_whole_texels() -> None:
+    text = _source(_conv(16, 16, 1), "conv2d")
+    assert "__global" not in text
+    # one texel of x and two blocks of four texels of weights for each pixel of a tile of four
+    reads = len(re.findall(r"READ_IMAGEF\(\w+_ptr", text))
+    assert reads == 4 + 8

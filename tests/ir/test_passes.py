@@ -1,0 +1,193 @@
+"""The texture pipeline's passes: what they leave, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from planning import plan
+
+from adrenoc.kernels.access import Memory
+from adrenoc.pipeline import STAGES, check_order, stage_names
+from tests.models import graph
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def _conv_block() -> onnx.ModelProto:
+    """conv -> relu -> conv -> add(residual) -> sigmoid."""
+    return graph(
+        [
+            helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c0"], ["r0"]),
+            helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1]),
+            helper.make_node("Add", ["c1", "r0"], ["s"]),
+            helper.make_node("Sigmoid", ["s"], ["y"]),
+        ],
+        {"x": [1, 6, 8, 8]},
+        ["y"],
+        {"w0": _weights(6, 6, 3, 3), "b0": _weights(6), "w1": _weights(6, 6, 3, 3)},
+    )
+
+
+def test_the_order_of_stages_satisfies_their_needs() -> None:
+    check_order(STAGES)
+    with pytest.raises(ValueError, match="needs"):
+        check_order(reversed(STAGES))
+    assert len(set(stage_names())) == len(STAGES)
+
+
+def test_epilogues_move_into_the_convolution(golden: Callable[[str], None]) -> None:
+    state = plan(_conv_block(), until="fuse")
+    assert state.graph is not None
+    assert [n.op for n in state.graph.nodes] == ["conv2d", "conv2d"]
+    assert {"add", "sigmoid"} <= set(state.graph.nodes[1].operators)
+    golden(state.graph.text())
+
+
+def test_a_residual_that_others_read_stays_a_tensor() -> None:
+    state = plan(_conv_block(), until="fuse")
+    assert state.graph is not None
+    first, second = state.graph.nodes
+    assert first.output in second.inputs
+
+
+def test_movement_becomes_index_arithmetic() -> None:
+    shuffle = graph(
+        [
+            helper.make_node("Reshape", ["x", "s0"], ["a"]),
+            helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3, 4]),
+            helper.make_node("Reshape", ["b", "s1"], ["y"]),
+        ],
+        {"x": [1, 8, 4, 4]},
+        ["y"],
+        {"s0": np.array([1, 2, 4, 4, 4]), "s1": np.array([1, 8, 4, 4])},
+    )
+    state = plan(shuffle, until="fuse")
+    assert state.graph is not None
+    (node,) = state.graph.nodes
+    assert node.operators == ("reshape", "permute_dims", "reshape")
+
+
+def test_transposes_between_layouts_need_no_kernel() -> None:
+    model = graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"]),
+            helper.make_node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+            helper.make_node("Softmax", ["t"], ["y"], axis=-1),
+        ],
+        {"x": [1, 4, 6, 6]},
+        ["y"],
+        {"w": _weights(8, 4, 1, 1)},
+    )
+    state = plan(model, until="elide_copies")
+    assert state.graph is not None
+    assert not any("permute_dims" in n.operators for n in state.graph.nodes)
+    assert state.graph.aliases
+
+
+def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
+    model = graph(
+        [
+            helper.make_node("GlobalAveragePool", ["x"], ["p"]),
+            helper.make_node("Flatten", ["p"], ["f"]),
+            helper.make_node("Gemm", ["f", "w"], ["y"], transB=1),
+        ],
+        {"x": [1, 12, 5, 5]},
+        ["y"],
+        {"w": _weights(7, 12)},
+    )
+    state = plan(model, until="elide_copies")
+    assert state.graph is not None
+    assert not any("reshape" in n.operators for n in state.graph.nodes)
+
+
+def test_activations_and_weights_are_textures(golden: Callable[[str], None]) -> None:
+    state = plan(_conv_block(), until="plan_memory")
+    assert state.program is not None
+    placed = {
+        name: p.memory
+        for name, p in state.program.graph.placements.items()
+        if state.program.graph.tensors[name].value is None
+    }
+    inner = set(placed) - {"x", *state.program.graph.outputs}
+    assert {placed[name] for name in inner} == {Memory.TEXTURE}
+    assert {p.spec.memory for p in state.program.params.values()} == {Memory.TEXTURE}
+    golden(state.program.graph.text())
+
+
+def test_a_tensor_beyond_the_layers_is_folded_into_rows() -> None:
+    state = plan(_conv_block(), until="assign_memory", image_max_array_layers=1)
+    taken = [d for d in state.log if "4c/rows" in d.taken]
+    assert taken
+    assert "beyond" in taken[0].reason
+
+
+def test_a_tensor_beyond_every_image_goes_to_a_buffer() -> None:
+    state = plan(
+        _conv_block(),
+        until="assign_memory",
+        image_max_array_layers=1,
+        image2d_max_height_texels=2,
+    )
+    taken = [d for d in state.log if d.taken.startswith("buffer")]
+    assert taken
+    assert "as rows" in taken[0].reason
+    assert state.graph is not None
+    assert Memory.BLOCKED in {p.memory for p in state.graph.placements.values()}
+
+
+def test_the_buffer_preset_uses_no_texture() -> None:
+    state = plan(_conv_block(), until="lower", preset="buffer")
+    assert state.program is not None
+    scopes = {scope for k in state.program.kernels.values() for scope in k.scopes}
+    assert scopes == {"global"}
+
+
+def test_only_the_input_is_copied_and_the_log_says_so() -> None:
+    state = plan(_conv_block(), until="assign_memory")
+    copies = [d for d in state.log if d.taken.startswith("copied")]
+    assert [d.subject for d in copies] == ["x_NCHW"]
+    assert "cannot read x" in copies[0].reason
+
+
+def test_storage_is_reused_between_tensors_of_one_extent() -> None:
+    nodes, constants = [], {}
+    for i in range(6):
+        nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
+        constants[f"w{i}"] = _weights(8, 8, 1, 1)
+    state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t6"], constants), until="plan_memory")
+    assert state.storage is not None
+    assert len(state.storage.slot_of) == 6
+    assert len(state.storage.plan.slots) == 2
+
+
+def test_equal_kernels_are_kept_once() -> None:
+    nodes, constants = [], {}
+    for i in range(3):
+        nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
+        constants[f"w{i}"] = _weights(8, 8, 1, 1)
+    state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t3"], constants), until="lower")
+    assert state.program is not None
+    assert len(state.program.steps) == 4  # one copy in, three convolutions
+    assert len(state.program.kernels) == 3  # the last convolution writes row-major
+
+
+def test_layers_kept_are_outputs_under_the_models_names() -> None:
+    target_names = {"r0", "y"}
+    from dataclasses import replace
+
+    from adrenoc.passes.keep_layers import keep_layers
+
+    state = plan(_conv_block(), until="fuse")
+    assert state.graph is not None
+    assert state.imported is not None
+    kept, specs = keep_layers(state.graph, state.imported.tensors)
+    assert {s.name for s in specs} | {"y"} == target_names
+    assert set(kept.outputs) >= set(state.graph.outputs)
+    assert replace(kept, outputs=state.graph.outputs).nodes == state.graph.nodes
