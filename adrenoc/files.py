@@ -182,13 +182,24 @@ def write_folder_atomically(path: Path, *, marker: str) -> Iterator[Path]:
         OutputError: `path` cannot be replaced, or writing failed.
     """
     check_folder_can_be_replaced(path, marker)
+    with scratch_folder_for(path) as aside:
+        yield aside
+        _sync_tree(aside)
+        _swap_in(aside, path.resolve(), marker)
+
+
+@contextmanager
+def scratch_folder_for(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, to prepare it in; gone when the block ends.
+
+    Raises:
+        OutputError: nothing can be written there, or the disk is full.
+    """
     path = path.resolve()
     aside = _aside(path, "part")
     try:
         aside.mkdir()
         yield aside
-        _sync_tree(aside)
-        _swap_in(aside, path, marker)
     except OSError as error:
         # A failed write() names no file.  An error about a file elsewhere is not about the output.
         if error.filename is not None and not _lies_in(error.filename, path.parent):

@@ -5,7 +5,6 @@ Imports TVM on a cache miss only.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from adrenoc.files import (
     android_ndk_home,
     cache_folder,
     check_folder_can_be_replaced,
+    scratch_folder_for,
     write_folder_atomically,
 )
 from adrenoc.importers.formats import find_model_files
@@ -122,8 +122,7 @@ def make_bundle(
         reporter=reporter,
     )
     if tar:
-        with tempfile.TemporaryDirectory(prefix="adrenoc-make-") as scratch:
-            root = Path(scratch)
+        with scratch_folder_for(output) as root:
             manifest = writer.fill(root)
             write_tar(root, output, name=manifest.name)
             if cache is not None:

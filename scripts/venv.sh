@@ -1,10 +1,15 @@
 # Sourced by the scripts beside it: `make_venv EXTRAS` makes .venv with adrenoc, editable.
 # Needs $root (the source tree).  Does nothing where .venv is up to date.
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+bold='' red='' plain=''
+if [ -t 1 ] && [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then
+    bold=$'\033[1m' red=$'\033[1;31m' plain=$'\033[0m'
+fi
+
+say() { printf '%s==>%s %s\n' "$bold" "$plain" "$*"; }
 fail() {
-    printf '\033[1;31merror:\033[0m %s\n' "$1" >&2
-    [ -z "${2:-}" ] || printf '  \033[1;36mtry:\033[0m %s\n' "$2" >&2
+    printf '%serror:%s %s\n' "$red" "$plain" "$1" >&2
+    [ -z "${2:-}" ] || printf '  %stry:%s %s\n' "$bold" "$plain" "$2" >&2
     exit 1
 }
 

@@ -1,0 +1,252 @@
+"""What users get wrong, end to end: one sentence, a hint, a code; nothing half-written."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc.cli.main import main
+from adrenoc.errors import (
+    AdrenocError,
+    BundleError,
+    CustomDomainError,
+    DiskFullError,
+    InputError,
+    ModelFormatError,
+    ModelNotFoundError,
+    OptionError,
+    OutputError,
+    ShapeError,
+    TargetError,
+    UnsupportedOperatorError,
+)
+from tests.models import graph, network, write
+
+SHAPE = (1, 4, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with a cache of its own elsewhere."""
+    monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+def _one(op: str, domain: str = "") -> onnx.ModelProto:
+    node = helper.make_node(op, ["x"], ["y"], name="the_node", domain=domain)
+    return graph([node], {"x": SHAPE}, ["y"], domains=[domain] if domain else [])
+
+
+def _dynamic() -> onnx.ModelProto:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    return graph([node], {"x": ("batch", *SHAPE[1:])}, ["y"])
+
+
+def _truncated(folder: Path) -> None:
+    content = network("squeezenet", size=64, width=0.25)
+    (folder / "model.onnx").write_bytes(content[: len(content) // 2])
+
+
+def _truncated_tflite(folder: Path) -> None:
+    content = network("mixed_small", size=31, width=1.0)
+    (folder / "model.tflite").write_bytes(content[: len(content) // 2])
+
+
+def _without_its_weights(folder: Path) -> None:
+    model = graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        {"x": SHAPE},
+        ["y"],
+        {"w": np.ones(SHAPE, "float32")},
+    )
+    onnx.save(
+        model,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    (folder / "weights.bin").unlink()
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+def _text(folder: Path) -> None:
+    (folder / "model.onnx").write_text("404: no such file; " * 20)
+
+
+def _pointer(folder: Path) -> None:
+    (folder / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def _empty(folder: Path) -> None:
+    (folder / "model.onnx").touch()
+
+
+def _writes(model: Callable[[], onnx.ModelProto]) -> Callable[[Path], None]:
+    return lambda folder: (write(model(), folder), None)[1]
+
+
+_RELU = _writes(lambda: _one("Relu"))
+_DYNAMIC = _writes(_dynamic)
+
+CASES: dict[
+    str, tuple[Callable[[Path], None], tuple[str, ...], type[AdrenocError], tuple[str, ...]]
+] = {
+    "truncated": (_truncated, (), ModelFormatError, ("model.onnx",)),
+    "truncated tflite": (
+        _truncated_tflite,
+        ("model.tflite",),
+        ModelFormatError,
+        ("model.tflite", "damaged or cut off"),
+    ),
+    "empty": (_empty, (), ModelFormatError, ("model.onnx is empty",)),
+    "text": (_text, (), ModelFormatError, ("is a text file", "404: no such file")),
+    "pointer": (_pointer, (), ModelFormatError, ("Git LFS pointer", "git lfs pull")),
+    "missing": (_nothing, (), ModelNotFoundError, ("model.onnx does not exist",)),
+    "missing weights": (_without_its_weights, (), ModelNotFoundError, ("weights.bin",)),
+    "unknown operator": (
+        _writes(lambda: _one("Frobnicate")),
+        (),
+        UnsupportedOperatorError,
+        ("Frobnicate", "the_node"),
+    ),
+    "custom domain": (
+        _writes(lambda: _one("Relu", "com.example")),
+        (),
+        CustomDomainError,
+        ("com.example.Relu", "the_node"),
+    ),
+    "open dimension": (_DYNAMIC, (), ShapeError, ("'x'", "--shape x:1,4,8,8")),
+    "shape of wrong rank": (_DYNAMIC, ("--shape", "x:1,4"), ShapeError, ("2 dimensions",)),
+    "shape that contradicts": (_DYNAMIC, ("--shape", "x:1,5,8,8"), ShapeError, ("asks for 5",)),
+    "shape of no input": (_DYNAMIC, ("--shape", "z:1"), ShapeError, ("no input 'z'",)),
+    "shape of letters": (_DYNAMIC, ("--shape", "x:a,b"), ShapeError, ("NAME:D,D",)),
+    "unknown device": (
+        _RELU,
+        ("--device", "adreno:751"),
+        TargetError,
+        ("did you mean", "adrenoc targets"),
+    ),
+    "unknown preset": (_RELU, ("--preset", "fp17"), OptionError, ("fp17", "adrenoc presets")),
+    "unknown stage": (_RELU, ("--stop-after", "fuze"), OptionError, ('"fuse"',)),
+    "output in no folder": (
+        _RELU,
+        ("-o", "nowhere/net.adrenoc"),
+        OutputError,
+        ("does not exist", "mkdir -p"),
+    ),
+    "output over a file": (_RELU, ("-o", "model.onnx"), OutputError, ("is not a bundle",)),
+    "output below a file": (
+        _RELU,
+        ("-o", "model.onnx/net.adrenoc"),
+        OutputError,
+        ("not a folder",),
+    ),
+    # In sysfs nobody makes files, not even root.
+    "read-only output": (_RELU, ("-o", "/sys/net.adrenoc"), OutputError, ("/sys/net.adrenoc",)),
+}
+
+
+def _check_said(said: str, code: int, error: type[AdrenocError], words: tuple[str, ...]) -> None:
+    assert code == error.exit_code, said
+    assert "Traceback" not in said
+    lines = said.strip().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("error: "))
+    assert len(lines) - first == 2, f"one sentence and one hint, please:\n{said}"
+    assert lines[-1].startswith("  try: ")
+    assert len(lines[-1]) > len("  try: ")
+    for word in words:
+        assert word in "\n".join(lines[first:])
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compile(case: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make, options, error, words = CASES[case]
+    make(folder)
+    model, *rest = options if options[:1] == ("model.tflite",) else ("model.onnx", *options)
+    before = _files(folder)
+    code = main(["compile", model, *rest])
+    _check_said(capfd.readouterr().err, code, error, words)
+    assert _files(folder) == before
+
+
+def test_an_older_bundle_survives_a_failure(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(_one("Relu"), folder)
+    assert main(["compile", "model.onnx"]) == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    good = (folder / "model.onnx").read_bytes()
+    write(_one("Frobnicate"), folder)
+    assert main(["compile", "model.onnx"]) == UnsupportedOperatorError.exit_code
+    (folder / "model.onnx").write_bytes(good)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("form", [(), ("--tar",)], ids=["folder", "tar"])
+def test_a_disk_that_fills_up(folder: Path, form: tuple[str, ...]) -> None:
+    """A process that may not write files above 256 KiB meets the end of the disk in earnest."""
+    weights = np.random.default_rng(0).standard_normal((256, 256, 3, 3)).astype("float32")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    write(graph([node], {"x": (1, 256, 8, 8)}, ["y"], {"w": weights}), folder)
+    before = _files(folder)
+    limit = 256 << 10
+    done = subprocess.run(
+        [sys.executable, "-m", "adrenoc", "compile", "model.onnx", *form],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            "ADRENOC_CACHE_DIR": str(folder.parent / "cache"),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+        },
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    _check_said(done.stderr, done.returncode, DiskFullError, ("cannot write", "--output"))
+    assert _files(folder) == before
+    assert not (folder.parent / "cache").exists() or not list(
+        (folder.parent / "cache").rglob("manifest.json")
+    )
+
+
+RUN_CASES: dict[str, tuple[tuple[str, ...], type[AdrenocError], tuple[str, ...]]] = {
+    "no bundle": (("run", "nothing.adrenoc"), BundleError, ("nothing.adrenoc",)),
+    "no bundle either": (("run", "other"), BundleError, ("holds no manifest.json",)),
+    "of a phone": (("run", "model.adrenoc"), BundleError, ("adreno", "--device host")),
+    "unknown input": (("run", "model.adrenoc", "--input", "z=z.npy"), InputError, ("z",)),
+    "damaged": (("inspect", "damaged.adrenoc"), BundleError, ("damaged.adrenoc",)),
+}
+
+
+@pytest.mark.parametrize("case", RUN_CASES)
+def test_run_and_inspect(case: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command, error, words = RUN_CASES[case]
+    write(_one("Relu"), folder)
+    for name in ("model.adrenoc", "damaged.adrenoc"):
+        assert main(["compile", "model.onnx", "-o", name]) == 0
+    library = folder / "damaged.adrenoc" / "model.so"
+    library.write_bytes(library.read_bytes()[:-1])
+    (folder / "other").mkdir()
+    np.save(folder / "z.npy", np.zeros(SHAPE, "float32"))
+    capfd.readouterr()
+    code = main(list(command))
+    _check_said(capfd.readouterr().err, code, error, words)
