@@ -140,7 +140,9 @@ class Evaluator:
     def _scalar_load(self, load: Any, lane: int | None) -> Expr:
         source = self._source(load.source)
         if isinstance(source, Access):
-            return source.element([self._index(i, lane) for i in load.indices])
+            value = source.element([self._index(i, lane) for i in load.indices])
+            # Indices and their arithmetic are int32, so an int64 that they are made of is too.
+            return cast(value, "int32") if dtype_of(value) == "int64" else value
         texel = self._builder.let(source())
         if lanes_of(texel) == 1:
             return texel
