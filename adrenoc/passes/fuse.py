@@ -20,6 +20,7 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.layout import default_layout
 from adrenoc.passes.scalar_body import loaded, substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
@@ -105,6 +106,8 @@ class _Fuser:
         tensors = self._graph.tensors
         if tensors[name].shape != tensors[node.output].shape:
             return False
+        if default_layout(tensors[name].shape) is None:
+            return False  # what has no channels is stored element by element, with no epilogue
         if not tensors[node.output].is_float or not tensors[name].is_float:
             return False
         return node.body is not None and reads_elementwise(node.body, name, self._graph)

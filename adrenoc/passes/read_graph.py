@@ -22,6 +22,7 @@ import numpy as np
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
+from adrenoc.passes.expand_norm import EXPANSIONS, Expand
 from adrenoc.passes.scalar_body import NotScalarError, blocks_of
 from adrenoc.passes.whole_operators import WHOLE, refusal
 from adrenoc.tvmapi import tirx, tvm
@@ -76,7 +77,11 @@ class _Reader:
         if name == "relax.call_tir":
             args = [self._name_of(a) for a in call.args[1].fields]
             self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
-        elif not self._stays_whole(var, call, name):
+        elif self._stays_whole(var, call, name):
+            return
+        elif name in EXPANSIONS:
+            self._read_expanded(var, call, EXPANSIONS[name])
+        else:
             lowered, func = self._legalise(call, name, var.name)
             args = [self._name_of(a) for a in lowered.args[1].fields]
             self._read_prim_func(var, func, args, name.removeprefix("relax."))
@@ -99,8 +104,19 @@ class _Reader:
         if reason is None:
             self.nodes.append(node)
             return True
-        self.log.add(output, f"{whole.op} as a plain loop nest", reason)
+        parts = "in parts" if name in EXPANSIONS else "as a plain loop nest"
+        self.log.add(output, f"{whole.op} {parts}", reason)
         return False
+
+    def _read_expanded(self, var: Any, call: Any, expand: Expand) -> None:
+        """Read an operator as the simpler ones that it is made of."""
+        expanded = expand(call, var.name)
+        for param, arg in zip(expanded.params, call.args, strict=True):
+            self.names[param] = self._names_of(arg)
+        for block in expanded.body.blocks:
+            for binding in block.bindings:
+                self._read_binding(binding)
+        self.names[var] = self._names_of(expanded.body.body)
 
     def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
         rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None

@@ -98,6 +98,12 @@ class Ops:
                 wrong.append(f"{self._path_to(name)} {reference.shape}: error {error:.2e}")
         assert not wrong, f"{preset}: " + "; ".join(wrong)
 
+    @property
+    def fallbacks(self) -> list[str]:
+        """What the last run computed without the kernel of its family, and why."""
+        kinds = ("as a plain loop nest", "in parts")
+        return [f"{d.taken}: {d.reason}" for d in self.decisions if d.taken.endswith(kinds)]
+
     # Steps
 
     def _model(self) -> onnx.ModelProto:

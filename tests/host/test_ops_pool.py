@@ -24,7 +24,7 @@ def test_max_pool(device: Any, preset: str) -> None:
     ):
         ops.output(ops("MaxPool", x, **attrs))
     ops.check(device, preset)
-    assert ops.kernels.count("max_pool2d") == 6
+    assert ops.fallbacks == []
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -41,7 +41,7 @@ def test_avg_pool(device: Any, preset: str) -> None:
     ):
         ops.output(ops("AveragePool", x, **attrs))
     ops.check(device, preset)
-    assert ops.kernels.count("avg_pool2d") == 6
+    assert ops.fallbacks == []
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
@@ -75,4 +75,4 @@ def test_pools_of_one_dimension(device: Any, preset: str) -> None:
     ops.output(ops("MaxPool", x, kernel_shape=[3], strides=[2], pads=[1, 1]))
     ops.output(ops("AveragePool", x, kernel_shape=[4], strides=[3], pads=[1, 2]))
     ops.check(device, preset)
-    assert {"max_pool1d", "avg_pool1d"} <= set(ops.kernels)
+    assert ops.fallbacks == []

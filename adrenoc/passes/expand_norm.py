@@ -1,0 +1,100 @@
+"""Norms as reductions and element-wise operators, for the cases that no norm kernel covers.
+
+TVM's own lowering folds two values at once, which no scalar expression can say.
+
+Before -> after:
+    R.nn.layer_norm(x, g, b, axes)    (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + eps) * g + b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adrenoc.tvmapi import tvm
+
+Expand = Callable[[Any, str], Any]
+"""Gives for a call, and the name of what it is bound to, a function of the call's arguments."""
+
+
+def _layer_norm(call: Any, name: str) -> Any:
+    return _function(call, name, axes=_axes(call), affine_axes=_axes(call))
+
+
+def _instance_norm(call: Any, name: str) -> Any:
+    return _function(call, name, axes=_axes(call), affine_axes=[_channel(call)])
+
+
+def _rms_norm(call: Any, name: str) -> Any:
+    return _function(call, name, axes=_axes(call), affine_axes=_axes(call), centred=False)
+
+
+def _group_norm(call: Any, name: str) -> Any:
+    """The channel axis is split into groups and members; the members share their statistics."""
+    shape, channel, groups = _shape(call), _channel(call), int(call.attrs.num_groups)
+    split = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
+    axes = [channel + 1, *(a + 1 if a > channel else a for a in _axes(call))]
+    return _function(call, name, axes=axes, affine_axes=[channel], split=split)
+
+
+EXPANSIONS: dict[str, Expand] = {
+    "relax.nn.group_norm": _group_norm,
+    "relax.nn.instance_norm": _instance_norm,
+    "relax.nn.layer_norm": _layer_norm,
+    "relax.nn.rms_norm": _rms_norm,
+}
+"""Relax operator -> its parts."""
+
+
+def _function(
+    call: Any,
+    name: str,
+    *,
+    axes: Sequence[int],
+    affine_axes: Sequence[int],
+    split: Sequence[int] | None = None,
+    centred: bool = True,
+) -> Any:
+    """The norm over `axes` of x, seen in the shape `split` meanwhile."""
+    relax = tvm.relax
+    op = relax.op
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"{name}_arg{i}", arg.ty) for i, arg in enumerate(call.args)]
+    shape, dtype = _shape(call), str(call.args[0].ty.dtype)
+
+    def emit(value: Any, part: str) -> Any:
+        return builder.emit(value, f"{name}_{part}")
+
+    with builder.function("norm", params):
+        with builder.dataflow():
+            x = params[0] if split is None else emit(op.reshape(params[0], split), "groups")
+            if centred:
+                mean = emit(op.mean(x, list(axes), keepdims=True), "mean")
+                x = emit(op.subtract(x, mean), "centred")
+            square = emit(op.multiply(x, x), "square")
+            variance = emit(op.mean(square, list(axes), keepdims=True), "variance")
+            epsilon = relax.const(float(call.attrs.epsilon), dtype)
+            deviation = emit(op.sqrt(emit(op.add(variance, epsilon), "shifted")), "deviation")
+            y = emit(op.divide(x, deviation), "scaled")
+            if split is not None:
+                y = emit(op.reshape(y, shape), "joined")
+            along = [shape[a] if a in affine_axes else 1 for a in range(len(shape))]
+            for position, combine, switch in ((1, op.multiply, "scale"), (2, op.add, "center")):
+                if position < len(params) and getattr(call.attrs, switch, True):
+                    factor = emit(op.reshape(params[position], along), f"affine{position}")
+                    y = emit(combine(y, factor), f"with{position}")
+            result = builder.emit_output(y, f"{name}_norm")
+        builder.emit_func_output(result)
+    return builder.get()["norm"]
+
+
+def _shape(call: Any) -> list[int]:
+    return [int(d) for d in call.args[0].ty.shape]
+
+
+def _axes(call: Any) -> list[int]:
+    return [int(a) % len(_shape(call)) for a in call.attrs.axes]
+
+
+def _channel(call: Any) -> int:
+    return int(call.attrs.channel_axis) % len(_shape(call))

@@ -1,0 +1,63 @@
+"""Products: by constants and of activations, of every rank, batches broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_dense(device: Any, preset: str) -> None:
+    ops = Ops()
+    for shape, columns in (((1, 7), 10), ((5, 30), 3), ((2, 5, 6), 7), ((2, 3, 4, 5), 6)):
+        y = ops("MatMul", ops.input(*shape), ops.weight(shape[-1], columns))
+        ops.output(ops("Relu", ops("Add", y, ops.weight(columns))))
+    x = ops.input(4, 9)
+    ops.output(ops("Gemm", x, ops.weight(5, 9), ops.weight(5), transB=1, alpha=0.5, beta=2.0))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_two_activations(device: Any, preset: str) -> None:
+    ops = Ops()
+    for a, b in (
+        ((5, 6), (6, 7)),
+        ((3, 5, 7), (3, 7, 2)),
+        ((2, 3, 4, 5), (2, 3, 5, 6)),
+        ((2, 3, 4, 5), (1, 3, 5, 6)),
+        ((4, 5), (2, 5, 3)),
+    ):
+        ops.output(ops("MatMul", ops("Relu", ops.input(*a)), ops("Sigmoid", ops.input(*b))))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", ("fp32", "buffer"))
+def test_batches_without_a_kernel_are_a_loop_nest(device: Any, preset: str) -> None:
+    ops = Ops()
+    ops.output(ops("MatMul", ops.input(3, 4, 5), ops.input(2, 3, 5, 6)))
+    ops.output(ops("MatMul", ops.input(5), ops.input(2, 5, 6)))
+    ops.check(device, preset)
+    assert len(ops.fallbacks) == 2
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_attention(device: Any, preset: str) -> None:
+    """Heads split by reshape and transpose, a transposed key, softmax, heads joined."""
+    ops = Ops()
+    x = ops.input(2, 9, 12)
+    heads = []
+    for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        y = ops("MatMul", x, ops.weight(12, 12))
+        split = ops("Reshape", y, ops.ints(2, 9, 2, 6))
+        heads.append(ops("Transpose", split, perm=perm))
+    scores = ops("Mul", ops("MatMul", heads[0], heads[1]), ops.const(0.4))
+    mixed = ops("MatMul", ops("Softmax", scores, axis=-1), heads[2])
+    joined = ops("Reshape", ops("Transpose", mixed, perm=[0, 2, 1, 3]), ops.ints(2, 9, 12))
+    ops.output(ops("Add", x, ops("MatMul", joined, ops.weight(12, 12))))
+    ops.check(device, preset)

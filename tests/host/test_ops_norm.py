@@ -1,0 +1,84 @@
+"""Norms: which axes share their statistics, and factors and offsets along each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_layer_norm(device: Any, preset: str) -> None:
+    ops = Ops()
+    for shape, axis in (
+        ((2, 9, 30), -1),
+        ((2, 5, 6, 7), -1),
+        ((2, 5, 3, 4), 1),
+        ((2, 5, 3, 4), 2),
+        ((6, 8), 1),
+    ):
+        x = ops.input(*shape, low=2.0, high=6.0)
+        affine = shape[axis:]
+        y = ops(
+            "LayerNormalization",
+            x,
+            ops.weight(*affine, around=1.0),
+            ops.weight(*affine),
+            axis=axis,
+            epsilon=1e-3,
+        )
+        ops.output(ops("Relu", y))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_instance_norm(device: Any, preset: str) -> None:
+    ops = Ops()
+    for channels in (3, 8):
+        x = ops.input(2, channels, 6, 5, low=-3.0, high=1.0)
+        ops.output(ops("InstanceNormalization", x, ops.weight(channels), ops.weight(channels)))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_group_norm(device: Any, preset: str) -> None:
+    ops = Ops(opset=21)
+    for channels, groups in ((16, 2), (12, 3), (6, 1), (6, 3), (5, 5)):
+        x = ops.input(2, channels, 3, 5, low=-1.0, high=3.0)
+        ops.output(
+            ops(
+                "GroupNormalization",
+                x,
+                ops.weight(channels),
+                ops.weight(channels),
+                num_groups=groups,
+            )
+        )
+    ops.check(device, preset)
+
+
+def test_far_from_zero(device: Any) -> None:
+    """The mean is a thousand deviations: squares alone would leave no digit of the variance."""
+    ops = Ops()
+    x = ops.input(2, 3, 40, low=999.0, high=1001.0)
+    ops.output(ops("LayerNormalization", x, ops.const([1.0] * 40), ops.const([0.0] * 40)))
+    ops.check(device, "fp32", tolerance=1e-4)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
+    """Factors that are computed, and more axes than a texture has roles."""
+    ops = Ops()
+    x, factor = ops.input(2, 6, 5, low=1.0, high=3.0), ops.input(5)
+    y = ops("LayerNormalization", x, ops("Sigmoid", factor), factor, epsilon=1e-2)
+    wide = ops.input(2, 3, 2, 3, 5)
+    z = ops("LayerNormalization", wide, ops.weight(3, 5), ops.weight(3, 5), axis=3)
+    ops.output(y, ops("Relu", z))
+    ops.check(device, preset)
+    assert len(ops.fallbacks) == 2
+    assert "computed" in ops.fallbacks[0]
+    assert "too many extents above one" in ops.fallbacks[1]

@@ -1,0 +1,116 @@
+"""Element-wise chains and operators that move data: concat, slice, pad, resize, gather, ..."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_op import Ops
+
+PRESETS = ("fp32", "mixed", "buffer")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_elementwise(device: Any, preset: str) -> None:
+    ops = Ops()
+    x, y = ops.input(2, 5, 6, 7), ops.input(2, 5, 6, 7, low=0.5, high=2.0)
+    for op in ("Exp", "Tanh", "Sigmoid", "Abs", "Neg", "Erf", "Floor", "Elu", "HardSwish"):
+        ops.output(ops(op, x))
+    for op in ("Sqrt", "Log", "Reciprocal"):
+        ops.output(ops(op, y))
+    for op in ("Add", "Mul", "Sub", "Div", "Max", "Min", "Pow"):
+        ops.output(ops(op, y, x))
+    ops.output(ops("LeakyRelu", x, alpha=0.1), ops("PRelu", x, ops.weight(5, 1, 1)))
+    ops.output(ops("Where", ops("Greater", x, ops.const(0.0)), x, y))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_broadcasts(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops.input(2, 5, 6, 7)
+    for shape in ((5, 1, 1), (1, 1, 6, 1), (7,), (2, 1, 1, 1), (1,), (6, 7), (1, 5, 1, 7)):
+        ops.output(ops("Mul", x, ops.weight(*shape)), ops("Add", x, ops.input(*shape)))
+    ops.output(ops("Expand", ops.input(1, 5, 1, 7), ops.ints(2, 5, 3, 7)))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_concat_split_slice(device: Any, preset: str) -> None:
+    ops = Ops()
+    parts = [ops("Relu", ops.input(1, c, 4, 5)) for c in (3, 5, 1, 7)]
+    joined = ops("Concat", *parts, axis=1)
+    ops.output(joined, ops("Conv", joined, ops.weight(3, 16, 1, 1)))
+    ops.output(ops("Concat", parts[0], parts[0], axis=0), ops("Concat", *parts[:1] * 3, axis=3))
+    a, b, c = ops.split(joined, 1, 2, 9, 5)
+    ops.output(ops("Relu", a), ops("Neg", b), ops("Conv", c, ops.weight(2, 5, 1, 1)))
+    for axis, start, end, step in ((1, 1, 14, 3), (2, 3, -10, -1), (3, 0, 5, 2), (1, 15, 2, -2)):
+        ends = ops.ints(start), ops.ints(end), ops.ints(axis), ops.ints(step)
+        ops.output(ops("Slice", joined, *ends))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_pad(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 5, 4, 6))
+    around = ops.ints(0, 0, 1, 2, 0, 0, 3, 1)
+    ops.output(ops("Pad", x, around), ops("Pad", x, around, ops.const(1.5)))
+    ops.output(ops("Pad", x, around, mode="reflect"), ops("Pad", x, around, mode="edge"))
+    channels = ops.ints(0, 1, 0, 0, 1, 2, 0, 0)
+    ops.output(ops("Pad", x, channels, ops.const(-2.0)))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_reshape_and_transpose(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 6, 4, 5))
+    shuffled = ops("Transpose", ops("Reshape", x, ops.ints(1, 2, 3, 4, 5)), perm=[0, 2, 1, 3, 4])
+    ops.output(ops("Conv", ops("Reshape", shuffled, ops.ints(1, 6, 4, 5)), ops.weight(5, 6, 1, 1)))
+    ops.output(ops("Flatten", x), ops("Reshape", x, ops.ints(4, 30)))
+    for perm in ([0, 2, 3, 1], [3, 2, 1, 0], [0, 1, 3, 2], [1, 0, 2, 3]):
+        ops.output(ops("Exp", ops("Transpose", x, perm=perm)))
+    ops.output(ops("Squeeze", ops("Unsqueeze", x, ops.ints(2)), ops.ints(0)))
+    ops.output(ops("Tile", x, ops.ints(2, 2, 1, 3)))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_resize(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 5, 5, 6))
+    for mode in ("nearest", "linear"):
+        for transform in ("half_pixel", "align_corners", "asymmetric"):
+            attrs = {"mode": mode, "coordinate_transformation_mode": transform}
+            if mode == "nearest":
+                attrs["nearest_mode"] = (
+                    "floor" if transform == "asymmetric" else "round_prefer_floor"
+                )
+            scales = ops.const([1.0, 1.0, 2.0, 3.0])
+            ops.output(ops("Resize", x, "", scales, **attrs))
+            sizes = ops.ints(1, 5, 8, 4)
+            ops.output(ops("Resize", x, "", "", sizes, **attrs))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_depth_and_space(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 12, 4, 6))
+    for mode in ("DCR", "CRD"):
+        y = ops("DepthToSpace", x, blocksize=2, mode=mode)
+        ops.output(y, ops("Conv", y, ops.weight(5, 3, 1, 1)))
+    ops.output(ops("SpaceToDepth", x, blocksize=2))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_gather(device: Any, preset: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops.input(2, 7, 5, 6))
+    for axis, indices in ((1, [6, 0, 3, 3]), (2, [4, -1]), (3, [[0, 5], [2, 1]]), (0, [1])):
+        ops.output(ops("Gather", x, ops.const(indices, np.int64), axis=axis))
+    ops.output(ops("Gather", x, ops.const(2, np.int64), axis=1))
+    ops.check(device, preset)
