@@ -109,6 +109,42 @@ def avg_pool(
     epilogue.write(n, block, h, w, narrowed(builder, value))
 
 
+def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: Epilogue) -> None:
+    """Emit averages over windows of unequal size: output o of O covers oE/O to (o+1)E/O of E.
+
+    The bounds are rounded outwards, so windows may overlap.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, C, OH, OW
+    """
+    n, block, h, w = texel_of_thread(builder, out.spec)
+    top, bottom = _share(builder, h, out.extents.h, x.extents.h)
+    left, right = _share(builder, w, out.extents.w, x.extents.w)
+    total = builder.registers(1, dtype=ACCUMULATOR)
+    total.fill(0.0)
+    rows = _widest_share(out.extents.h, x.extents.h)
+    columns = _widest_share(out.extents.w, x.extents.w)
+    with builder.loop(rows, "ky") as ky, builder.loop(columns, "kx") as kx:
+        row, column = builder.let(top + ky, "y"), builder.let(left + kx, "x")
+        with builder.when((row < bottom) & (column < right)):
+            total[0] = total[0] + widened(x.texel(n, block, row, column))
+    count = cast((bottom - top) * (right - left), ACCUMULATOR)
+    value = total[0] / splat(builder.let(count, "count"))
+    epilogue.write(n, block, h, w, narrowed(builder, value))
+
+
+def _share(builder: KernelBuilder, position: Expr, outputs: int, extent: int) -> tuple[Expr, Expr]:
+    """The first place of an output position's share of an axis, and the place behind its last."""
+    first = floordiv(position * iconst(extent), outputs)
+    end = floordiv((position + iconst(1)) * iconst(extent) + iconst(outputs - 1), outputs)
+    return builder.let(first, "first"), builder.let(end, "end")
+
+
+def _widest_share(outputs: int, extent: int) -> int:
+    return max(-(-(o + 1) * extent // outputs) - o * extent // outputs for o in range(outputs))
+
+
 def _each_tap(
     builder: KernelBuilder, geometry: PoolGeometry, visit: Callable[[Expr, Expr], None]
 ) -> None:

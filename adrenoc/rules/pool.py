@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from adrenoc.graph import Node
-from adrenoc.kernels.pool import PoolGeometry, Window, avg_pool, max_pool
+from adrenoc.kernels.pool import (
+    PoolGeometry,
+    Window,
+    adaptive_avg_pool,
+    avg_pool,
+    max_pool,
+)
 from adrenoc.kernels.reduce import REDUCTIONS, reduce_axes
 from adrenoc.rules.context import KernelCall, RuleContext
 
@@ -23,7 +29,7 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
-    """An average to a given size: a mean over H and W, or a pool whose windows do not overlap."""
+    """An average to a given size: a mean over H and W, or a pool of equal or unequal windows."""
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
@@ -31,6 +37,8 @@ def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
     if (result.h, result.w) == (1, 1):
         axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
         reduce_axes(kernel.builder, REDUCTIONS["mean"], axes, True, x, out, epilogue)
+    elif source.h % result.h or source.w % result.w:
+        adaptive_avg_pool(kernel.builder, x, out, epilogue)
     else:
         rows, columns = source.h // result.h, source.w // result.w
         geometry = PoolGeometry(

@@ -11,6 +11,7 @@ ops.check(device, "fp32")
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from adrenoc.decision import DecisionLog
+from adrenoc.importers.imported import Imported
 from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
+from adrenoc.pipeline import STAGES, State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
 
@@ -29,6 +31,73 @@ TOLERANCE = {"fp32": 1e-5, "mixed": 4e-3, "buffer": 4e-3, "fp16": 1e-2}
 """Greatest error allowed by preset, as a share of the output's range or size."""
 
 OPSET = 18
+
+
+CHECKED = {"check_ir": True}
+
+
+def relative_error(value: np.ndarray, reference: np.ndarray) -> float:
+    """The greatest error as a share of the reference's range, or size where that is larger.
+
+    The size counts because rounding of the data is relative to it.
+    """
+    size = max(float(np.ptp(reference)), float(np.abs(reference).max())) or 1.0
+    return float(np.abs(value - reference).max()) / size
+
+
+def execute(state: State, inputs: list[np.ndarray], device: Any) -> list[np.ndarray]:
+    """Run what the pipeline built, once."""
+    import tvm
+    from tvm import relax
+
+    arguments = [tvm.runtime.tensor(value, device=device) for value in inputs]
+    for param in state.program.params.values():
+        scope = None if param.spec.scope == "global" else param.spec.scope
+        held = tvm.runtime.empty(param.value.shape, str(param.value.dtype), device, mem_scope=scope)
+        held.copyfrom(param.value)
+        arguments.append(held)
+    result = relax.VirtualMachine(state.executable, [device])["main"](*arguments)
+    one = hasattr(result, "numpy")
+    return [r.numpy() for r in ([result] if one else result)]
+
+
+def check_relax(device: Any, make: Callable[..., Any], *inputs: np.ndarray, preset: str) -> State:
+    """Compile the Relax expression that `make` gives for these inputs; compare with TVM on a CPU.
+
+    Returns the finished state, for its kernels and decisions.
+    """
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    params = [
+        relax.Var(f"x{i}", relax.TensorType(v.shape, str(v.dtype))) for i, v in enumerate(inputs)
+    ]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(make(*params)))
+        builder.emit_func_output(result)
+    module = builder.get()
+    reference = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())["main"](
+        *(tvm.runtime.tensor(v) for v in inputs)
+    )
+    target = load_target("host")
+    options = resolve_options(target, preset=preset, command_line=CHECKED).options
+    imported = Imported(
+        module=module, format="relax", inputs=(), outputs=(), decisions=(), model_sha256=""
+    )
+    state = State(
+        model=Path("relax"), target=target, options=options, imported=imported, module=module
+    )
+    for stage in STAGES[1:]:
+        if stage.when(options):
+            state = stage.run(state)
+            stage.check(state)
+    (value,) = execute(state, list(inputs), device)
+    expected = reference.numpy()
+    assert value.shape == expected.shape
+    assert relative_error(value, expected) <= TOLERANCE[preset]
+    return state
 
 
 class Ops:
@@ -91,9 +160,7 @@ class Ops:
         for name, value in seen.items():
             reference = expected[name]
             assert value.shape == reference.shape, (self._path_to(name), value.shape)
-            # The data's own rounding is relative to its size, so that counts where it is larger.
-            size = max(float(np.ptp(reference)), float(np.abs(reference).max())) or 1.0
-            error = float(np.abs(value - reference).max()) / size
+            error = relative_error(value, reference)
             if not error <= allowed:
                 wrong.append(f"{self._path_to(name)} {reference.shape}: error {error:.2e}")
         assert not wrong, f"{preset}: " + "; ".join(wrong)
@@ -127,34 +194,17 @@ class Ops:
         return self._expected
 
     def _run(self, device: Any, preset: str) -> dict[str, np.ndarray]:
-        import tvm
-        from tvm import relax
-
         target = load_target("host")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ops.onnx"
             onnx.save(self._model(), path)
-            options = resolve_options(
-                target, preset=preset, command_line={"check_ir": True}
-            ).options
+            options = resolve_options(target, preset=preset, command_line=CHECKED).options
             state = State(model=path, target=target, options=options)
             state, _ = run_stages(state, reporter=SilentReporter())
-        program = state.program
         self.decisions = state.log
-        self.kernels = [program.kernels[step.kernel].family for step in program.steps]
-        machine = relax.VirtualMachine(state.executable, [device])
-        arguments = []
-        for spec in state.imported.inputs:
-            arguments.append(tvm.runtime.tensor(self._inputs[spec.name], device=device))
-        for param in program.params.values():
-            scope = None if param.spec.scope == "global" else param.spec.scope
-            value = param.value
-            held = tvm.runtime.empty(value.shape, str(value.dtype), device, mem_scope=scope)
-            held.copyfrom(value)
-            arguments.append(held)
-        result = machine["main"](*arguments)
-        results = [result] if len(self._outputs) == 1 else list(result)
-        return {n: r.numpy() for n, r in zip(self._outputs, results, strict=True)}
+        self.kernels = [state.program.kernels[s.kernel].family for s in state.program.steps]
+        inputs = [self._inputs[spec.name] for spec in state.imported.inputs]
+        return dict(zip(self._outputs, execute(state, inputs, device), strict=True))
 
     def _path_to(self, name: str) -> str:
         """The operators that lead to a tensor, for messages."""
