@@ -11,12 +11,6 @@ import pytest
 _GOLDENS = Path(__file__).resolve().parents[1] / "golden"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--update-golden", action="store_true", help="write the golden files instead of comparing"
-    )
-
-
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Compare a text with `tests/golden/<test file>/<test>.txt`."""

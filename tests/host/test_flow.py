@@ -1,0 +1,183 @@
+"""The whole flow as a user goes it: compile, look, run, check; twice the same; from the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.cli.main import main
+from tests.models import write_network
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = {
+    "squeezenet": {"size": 64, "width": 0.25, "classes": 10},
+    "mixed_small": {"size": 31, "width": 1.0, "classes": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {name: write_network(folder, name, **options) for name, options in MODELS.items()}
+
+
+def _json(capsys: pytest.CaptureFixture[str], *command: str | Path) -> Any:
+    capsys.readouterr()
+    code = main([*map(str, command), "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.out + said.err
+    return json.loads(said.out)
+
+
+def _contents(bundle: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(bundle).as_posix(): path.read_bytes()
+        for path in sorted(bundle.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("case", [f"{n} {p}" for n in MODELS for p in ("fp32", "mixed", "buffer")])
+def test_compiled_looked_at_run_and_checked(
+    case: str,
+    models: dict[str, Path],
+    tmp_path: Path,
+    device: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, preset = case.split()
+    model, bundle = models[name], tmp_path / "net.adrenoc"
+    made = _json(
+        capsys, "compile", model, "--device", "host", "--preset", preset, "-o", bundle, "--no-cache"
+    )
+    assert not made["cached"]
+    seen = _json(capsys, "inspect", bundle)
+    assert seen == made["manifest"]
+    assert seen["target"]["name"] == "host"
+    assert seen["options"]["preset"] == preset
+    statistics = seen["statistics"]
+    assert statistics["nodes_cpu"] == 0
+    assert statistics["pad_kernels"] == 0
+    if preset == "buffer":
+        assert statistics["nodes_texture"] == statistics["tensors_texture"] == 0
+    else:
+        assert statistics["nodes_texture"] > 5 * statistics["nodes_buffer"]
+    ran = _json(capsys, "run", bundle, "--check", model, "--repeat", "2")
+    assert ran["check"]["passed"]
+    assert ran["check"]["tensors"]
+    limit = 1e-4 if preset == "fp32" else 1e-2
+    assert all(0 <= tensor["range_error"] <= limit for tensor in ran["check"]["tensors"])
+
+
+def test_a_phone_gets_an_arm64_library(
+    models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "net.adrenoc"
+    made = _json(capsys, "compile", models["squeezenet"], "-o", bundle, "--no-cache")
+    library = made["manifest"]["library"]
+    assert library["machine"] == "aarch64"
+    assert library["page_bytes"] == 16384
+    assert "libtvm_ffi.so" in library["needed"]
+
+
+@pytest.mark.parametrize("device", ["adreno:a750", "host"])
+def test_equal_input_gives_equal_bytes(
+    device: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In two processes with different hash seeds, and from the cache."""
+    made = []
+    for seed in ("1", "2"):
+        bundle = tmp_path / f"{seed}.adrenoc"
+        script = (
+            "import sys; from adrenoc.cli.main import main;"
+            f"sys.exit(main(['compile', {str(models['mixed_small'])!r}, '--device', {device!r},"
+            f" '-o', {str(bundle)!r}]))"
+        )
+        environment = {
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": str(ROOT),
+            "ADRENOC_CACHE_DIR": str(tmp_path / f"cache{seed}"),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+        }
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, env=environment
+        )
+        made.append(_contents(bundle))
+    assert made[0].keys() == made[1].keys()
+    assert [name for name in made[0] if made[0][name] != made[1][name]] == []
+
+
+def test_a_second_compile_comes_from_the_cache(
+    models: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    model = models["mixed_small"]
+    first = _json(capsys, "compile", model, "-o", "first.adrenoc")
+    assert not first["cached"]
+    script = (
+        "import sys; from adrenoc.cli.main import main;"
+        f"code = main(['compile', {str(model)!r}, '-o', 'second.adrenoc', '--json']);"
+        "assert 'tvm' not in sys.modules, 'TVM was loaded'; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={
+            "PYTHONPATH": str(ROOT),
+            "ADRENOC_CACHE_DIR": str(tmp_path / "cache"),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+        },
+    )
+    assert json.loads(done.stdout)["cached"]
+    assert _contents(tmp_path / "second.adrenoc") == _contents(tmp_path / "first.adrenoc")
+    for other in (["--preset", "fp32"], ["--device", "adreno:a750"], ["--no-cache"]):
+        assert not _json(capsys, "compile", model, "-o", "other.adrenoc", *other)["cached"]
+
+
+def test_the_tar_form_holds_the_same(
+    models: dict[str, Path],
+    tmp_path: Path,
+    device: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = models["mixed_small"]
+    compile_command = ("compile", model, "--device", "host", "--preset", "fp32", "--no-cache")
+    _json(capsys, *compile_command)
+    _json(capsys, *compile_command, "--tar")
+    with tarfile.open("mixed_small.adrenoc.tar") as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    folder = tmp_path / "mixed_small.adrenoc"
+    assert _contents(tmp_path / "unpacked" / "mixed_small.adrenoc") == _contents(folder)
+    ran = _json(capsys, "run", "mixed_small.adrenoc.tar", "--check", model, "--repeat", "1")
+    assert ran["check"]["passed"]
+
+
+def test_each_stage_is_dumped_under_its_name(
+    models: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from adrenoc.pipeline import STAGES
+
+    monkeypatch.chdir(tmp_path)
+    _json(capsys, "compile", models["mixed_small"], "--dump-dir", "ir", "--no-cache")
+    dumped = sorted(path.name for path in (tmp_path / "ir").iterdir())
+    expected = [stage.name for stage in STAGES if stage.name != "keep_layers"]
+    assert [name.partition("_")[2].removesuffix(".txt") for name in dumped] == expected
+    assert all((tmp_path / "ir" / name).stat().st_size for name in dumped)
+    assert "read_image" in (tmp_path / "ir" / dumped[-1]).read_text()
