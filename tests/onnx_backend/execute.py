@@ -1,0 +1,97 @@
+"""Compile one case, run it on the software OpenCL device and judge its numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc import native
+from adrenoc.compiler import compile_model
+from adrenoc.errors import AdrenocError
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.onnx_backend.cases import Case
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a case.
+
+    `status` is passed, refused, excluded, wrong, error (an exception that is none of adrenoc's),
+    died or timeout; `detail` says why.  `places` counts nodes by texture, buffer and cpu.
+    """
+
+    status: str
+    detail: str = ""
+    places: tuple[int, int, int] = (0, 0, 0)
+
+    def line(self) -> str:
+        """As the table of outcomes states it."""
+        return f"{self.status}: {self.detail}" if self.detail else self.status
+
+
+def execute(case: Case) -> Outcome:
+    """Run a case; every exception becomes an outcome."""
+    if case.excluded:
+        return Outcome(status="excluded", detail=case.excluded)
+    try:
+        seen, places = _run(case)
+    except AdrenocError as error:
+        return Outcome(status="refused", detail=_one_line(error.message))
+    except Exception as error:  # noqa: BLE001 - what any of these says belongs into the table
+        return Outcome(status="error", detail=f"{type(error).__name__}: {_one_line(str(error))}")
+    wrong = _difference(case, seen)
+    return Outcome(status="wrong" if wrong else "passed", detail=wrong, places=places)
+
+
+def _run(case: Case) -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
+    import tvm
+    from tvm import relax
+
+    native.use_software_device()
+    native.load()
+    target = load_target("host")
+    options = resolve_options(target, preset="fp32", command_line={"check_ir": True}).options
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.onnx"
+        path.write_bytes(case.model)
+        compiled = compile_model(path, target=target, options=options, reporter=SilentReporter())
+    device = tvm.opencl(0)
+    machine = relax.VirtualMachine(compiled.library, [device])
+    arguments = [tvm.runtime.tensor(case.inputs[s.name], device) for s in compiled.inputs]
+    for spec in compiled.param_specs:
+        scope = None if spec.scope == "global" else spec.scope
+        held = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
+        held.copyfrom(compiled.params[spec.name])
+        arguments.append(held)
+    result: Any = machine["main"](*arguments)
+    results = [result] if hasattr(result, "numpy") else list(result)
+    names = [spec.name for spec in compiled.outputs]
+    counts = compiled.statistics
+    places = (counts.nodes_texture, counts.nodes_buffer, counts.nodes_cpu)
+    return {n: r.numpy() for n, r in zip(names, results, strict=True)}, places
+
+
+def _difference(case: Case, seen: dict[str, np.ndarray]) -> str:
+    """What is wrong with the outputs by the suite's own measure; empty where nothing is."""
+    for name, expected in case.outputs.items():
+        value = seen[name]
+        if value.shape != expected.shape or value.dtype != expected.dtype:
+            return (
+                f"{name} is {value.dtype} {list(value.shape)}, "
+                f"expected {expected.dtype} {list(expected.shape)}"
+            )
+        close = np.isclose(value, expected, rtol=case.rtol, atol=case.atol, equal_nan=True)
+        if not close.all():
+            return f"{name}: {int((~close).sum())} of {close.size} elements"
+    return ""
+
+
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:240]
