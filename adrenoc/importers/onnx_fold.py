@@ -35,17 +35,18 @@ _SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMS
 # fmt: off
 _FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "CastLike", "Ceil",
-    "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "DequantizeLinear",
-    "Div", "Equal", "Erf", "Exp", "Expand", "Flatten",
-    "Floor", "Gather", "GatherElements", "GatherND", "Gemm", "Greater",
-    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul",
-    "Max", "Mean", "Min", "Mod", "Mul", "Neg",
-    "Not", "OneHot", "Or", "Pad", "Pow", "Range",
-    "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "ScatterND", "Shape", "Sigmoid", "Sign",
-    "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze",
-    "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",
-    "Unsqueeze", "Where", "Xor",
+    "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum",
+    "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
+    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+    "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Log", "MatMul", "Max", "Mean", "Min", "Mod",
+    "Mul", "Neg", "NonZero", "Not", "OneHot", "Or",
+    "Pad", "Pow", "Range", "Reciprocal", "ReduceL2", "ReduceMax",
+    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
+    "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
+    "Sin", "Size", "Slice", "Softmax", "Split", "Sqrt",
+    "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose",
+    "Trilu", "Unsqueeze", "Where", "Xor",
 })
 # fmt: on
 
