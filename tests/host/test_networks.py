@@ -1,0 +1,181 @@
+"""Whole small networks: compiled to a bundle, run on the OpenCL device, compared, and counted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from adrenoc.bundle import open_bundle
+from adrenoc.device.check import compare, default_tolerance
+from adrenoc.device.run import run_bundle
+from adrenoc.graph import Graph, Node
+from adrenoc.inputs import make_inputs
+from adrenoc.kernels.access import Memory
+from adrenoc.make import make_bundle
+from adrenoc.manifest import Manifest
+from adrenoc.options import resolve_options
+from adrenoc.passes.lower import Program
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reference import run_reference
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.models import write, write_network
+
+# Small enough that building the kernels takes seconds; odd channel counts come with the widths.
+NETWORKS: dict[str, dict[str, Any]] = {
+    "mobilenet_v2": {"size": 32, "width": 0.25},
+    "resnet18": {"size": 32, "width": 0.15},
+    "squeezenet": {"size": 48, "width": 0.4},
+    "unet": {"size": 32, "width": 0.5},
+    "vit": {"size": 32, "width": 0.34},
+    "mobilenet_v1_small": {"size": 32, "width": 0.2},
+    "mixed_small": {"size": 31, "width": 0.5},
+}
+CONVOLUTIONAL = tuple(name for name in NETWORKS if name != "vit")
+CASES = [
+    *((name, preset) for name in NETWORKS for preset in ("fp32", "mixed")),
+    ("unet", "fp16"),
+    ("mixed_small", "buffer"),
+]
+
+
+def _run(path: Path, preset: str, folder: Path, *files: Any) -> Manifest:
+    """Compile `path` for this machine, run it, and require that it agrees with the reference."""
+    target = load_target("host")
+    options = resolve_options(target, preset=preset, command_line={"check_ir": True}).options
+    made = make_bundle(
+        path,
+        target=target,
+        options=options,
+        output=folder / "out.adrenoc",
+        reporter=SilentReporter(),
+        use_cache=False,
+    )
+    bundle = open_bundle(made.path)
+    inputs = make_inputs(bundle.manifest.inputs, files)
+    expected = run_reference(path, inputs)
+    result = run_bundle(bundle, inputs=inputs, repeat=1, warmup=0)
+    assert set(result.outputs) == set(expected)
+    assert all(np.ptp(value) > 0 for value in expected.values()), "a constant output shows nothing"
+    tolerance = default_tolerance(options.storage_dtype, options.compute_dtype)
+    compare(result.outputs, expected, tolerance=tolerance).raise_if_failed()
+    return bundle.manifest
+
+
+@pytest.mark.parametrize(("name", "preset"), CASES, ids=str)
+def test_network_agrees(name: str, preset: str, tmp_path: Path, device: Any) -> None:
+    path = write_network(tmp_path, name, **NETWORKS[name])
+    manifest = _run(path, preset, tmp_path)
+    scopes = {scope for kernel in manifest.kernels for scope in kernel.scopes}
+    assert ("global.texture" in scopes) == (preset != "buffer")
+
+
+@cache
+def _plan(name: str) -> Program:
+    """The kernels of a network for any Adreno."""
+    target = load_target("adreno")
+    options = resolve_options(target, preset="mixed", command_line={"check_ir": True}).options
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_network(Path(folder), name, **NETWORKS[name])
+        state, _ = run_stages(
+            State(model=path, target=target, options=options),
+            reporter=SilentReporter(),
+            stop_after="lower",
+        )
+    assert state.program is not None
+    return state.program
+
+
+def _in_texture(graph: Graph, names: Sequence[str]) -> bool:
+    return all(graph.placements[name].memory is Memory.TEXTURE for name in names)
+
+
+def _is_layout(node: Node) -> bool:
+    return set(node.operators) == {"layout"}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_convolutions_read_and_write_textures(name: str) -> None:
+    graph = _plan(name).graph
+    convolutions = [node for node in graph.nodes if node.op.startswith("conv")]
+    assert convolutions
+    for node in convolutions:
+        assert _in_texture(graph, node.inputs), f"{node.name} reads a buffer"
+        assert _in_texture(graph, [node.output]) or node.output in graph.outputs, node.name
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_layout_kernels_are_at_the_borders_alone(name: str) -> None:
+    graph = _plan(name).graph
+    layouts = [node for node in graph.nodes if _is_layout(node)]
+    assert len(layouts) <= len(graph.inputs) + len(graph.outputs)
+    for node in layouts:
+        assert node.inputs[0] in graph.inputs or node.output in graph.outputs, node.name
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nothing_pads(name: str) -> None:
+    graph = _plan(name).graph
+    assert not [node.name for node in graph.nodes if "nn.pad" in node.operators]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_tensors_between_kernels_are_textures(name: str) -> None:
+    graph = _plan(name).graph
+    inner = [node.output for node in graph.nodes if node.output not in graph.outputs]
+    assert _in_texture(graph, inner)
+
+
+def test_equal_layers_share_a_kernel() -> None:
+    # The four blocks of the transformer are equal: its launches exceed its kernels threefold.
+    program = _plan("vit")
+    assert len(program.steps) > 3 * len(program.kernels)
+
+
+def _token_model() -> onnx.ModelProto:
+    """Token ids (int64) -> embedding and position, masked mean: integer tensors on the GPU.
+
+    The positions are a CumSum of constants, as exporters write them.
+    """
+    random = np.random.default_rng(3)
+    constants = {
+        "table": random.standard_normal((11, 10)).astype(np.float32),
+        "places": random.standard_normal((6, 10)).astype(np.float32),
+        "ones": np.ones((1, 6), np.int64),
+        "axis": np.array(1, np.int64),
+        "one": np.array(1, np.int64),
+        "last": np.array([2], np.int64),
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["words"]),
+        helper.make_node("CumSum", ["ones", "axis"], ["counted"]),
+        helper.make_node("Sub", ["counted", "one"], ["positions"]),
+        helper.make_node("Gather", ["places", "positions"], ["placed"]),
+        helper.make_node("Add", ["words", "placed"], ["sum"]),
+        helper.make_node("Cast", ["mask"], ["weight"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["weight", "last"], ["column"]),
+        helper.make_node("Mul", ["sum", "column"], ["kept"]),
+        helper.make_node("ReduceMean", ["kept"], ["mean"], axes=[1], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tokens",
+        [helper.make_tensor_value_info(n, TensorProto.INT64, [1, 6]) for n in ("ids", "mask")],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("sum", "mean")],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def test_token_ids_and_masks(tmp_path: Path, device: Any) -> None:
+    _run(write(_token_model(), tmp_path), "fp32", tmp_path)
