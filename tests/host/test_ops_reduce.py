@@ -98,3 +98,18 @@ def test_softmax_is_stable(device: Any) -> None:
     ops.output(ops("Softmax", x, axis=1), ops("Softmax", y, axis=1))
     ops.output(ops("Softmax", x, axis=0))
     ops.check(device, "fp32", tolerance=2e-4)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_more_channels_than_layers(device: Any, preset: str) -> None:
+    """Such tensors lie as rows of texels: the same kernels, other coordinates, guarded borders."""
+    ops = Ops()
+    y = ops("Relu", ops.input(2, 9001))
+    ops.output(ops("Softmax", y, axis=1), reduced(ops, "Max", y, (1,), 0))
+    ops.output(ops("LayerNormalization", y, ops.weight(9001), ops.weight(9001)))
+    x = ops("Relu", ops.input(1, 8197, 3, 4))
+    for kind in ("MaxPool", "AveragePool"):
+        ops.output(ops(kind, x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
+    ops.output(ops("Neg", reduced(ops, "Mean", x, (2, 3), 1)))
+    ops.check(device, preset)
+    assert any("rows" in d.taken for d in ops.decisions)

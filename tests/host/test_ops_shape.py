@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-PRESETS = ("fp32", "mixed", "buffer")
+PRESETS = ("fp32", "buffer")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
