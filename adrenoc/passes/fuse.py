@@ -1,9 +1,11 @@
 """Fuse: fewer kernels, fewer tensors.
 
-Two rules, applied in execution order:
+Three rules, applied in execution order:
 
 - a map that one node alone reads is computed where it is read, if that costs no arithmetic
   worth speaking of; chains of reshapes, transposes and slices become index arithmetic;
+- a map that only moves elements (a transpose of query, key and value at once) is computed where
+  it is read even by several maps: none reads more elements for it, and the copy is gone;
 - a map that reads an operator's result element by element becomes that operator's epilogue.
 
 Before -> after:
@@ -47,7 +49,9 @@ class _Fuser:
             done = self._inline_producers(node)
             done = self._become_epilogue(done) or done
             self._made[done.output] = done
-        return self._graph.with_nodes(self._made.values())
+        read = {name for node in self._made.values() for name in node.inputs}
+        read.update(self._graph.outputs)
+        return self._graph.with_nodes(n for n in self._made.values() if n.output in read)
 
     def _only_reader(self, name: str, reader: str) -> bool:
         """Whether nobody but the original node `reader` needs the tensor `name`."""
@@ -56,7 +60,17 @@ class _Fuser:
         readers = self._graph.consumers[name]
         return len(readers) == 1 and readers[0].output == reader
 
-    # A map moves into its only reader
+    def _moves_for_maps_alone(self, producer: Node) -> bool:
+        """Whether a node is one load at other indices, read by maps alone, by each once."""
+        name = producer.output
+        if producer.body is None or not isinstance(producer.body.value, tvm.ir.TensorLoad):
+            return False
+        return name not in self._graph.outputs and all(
+            reader.is_map and reader.body is not None and _reads(reader.body, name) == 1
+            for reader in self._graph.consumers[name]
+        )
+
+    # A map moves into its readers
 
     def _inline_producers(self, node: Node) -> Node:
         if node.body is None:
@@ -68,7 +82,9 @@ class _Fuser:
                 or not producer.is_map
                 or producer.epilogue is not None
                 or producer.body is None
-                or not self._only_reader(name, node.output)
+                or not (
+                    self._only_reader(name, node.output) or self._moves_for_maps_alone(producer)
+                )
                 or not _worth_inlining(producer.body, node.body, name)
                 or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
             ):
@@ -80,7 +96,8 @@ class _Fuser:
                 inputs=tuple(dict.fromkeys(body.sources.values())),
                 fused=(*producer.fused, *node.fused),
             )
-            del self._made[name]
+            if self._only_reader(name, node.output):
+                del self._made[name]
         return node
 
     # A map moves behind the operator that it reads
@@ -174,13 +191,17 @@ def loads_of(expr: Expr) -> list[Any]:
 
 
 def _worth_inlining(producer: Body, reader: Body, name: str) -> bool:
-    reads = sum(_source(reader.sources, load.source) == name for load in loads_of(reader.value))
+    reads = _reads(reader, name)
     if reads == 0:
         return False
     cost = _cost(producer.value)
     if reader.reduced:  # each element of a fold is computed once only where the fold is narrow
         return cost == 0
     return reads == 1 or cost <= MAX_REPEATED_COST
+
+
+def _reads(body: Body, name: str) -> int:
+    return sum(_source(body.sources, load.source) == name for load in loads_of(body.value))
 
 
 def _cost(expr: Expr) -> int:
