@@ -1,0 +1,68 @@
+"""The README says what is so: exit codes, commands, options, devices, presets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from adrenoc.cli.main import cli
+from adrenoc.errors import AdrenocError
+from adrenoc.options import list_presets
+from adrenoc.target import list_targets
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _errors(kind: type[AdrenocError]) -> list[type[AdrenocError]]:
+    return [kind, *(deeper for sub in kind.__subclasses__() for deeper in _errors(sub))]
+
+
+def _row(error: type[AdrenocError]) -> str:
+    meaning = (error.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return f"| {error.exit_code} | `{error.__name__}` | {meaning} |"
+
+
+def test_exit_codes() -> None:
+    rows = [_row(e) for e in sorted(_errors(AdrenocError)[1:], key=lambda e: e.exit_code)]
+    seen = [line for line in README.splitlines() if re.match(r"\| \d\d \| `\w+Error` \|", line)]
+    assert seen == rows, "paste into README.md:\n" + "\n".join(rows)
+
+
+def test_commands_and_options_exist() -> None:
+    assert set(re.findall(r"^\| `adrenoc (\w+)", README, re.M)) == set(cli.commands)
+    known = {
+        option
+        for command in cli.commands.values()
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
+    assert named - known - {"--help", "--version"} == set()
+
+
+def test_presets_and_devices_are_named() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", README, re.M)) >= {p.name for p in list_presets()}
+    gpus = {
+        t.name.removeprefix("adreno:a") for t in list_targets() if t.name.startswith("adreno:a")
+    }
+    sentence = re.search(r"Adreno (610[^.]*)\.", README)
+    assert sentence is not None
+    assert set(re.findall(r"\d{3}L?", sentence.group(1))) == {g.upper() for g in gpus}
+
+
+def test_links_lead_somewhere() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+            assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_named_files_exist() -> None:
+    """CONTRIBUTING names many places in the tree; each has to be there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for named in re.findall(r"`((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*)`", text):
+        assert (ROOT / named).exists(), f"CONTRIBUTING.md names {named}"
