@@ -11,9 +11,11 @@ from adrenoc.cli.main import cli
 from adrenoc.errors import AdrenocError
 from adrenoc.options import list_presets
 from adrenoc.target import list_targets
+from tests.unit.test_layers import LAYERS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def _errors(kind: type[AdrenocError]) -> list[type[AdrenocError]]:
@@ -63,6 +65,23 @@ def test_links_lead_somewhere() -> None:
 
 def test_named_files_exist() -> None:
     """CONTRIBUTING names many places in the tree; each has to be there."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for named in re.findall(r"`((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*)`", text):
-        assert (ROOT / named).exists(), f"CONTRIBUTING.md names {named}"
+    for named in re.findall(
+        r"`((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*)`", CONTRIBUTING
+    ):
+        if not re.search(r"[A-Z]{4}", named):  # VERB, NAME and FAMILY are to be filled in
+            assert (ROOT / named).exists(), f"CONTRIBUTING.md names {named}"
+
+
+def test_stages_are_those_of_the_table() -> None:
+    """Read as text: the table itself cannot be imported without TVM."""
+    source = (ROOT / "adrenoc" / "pipeline.py").read_text(encoding="utf-8")
+    stages = re.findall(r"^    Stage\(\s+name=\"(\w+)\"", source, re.M)
+    assert stages
+    assert re.findall(r"^\| (\w+) \| [^|]+ \| `", CONTRIBUTING, re.M) == stages
+
+
+def test_modules_are_those_of_the_layers() -> None:
+    block = CONTRIBUTING.split("enforces it:\n\n```\n")[1].split("```")[0]
+    shown = {name for line in block.splitlines() for name in re.split(r",? +", line[:40]) if name}
+    units = {part for line in LAYERS for unit in line for part in unit.split("+")}
+    assert shown == units - {"__main__"}
