@@ -10,6 +10,10 @@ from typing import Any
 _HOOK = "tvm_callback_opencl_postproc"
 _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
 _OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
+_LOADS = """\
+#define LOAD_FLOAT4(pointer, base, offset) (((__global const float4*)(pointer) + (base))[offset])
+#define LOAD_UINT4(pointer, base, offset) (((__global const uint4*)(pointer) + (base))[offset])
+"""
 _READS = """\
 #define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
 #define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
@@ -24,7 +28,8 @@ def tidy(source: str) -> str:
     - It drops the sampler unless the *device* version is exactly 2.0 or 3.0; without a sampler
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
     """
-    return _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
+    source = _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
+    return _LOADS + source if "LOAD_" in source else source
 
 
 @contextmanager

@@ -118,7 +118,13 @@ def _assign_memory(state: State) -> State:
 
 
 def _lower(state: State) -> State:
-    program = lower(_graph(state), state.options, state.target.limits, state.log)
+    program = lower(
+        _graph(state),
+        state.options,
+        state.target.limits,
+        state.target.performance,
+        state.log,
+    )
     return replace(state, program=program)
 
 

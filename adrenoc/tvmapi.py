@@ -58,6 +58,9 @@ Expr = Any
 IF_THEN_ELSE = "prim.if_then_else"
 """The operator that evaluates one of two values."""
 
+LOAD_MACRO = {"float32": "LOAD_FLOAT4", "uint32": "LOAD_UINT4"}
+"""Macros of `opencl_source`: (pointer, base, constant offset) -> 16 bytes."""
+
 GLOBAL = "global"
 TEXTURE = "global.texture"
 
@@ -163,7 +166,12 @@ def lane(vector: Expr, index: int) -> Expr:
     return tirx.Shuffle([vector], [iconst(index)])
 
 
-_OPENCL_TYPE = {"float32": "float", "float16": "half", "int32": "int", "bool": "int"}
+_OPENCL_TYPE = {
+    "float32": "float",
+    "float16": "half",
+    "int32": "int",
+    "bool": "int",
+}
 
 
 def construct(scalars: Sequence[Expr]) -> Expr:
@@ -175,6 +183,17 @@ def construct(scalars: Sequence[Expr]) -> Expr:
     dtype = dtype_of(scalars[0])
     name = f"({_OPENCL_TYPE[dtype]}4)"
     return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
+
+
+def load_vector(buffer: Expr, base: Expr, offset: int) -> Expr:
+    """Load the 16 bytes at `base + offset`, counted in units of 16 bytes, from a 32-bit buffer.
+
+    TVM's own vector load promises no alignment, and compilers split it; this one is a macro that
+    `opencl_source` defines.
+    """
+    return tirx.call_pure_extern(
+        vector_dtype(str(buffer.dtype)), LOAD_MACRO[str(buffer.dtype)], buffer.data, base, offset
+    )
 
 
 def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:

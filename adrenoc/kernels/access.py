@@ -107,6 +107,11 @@ class Access:
         self._builder = builder
 
     @property
+    def buffer(self) -> Expr:
+        """The parameter itself, for kernels that index it in their own way."""
+        return self._buffer
+
+    @property
     def extents(self) -> Extents:
         """Extents of the roles N, C, H, W."""
         return self.spec.extents

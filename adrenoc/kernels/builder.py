@@ -162,14 +162,21 @@ class KernelBuilder:
 
     # Threads
 
-    def threads(self, x: int, y: int = 1, z: int = 1) -> tuple[Expr, Expr, Expr]:
+    def threads(
+        self,
+        x: int,
+        y: int = 1,
+        z: int = 1,
+        *,
+        work_group: tuple[int, int, int] | None = None,
+    ) -> tuple[Expr, Expr, Expr]:
         """One thread for each point of x * y * z; returns its coordinates.
 
         Threads beyond the extents exist where the work-group does not divide them, and do
         nothing.
         """
         extents = (x, y, z)
-        group = pick_work_group(extents, self.limits)
+        group = work_group or pick_work_group(extents, self.limits)
         self.launch = Launch(
             work_group=group,
             grid=tuple(-(-e // g) for e, g in zip(extents, group, strict=True)),  # type: ignore[arg-type]

@@ -8,9 +8,11 @@ through the texture cache.  Zero padding is the sampler's border: no test inside
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWeights
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES
@@ -32,12 +34,25 @@ class ConvGeometry:
     groups: int = 1
 
 
+class Route(str, Enum):
+    """How the weights reach the arithmetic."""
+
+    TEXTURE = "texture"
+    BUFFER = "buffer"
+    """At an index that is the same for all threads of a work-group."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConvTile:
-    """The share of one thread: `pixels` along W times `out_blocks` blocks of four channels."""
+    """The share of one thread: `pixels` along W times `out_blocks` blocks of four channels.
+
+    `work_group` is in threads; None leaves it to the builder.
+    """
 
     pixels: int
     out_blocks: int
+    route: Route = Route.TEXTURE
+    work_group: tuple[int, int, int] | None = None
 
 
 def pick_tile(width: int, out_blocks: int, groups: int) -> ConvTile:
@@ -50,22 +65,24 @@ def pick_tile(width: int, out_blocks: int, groups: int) -> ConvTile:
 def conv2d(
     builder: KernelBuilder,
     geometry: ConvGeometry,
+    tile: ConvTile,
     x: Access,
     weight: Access,
     out: Access,
     epilogue: Epilogue,
 ) -> None:
-    """Emit the convolution of x with packed weights (`weights.pack_conv`).
+    """Emit the convolution of x with packed weights.
 
     Shapes:
         x: roles N, C, H, W
-        weight: [KH * KW, O/4, window * 4, 4]
+        weight: `weights.pack_conv` for the texture route, `conv_weights.pack_uniform` else
         out: roles N, O, OH, OW
     """
     e, source = out.extents, x.extents
-    tile = pick_tile(e.w, e.blocks, geometry.groups)
-    gx, gy, gz = builder.threads(-(-e.w // tile.pixels), e.h, e.n * (e.blocks // tile.out_blocks))
-    per_image = e.blocks // tile.out_blocks
+    per_image = -(-e.blocks // tile.out_blocks)
+    gx, gy, gz = builder.threads(
+        -(-e.w // tile.pixels), e.h, e.n * per_image, work_group=tile.work_group
+    )
     n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
     first_out = builder.let(group * iconst(tile.out_blocks), "ob")
     window, per_in = group_window(e.c, source.c, geometry.groups)
@@ -74,6 +91,18 @@ def conv2d(
         of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
         first_in = builder.let(floordiv(of_group, LANES), "ib")
     kh, kw = geometry.kernel
+    weights: ConvWeights
+    if tile.route is Route.TEXTURE:
+        weights = TextureWeights(builder, weight, first_out, tile.out_blocks)
+    else:
+        weights = UniformWeights(
+            builder,
+            weight.buffer,
+            group,
+            taps=kh * kw,
+            columns=window * LANES,
+            out_blocks=tile.out_blocks,
+        )
     left = builder.let(gx * iconst(tile.pixels), "x")
     row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
     col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
@@ -83,12 +112,7 @@ def conv2d(
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
     with builder.loop(kh, "ky") as ky, builder.loop(window, "i") as i:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
-        in_block = first_in + i
-        if geometry.groups > 1:
-            # The window of a last group may end behind the last block.  Its weights are zero
-            # there, but what lies behind the last block need not be a number.
-            in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
-        step = _Step(builder, x, weight, sums, tile, n, in_block, i, first_out, channels)
+        step = _Step(builder, x, weights, sums, tile, n, first_in + i, i, channels)
         if unrolled is not None:
             for kx in unrolled:
                 step.tap(ky * iconst(kw) + iconst(kx), row, col0, geometry, kx)
@@ -98,11 +122,21 @@ def conv2d(
                 step.forget()
                 step.tap(ky * iconst(kw) + kx, row, col, geometry, 0)
     for p in range(tile.pixels):
-        inside = left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
-        with builder.when(inside):
-            for b in range(tile.out_blocks):
-                block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
+        for b in range(tile.out_blocks):
+            block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
+            inside = _both(
+                left + iconst(p) < iconst(e.w) if e.w % tile.pixels and p else None,
+                block < iconst(e.blocks) if e.blocks % tile.out_blocks and b else None,
+            )
+            with builder.when(inside):
                 epilogue.write(n, block, gy, left + iconst(p), sums[b * tile.pixels + p])
+
+
+def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Both conditions; None means always."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
 
 
 class _Step:
@@ -112,18 +146,17 @@ class _Step:
         self,
         builder: KernelBuilder,
         x: Access,
-        weight: Access,
+        weights: ConvWeights,
         sums: Registers,
         tile: ConvTile,
         n: Expr,
         in_block: Expr,
         window_block: Expr,
-        out_block: Expr,
         channels: int,
     ) -> None:
-        self._builder, self._x, self._weight, self._sums = builder, x, weight, sums
+        self._builder, self._x, self._weights, self._sums = builder, x, weights, sums
         self._tile, self._n, self._in_block = tile, n, in_block
-        self._window_block, self._out_block, self._channels = window_block, out_block, channels
+        self._window_block, self._channels = window_block, channels
         self._columns: dict[int, Expr] = {}
 
     def forget(self) -> None:
@@ -136,17 +169,11 @@ class _Step:
             self._column(row, col0, p * geometry.strides[1] + kx * geometry.dilation[1])
             for p in range(self._tile.pixels)
         ]
-        for c in range(self._channels):
-            for b in range(self._tile.out_blocks):
-                texel = self._builder.let(
-                    self._weight.texel(
-                        tap,
-                        iconst(0),
-                        self._out_block + iconst(b),
-                        self._window_block * iconst(LANES) + iconst(c),
-                    ),
-                    "k",
-                )
+        # All reads first: one wait then covers them all.
+        columns = [self._window_block * iconst(LANES) + iconst(c) for c in range(self._channels)]
+        rows = [self._weights.row(tap, column) for column in columns]
+        for c, row in enumerate(rows):
+            for b, texel in enumerate(row):
                 for p, pixel in enumerate(pixels):
                     at = b * self._tile.pixels + p
                     self._sums[at] = self._sums[at] + splat(lane(pixel, c)) * texel

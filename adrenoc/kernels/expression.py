@@ -50,6 +50,13 @@ _LOGIC = (tirx.And, tirx.Or)
 _SCALAR_CALLS = ("tirx.isnan", "tirx.isinf", "tirx.popcount", "tirx.reinterpret")
 """Calls that have no vector form in TVM's OpenCL backend."""
 
+_BUILT_IN = {
+    "tirx.nearbyint": "rint",
+    **{f"tirx.{name}": name for name in ("acos", "acosh", "asin", "asinh", "atan", "atan2")},
+    **{f"tirx.{name}": name for name in ("atanh", "copysign", "hypot", "tan")},
+}
+"""Calls that OpenCL C has, by its name, but TVM's OpenCL backend does not know."""
+
 Texel = Callable[[], Expr]
 
 
@@ -291,6 +298,9 @@ def know_position(
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
+    built_in = _BUILT_IN.get(call.op.name)
+    if built_in is not None:
+        return tirx.call_pure_extern(dtype, built_in, *args)
     return tvm.ir.Call(call.op, list(args), ret_ty=tvm.ir.PrimType(dtype))
 
 

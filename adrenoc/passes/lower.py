@@ -27,7 +27,7 @@ from adrenoc.rules.norm import norm_rule
 from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
 from adrenoc.rules.reduce import reduce_rule
 from adrenoc.rules.softmax import softmax_rule
-from adrenoc.target import Limits
+from adrenoc.gpu import Limits, Performance
 from adrenoc.tvmapi import PrimFunc
 
 RULES: dict[str, Rule] = {
@@ -79,14 +79,20 @@ class Program:
 
 
 def lower(
-    graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    performance: Performance,
+    log: DecisionLog,
 ) -> Program:
     """Write the kernel of every node; equal kernels are kept once.
 
     Raises:
         CompileError: no rule for an operator.
     """
-    context = RuleContext(graph=graph, options=options, limits=limits, log=log)
+    context = RuleContext(
+        graph=graph, options=options, limits=limits, performance=performance, log=log
+    )
     kernels = _Kernels()
     steps = []
     for node in graph.nodes:

@@ -16,7 +16,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
 from adrenoc.options import CompileOptions
-from adrenoc.target import Limits
+from adrenoc.gpu import Limits, Performance
 
 PACKED_LAYOUT = Layout("NHWC")
 """Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
@@ -50,6 +50,7 @@ class RuleContext:
     graph: Graph
     options: CompileOptions
     limits: Limits
+    performance: Performance
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
 
@@ -65,15 +66,9 @@ class RuleContext:
 
         It goes to a texture if the target has an image of that size, else to a buffer.
         """
-        tensor = self.graph.tensors[name]
-        if tensor.value is None:
-            raise CompileError(
-                f"{name} is computed, expected a constant",
-                hint="fold the constants of the model first, for example with onnxsim",
-            )
         key = f"{name}_{kind}"
         if key not in self.params:
-            value = pack(np.asarray(tensor.value)).astype(self.options.storage_dtype)
+            value = pack(self._constant(name)).astype(self.options.storage_dtype)
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -98,6 +93,28 @@ class RuleContext:
             )
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
+
+    def flat(
+        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[str, OperandSpec]:
+        """A constant of the graph in storage precision, packed by `pack` to a flat buffer."""
+        key = f"{name}_{kind}"
+        if key not in self.params:
+            value = pack(self._constant(name).astype(self.options.storage_dtype))
+            spec = OperandSpec(
+                shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
+            )
+            self.params[key] = Param(name=key, value=value, spec=spec)
+        return key, self.params[key].spec
+
+    def _constant(self, name: str) -> np.ndarray:
+        value = self.graph.tensors[name].value
+        if value is None:
+            raise CompileError(
+                f"{name} is computed, expected a constant",
+                hint="fold the constants of the model first, for example with onnxsim",
+            )
+        return np.asarray(value)
 
     def operand(self, name: str) -> tuple[str, OperandSpec]:
         """Any tensor of the graph as an argument; a constant is packed as its layout lies."""
@@ -138,6 +155,14 @@ class NodeKernel:
     ) -> Access:
         """Declare a constant, packed in its own way, as the next argument."""
         argument, spec = self.context.packed(name, kind, pack)
+        self.arguments.append(argument)
+        return self.builder.input(spec)
+
+    def flat(
+        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
+    ) -> Access:
+        """Declare a constant in a flat buffer as the next argument."""
+        argument, spec = self.context.flat(name, kind, pack)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

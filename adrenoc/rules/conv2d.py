@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from adrenoc.graph import Node
-from adrenoc.kernels.conv2d import ConvGeometry, conv2d, depthwise
-from adrenoc.kernels.weights import pack_conv, pack_depthwise
+from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d, depthwise
+from adrenoc.kernels.conv_weights import pack_uniform
+from adrenoc.kernels.weights import group_window, pack_conv, pack_depthwise
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv_tile import ConvWork, pick_conv_tile
+from adrenoc.tvmapi import bits_of
 
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -23,17 +26,48 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     geometry = geometry_of(node.attrs, (kh, kw))
     in_channels = context.graph.operand(x_name).extents.c
     one_each = geometry.groups == in_channels == out_channels and per_in == 1
-    kernel = context.kernel(node, "depthwise_conv2d" if one_each else "conv2d")
-    x = kernel.input(x_name)
     if one_each:
+        kernel = context.kernel(node, "depthwise_conv2d")
+        x = kernel.input(x_name)
         pack = partial(_pack_depthwise, layout=kernel_layout)
         packed = kernel.packed(weight_name, "depthwise", pack)
+        out, epilogue = kernel.output()
+        depthwise(kernel.builder, geometry, x, packed, out, epilogue)
+        return kernel.call()
+    oihw = partial(_as_oihw, layout=kernel_layout)
+    return dense_conv(context, node, "conv2d", geometry, oihw)
+
+
+def dense_conv(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    geometry: ConvGeometry,
+    oihw: Callable[[np.ndarray], np.ndarray],
+) -> KernelCall:
+    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    x_name, weight_name = node.inputs[:2]
+    out_extents = context.graph.operand(node.output).extents
+    in_channels = context.graph.operand(x_name).extents.c
+    window, _ = group_window(out_extents.c, in_channels, geometry.groups)
+    work = ConvWork(
+        geometry=geometry,
+        out=out_extents,
+        in_blocks=window,
+        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+        half=context.options.compute_dtype == "float16",
+    )
+    tile = pick_conv_tile(work, context.performance, context.limits)
+    kernel = context.kernel(node, family)
+    x = kernel.input(x_name)
+    if tile.route is Route.TEXTURE:
+        kind = f"{family}{geometry.groups}"
+        weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
     else:
-        pack = partial(_pack_conv, layout=kernel_layout, groups=geometry.groups)
-        packed = kernel.packed(weight_name, f"conv{geometry.groups}", pack)
+        kind = f"{family}_uniform{tile.out_blocks}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
     out, epilogue = kernel.output()
-    emit = depthwise if one_each else conv2d
-    emit(kernel.builder, geometry, x, packed, out, epilogue)
+    conv2d(kernel.builder, geometry, tile, x, weight, out, epilogue)
     return kernel.call()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.graph import Node
-from adrenoc.kernels.conv2d import ConvGeometry, conv2d
+from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.matmul import matmul
-from adrenoc.kernels.weights import pack_conv
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d import dense_conv
 
 
 def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -16,12 +16,7 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     a_name, b_name = node.inputs[:2]
     b = context.graph.tensors[b_name]
     if b.value is not None and b.value.ndim == 2:
-        kernel = context.kernel(node, "dense")
-        x = kernel.input(a_name)
-        packed = kernel.packed(b_name, "dense", _pack_dense)
-        out, epilogue = kernel.output()
-        conv2d(kernel.builder, ConvGeometry(kernel=(1, 1)), x, packed, out, epilogue)
-        return kernel.call()
+        return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _as_oihw)
     kernel = context.kernel(node, "matmul")
     left, right = kernel.input(a_name), kernel.input(b_name)
     out, epilogue = kernel.output()
@@ -29,6 +24,6 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def _pack_dense(matrix: np.ndarray) -> np.ndarray:
+def _as_oihw(matrix: np.ndarray) -> np.ndarray:
     """`[K, N]` as the weights of a 1 x 1 convolution of K channels to N."""
-    return pack_conv(np.ascontiguousarray(matrix.T)[:, :, None, None], 1)
+    return np.ascontiguousarray(matrix.T)[:, :, None, None]

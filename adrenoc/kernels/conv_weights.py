@@ -1,0 +1,129 @@
+"""Two routes for the weights of a convolution, one interface.
+
+Through the texture cache each weight texel costs as much as an activation texel, and every
+public Adreno kernel waits for the texture pipe.  From a buffer, at an index that is the same
+for the whole wave, weights come through another pipe; that needs a work-group whose threads all
+make the same output blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import (
+    Expr,
+    cast,
+    const_int,
+    construct,
+    iconst,
+    lane,
+    load_vector,
+    tirx,
+)
+
+HALVES_A_LOAD = 8
+"""Halves in one 16-byte load: two texels of weights."""
+
+
+class ConvWeights(Protocol):
+    """Weights of the output blocks that a thread makes."""
+
+    def row(self, tap: Expr, column: Expr) -> list[Expr]:
+        """A vector of four output channels for each block of the thread.
+
+        `column` is the input channel within the window of the output block.
+        """
+
+
+class TextureWeights:
+    """Weights as texels `[tap, output block, column]` (`weights.pack_conv`)."""
+
+    def __init__(
+        self, builder: KernelBuilder, access: Access, first_block: Expr, out_blocks: int
+    ) -> None:
+        self._builder, self._access = builder, access
+        self._first, self._count = first_block, out_blocks
+
+    def row(self, tap: Expr, column: Expr) -> list[Expr]:
+        return [
+            self._builder.let(
+                self._access.texel(tap, iconst(0), self._first + iconst(b), column), "k"
+            )
+            for b in range(self._count)
+        ]
+
+
+class UniformWeights:
+    """Weights in a buffer, in the order in which a thread reads them (`pack_uniform`).
+
+    Halves are loaded as four 32-bit words and seen as eight halves: compilers split a load of
+    halves into single ones.
+    """
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        buffer: Expr,
+        group: Expr,
+        *,
+        taps: int,
+        columns: int,
+        out_blocks: int,
+    ) -> None:
+        self._builder, self._buffer = builder, buffer
+        self._columns = columns
+        lanes_a_load = LANES if str(buffer.dtype) == "float32" else HALVES_A_LOAD
+        self._texels_a_load = lanes_a_load // LANES
+        self._loads = out_blocks // self._texels_a_load
+        self._base = builder.let(group * iconst(taps * columns * self._loads), "wb")
+
+    def row(self, tap: Expr, column: Expr) -> list[Expr]:
+        base, offset = _constant_part(column)
+        first = self._base + (tap * iconst(self._columns) + base) * iconst(self._loads)
+        texels: list[Expr] = []
+        for number in range(self._loads):
+            words = load_vector(self._buffer, first, offset * self._loads + number)
+            if self._texels_a_load == 1:
+                texels.append(self._builder.let(words, "k"))
+                continue
+            halves = self._builder.let(_as_halves(words, HALVES_A_LOAD), "k")
+            texels += [self._texel(halves, part) for part in range(self._texels_a_load)]
+        return texels
+
+    def _texel(self, halves: Expr, part: int) -> Expr:
+        texel = construct([lane(halves, part * LANES + i) for i in range(LANES)])
+        return self._builder.let(cast(texel, f"{self._builder.compute}x4"), "k")
+
+
+def _constant_part(index: Expr) -> tuple[Expr, int]:
+    """An index as what changes and what is added to it."""
+    if isinstance(index, tirx.Add) and const_int(index.b) is not None:
+        return index.a, const_int(index.b) or 0
+    fixed = const_int(index)
+    return (iconst(0), fixed) if fixed is not None else (index, 0)
+
+
+def _as_halves(words: Expr, lanes: int) -> Expr:
+    """The same bits as `lanes` halves."""
+    return tirx.call_pure_extern(f"float16x{lanes}", f"as_half{lanes}", words)
+
+
+def pack_uniform(weight: np.ndarray, out_blocks: int) -> np.ndarray:
+    """Pack `[O, I, KH, KW]` for `UniformWeights`: [group, tap, column, block of group, 4], flat.
+
+    Halves are returned as 32-bit words, two in each.  Output blocks are padded to whole groups.
+    """
+    texels = pack_conv(weight, 1)
+    taps, blocks, columns, _ = texels.shape
+    groups = -(-blocks // out_blocks)
+    padded = np.zeros((taps, groups * out_blocks, columns, LANES), weight.dtype)
+    padded[:, :blocks] = texels
+    by_group = padded.reshape(taps, groups, out_blocks, columns, LANES)
+    flat = np.ascontiguousarray(by_group.transpose(1, 0, 3, 2, 4)).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
