@@ -160,11 +160,11 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
     from adrenoc.importers.onnx_convert import supported_operators
     from adrenoc.importers.onnx_expand import expand_standard_functions
 
-    missing = {n.op_type for n in graph.nodes} - supported_operators()
-    if not missing:
-        return graph
-    expanded = expand_standard_functions(graph, missing)
-    if expanded:
+    while True:  # a definition may hold operators that need theirs
+        missing = {n.op_type for n in graph.nodes} - supported_operators()
+        expanded = expand_standard_functions(graph, missing) if missing else {}
+        if not expanded:
+            return graph
         decisions += [
             Decision(
                 subject=op_type,
@@ -174,7 +174,6 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
             for op_type, count in sorted(expanded.items())
         ]
         decisions += fold_constants(graph)
-    return graph
 
 
 def _check_operators(graph: OnnxGraph) -> None:

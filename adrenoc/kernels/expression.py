@@ -21,8 +21,8 @@ from adrenoc.tvmapi import (
     Expr,
     Var,
     cast,
-    construct,
     const_int,
+    construct,
     dtype_of,
     floordiv,
     iconst,
@@ -47,6 +47,7 @@ _BINARY = (
 )
 _COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _LOGIC = (tirx.And, tirx.Or)
+_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
 _SCALAR_CALLS = ("tirx.isnan", "tirx.isinf", "tirx.popcount", "tirx.reinterpret")
 """Calls that have no vector form in TVM's OpenCL backend."""
 
@@ -115,7 +116,7 @@ class Evaluator:
 
     # One element
 
-    def _scalar(self, expr: Any, lane: int | None) -> Expr:
+    def _scalar(self, expr: Any, lane: int | None) -> Expr:  # noqa: PLR0911 (one a kind)
         """The scalar value, with the lane variable fixed to `lane` if it appears."""
         if isinstance(expr, Var):
             return self._bound(expr, lane)
@@ -125,10 +126,10 @@ class Evaluator:
             return tirx.const(expr.value, self._dtype(dtype_of(expr)))
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._scalar_load(expr, lane)
-        if isinstance(expr, _BINARY + _COMPARE + _LOGIC):
+        if isinstance(expr, _BINARY + _COMPARE + _LOGIC + _BITS):
             return type(expr)(self._scalar(expr.a, lane), self._scalar(expr.b, lane))
-        if isinstance(expr, tirx.Not):
-            return tirx.Not(self._scalar(expr.a, lane))
+        if isinstance(expr, tirx.Not | tirx.BitwiseNot):
+            return type(expr)(self._scalar(expr.a, lane))
         if isinstance(expr, tirx.Cast):
             return cast(self._scalar(expr.value, lane), self._dtype(dtype_of(expr)))
         if isinstance(expr, tirx.Select):
@@ -160,7 +161,7 @@ class Evaluator:
 
     # Four elements
 
-    def _vector(self, expr: Any) -> Expr:
+    def _vector(self, expr: Any) -> Expr:  # noqa: PLR0911 (one a kind)
         """The value of all four lanes; a scalar where no lane differs."""
         if not self._varies(expr):
             return self._scalar(expr, None)
@@ -179,7 +180,8 @@ class Evaluator:
             return self._vector_choice(expr.condition, expr.true_value, expr.false_value, expr)
         if isinstance(expr, tvm.ir.Call):
             if expr.op.name == IF_THEN_ELSE:
-                return self._vector_choice(*expr.args, expr)
+                condition, then, otherwise = expr.args
+                return self._vector_choice(condition, then, otherwise, expr)
             if self._has_vector_form(expr):
                 args = [splatted(self._vector(a)) for a in expr.args]
                 return _call(expr, args, f"{self._dtype(dtype_of(expr))}x4")
@@ -336,7 +338,7 @@ def _any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
             stack.extend((part.condition, part.true_value, part.false_value))
         elif isinstance(part, tirx.Cast):
             stack.append(part.value)
-        elif isinstance(part, tirx.Not):
+        elif isinstance(part, tirx.Not | tirx.BitwiseNot):
             stack.append(part.a)
         elif hasattr(part, "a") and hasattr(part, "b"):
             stack.extend((part.a, part.b))

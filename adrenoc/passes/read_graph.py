@@ -23,6 +23,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
 from adrenoc.passes.expand_norm import EXPANSIONS, Expand
+from adrenoc.passes.fold_nests import FOLD_NESTS
 from adrenoc.passes.scalar_body import NotScalarError, blocks_of
 from adrenoc.passes.whole_operators import WHOLE, refusal
 from adrenoc.tvmapi import tirx, tvm
@@ -81,6 +82,9 @@ class _Reader:
             return
         elif name in EXPANSIONS:
             self._read_expanded(var, call, EXPANSIONS[name])
+        elif name in FOLD_NESTS:
+            args = [self._name_of(a) for a in call.args]
+            self._read_prim_func(var, FOLD_NESTS[name](call), args, name.removeprefix("relax."))
         else:
             lowered, func = self._legalise(call, name, var.name)
             args = [self._name_of(a) for a in lowered.args[1].fields]
@@ -126,9 +130,7 @@ class _Reader:
             )
         builder = tvm.relax.BlockBuilder()
         lowered = rule(builder, call)
-        if not (
-            isinstance(lowered, tvm.ir.Call) and lowered.op == tvm.ir.Op.get("relax.call_tir")
-        ):
+        if not (isinstance(lowered, tvm.ir.Call) and lowered.op == tvm.ir.Op.get("relax.call_tir")):
             raise CompileError(
                 f"operator {name} (binding {where}) lowers to {type(lowered).__name__}, "
                 "expected one call to a TIR function",
@@ -155,7 +157,7 @@ class _Reader:
             ) from None
         for block in blocks:
             if block.target not in buffers:
-                temporary = f"{var.name}_{block.target.name}"
+                temporary = self._unused(f"{var.name}_{block.target.name}")
                 buffers[block.target] = temporary
                 self.tensors[temporary] = Tensor(
                     name=temporary,
@@ -182,6 +184,13 @@ class _Reader:
             )
 
     # Tensors and names
+
+    def _unused(self, name: str) -> str:
+        """A tensor name that is not taken: TVM gives two buffers of one function the same."""
+        found = name
+        while found in self.tensors:
+            found = f"{name}_{next(self.numbers)}"
+        return found
 
     def _declare(self, var: Any, name: str) -> str:
         self.names[var] = name
@@ -232,7 +241,7 @@ def _shape(name: str, ty: Any) -> tuple[int, ...]:
     if dims is None or not all(isinstance(d, tirx.IntImm) for d in dims):
         raise CompileError(
             f"tensor {name} has the shape {dims}, expected fixed extents",
-            hint="give the extents of the model's inputs: adrenoc compile --shape INPUT:1,3,224,224",
+            hint="give the extents of the inputs: adrenoc compile --shape INPUT:1,3,224,224",
         )
     return tuple(int(d) for d in dims)
 

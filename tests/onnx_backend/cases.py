@@ -26,6 +26,7 @@ _CONSTANT_INPUTS: Mapping[str, Sequence[int]] = {
     "CenterCropPad": [1],
     "Col2Im": [1, 2],
     "ConstantOfShape": [0],
+    "CumProd": [1],
     "CumSum": [1],
     "DFT": [1, 2],
     "Dropout": [1, 2],

@@ -1,0 +1,333 @@
+"""Search, sort, scan and scatter as folds: loop nests where TVM's legalisation has none.
+
+TVM lowers these operators to sequential loops or to library calls, which no thread grid can run.
+Each element of their result is a fold over the data, though: the rank of an element is the number
+of elements before it, what a scatter leaves is the last update that names the place.  That takes
+more arithmetic than a sequential algorithm (an axis of n elements costs n * n) and no trip to the
+CPU.
+
+Before -> after:
+    R.argmax(x, axis)       extreme = max(x[r]); min(select(x[r] == extreme, r, n))
+    R.topk(x, k)            rank[i] = sum(x[r] before x[i]); order[j] = sum(select(rank[r] == j, r))
+    R.cumsum(x)             sum(select(r <= i, x[r], 0))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from adrenoc.tvmapi import Expr, tvm
+
+Nest = Callable[[Any], Any]
+"""Gives for a call the TIR function of its arguments and results."""
+
+_INFINITE = {
+    "max": te.comm_reducer(tirx.max, lambda t: _extreme(t, -1), name="max"),
+    "min": te.comm_reducer(tirx.min, lambda t: _extreme(t, +1), name="min"),
+}
+
+
+def _extreme(dtype: str, sign: int) -> Expr:
+    """The value that loses against every other: TVM's own are finite."""
+    if str(dtype).startswith("float"):
+        return tirx.const(sign * math.inf, dtype)
+    return tirx.max_value(dtype) if sign > 0 else tirx.min_value(dtype)
+
+
+def _product(dtype: str) -> Expr:
+    return tirx.const(1, dtype)
+
+
+_PRODUCT = te.comm_reducer(lambda a, b: a * b, _product, name="product")
+
+
+def _argument(kind: str) -> Nest:
+    def nest(call: Any) -> Any:
+        (x,) = _placeholders(call)
+        shape, extreme_of = _ints(x.shape), _INFINITE[kind]
+        axes = list(range(len(shape))) if call.attrs.axis is None else [int(call.attrs.axis)]
+        axes = [a % len(shape) for a in axes]
+        extents = [shape[a] for a in axes]
+        kept = [1 if a in axes else d for a, d in enumerate(shape)]
+
+        def at(index: Sequence[Expr], walked: Sequence[Expr]) -> list[Expr]:
+            by_axis = dict(zip(axes, walked, strict=True))
+            return [by_axis.get(a, i) for a, i in enumerate(index)]
+
+        loops = _loops(extents)
+        extreme = te.compute(
+            kept, lambda *i: extreme_of(x(*at(i, loops)), axis=loops), name="extreme"
+        )
+        again = _loops(extents)
+        number = _linear([v.var for v in again], extents)
+        missing = tirx.const(math.prod(extents), "int32")
+        first = te.compute(
+            kept,
+            lambda *i: te.min(
+                tirx.Select(x(*at(i, again)) == extreme(*i), number, missing), axis=again
+            ),
+            name="first",
+        )
+        (out,) = _fields(call)
+
+        def result(*index: Expr) -> Expr:
+            rest = list(index)
+            if not call.attrs.keepdims:
+                rest = [_zero() if a in axes else rest.pop(0) for a in range(len(shape))]
+            return first(*rest).astype(str(out.dtype))
+
+        return _function([x], [te.compute(_ints(out.shape), result, name="position")])
+
+    return nest
+
+
+def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
+    """Where along `axis` the first `count` elements in order stand; equal ones keep theirs."""
+    shape = _ints(x.shape)
+    extent = shape[axis]
+    (r,) = _loops([extent])
+
+    def before(*index: Expr) -> Expr:
+        here, there = x(*index), x(*_moved(index, axis, r))
+        earlier = there > here if descending else there < here
+        tied = tirx.And(there == here, r.var < index[axis])
+        return te.sum(_count(tirx.Or(earlier, tied)), axis=r)
+
+    rank = te.compute(shape, before, name="rank")
+    (s,) = _loops([extent])
+    return te.compute(
+        [count if a == axis else d for a, d in enumerate(shape)],
+        lambda *i: te.sum(
+            tirx.Select(rank(*_moved(i, axis, s)) == i[axis], s.var, _zero()), axis=s
+        ),
+        name="order",
+    )
+
+
+def _in_order(x: Any, axis: int, order: Any) -> Any:
+    return te.compute(
+        _ints(order.shape), lambda *i: x(*_moved(i, axis, order(*i))), name="in_order"
+    )
+
+
+def _sort(call: Any) -> Any:
+    (x,) = _placeholders(call)
+    axis = int(call.attrs.axis) % len(x.shape)
+    order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
+    return _function([x], [_in_order(x, axis, order)])
+
+
+def _argsort(call: Any) -> Any:
+    (x,) = _placeholders(call)
+    axis = int(call.attrs.axis) % len(x.shape)
+    order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
+    return _function([x], [_as_type(order, _fields(call)[0])])
+
+
+def _topk(call: Any) -> Any:
+    (x,) = _placeholders(call)
+    axis = int(call.attrs.axis) % len(x.shape)
+    fields = _fields(call)
+    count = _ints(fields[0].shape)[axis]
+    order = _order(x, axis, bool(call.attrs.largest), count)
+    kind = str(call.attrs.ret_type)
+    results = [] if kind == "indices" else [_in_order(x, axis, order)]
+    if kind != "values":
+        results.append(_as_type(order, fields[-1]))
+    return _function([x], results)
+
+
+def _scan(combine: Callable[..., Expr], neutral: int) -> Nest:
+    def nest(call: Any) -> Any:
+        (x,) = _placeholders(call)
+        (out,) = _fields(call)
+        dtype, shape = str(out.dtype), _ints(x.shape)
+        flat = call.attrs.axis is None
+        axis = 0 if flat else int(call.attrs.axis) % len(shape)
+        exclusive = bool(call.attrs.exclusive)
+        (r,) = _loops([math.prod(shape) if flat else shape[axis]])
+
+        def element(*index: Expr) -> Expr:
+            at = _unravelled(r.var, shape) if flat else _moved(index, axis, r)
+            taken = r.var < index[axis] if exclusive else r.var <= index[axis]
+            value = x(*at).astype(dtype)
+            return combine(tirx.Select(taken, value, tirx.const(neutral, dtype)), axis=r)
+
+        return _function([x], [te.compute(_ints(out.shape), element, name="scan")])
+
+    return nest
+
+
+def _scatter_elements(call: Any) -> Any:
+    data, indices, updates = _placeholders(call)
+    shape, given = _ints(data.shape), _ints(indices.shape)
+    axis = int(call.attrs.axis) % len(shape)
+
+    def matches(index: Sequence[Expr], walked: Sequence[Expr]) -> Expr:
+        named = _wrapped(indices(*_moved(index, axis, walked[0])), shape[axis])
+        found = named == index[axis].astype(str(indices.dtype))
+        for a, extent in enumerate(given):
+            if a != axis and extent < shape[a]:
+                found = tirx.if_then_else(index[a] < extent, found, tirx.const(False, "bool"))
+        return found
+
+    return _scattered(
+        data,
+        indices,
+        updates,
+        str(call.attrs.reduction),
+        [given[axis]],
+        matches,
+        lambda index, walked: _moved(index, axis, walked[0]),
+    )
+
+
+def _scatter_nd(call: Any) -> Any:
+    data, indices, updates = _placeholders(call)
+    shape, given = _ints(data.shape), _ints(indices.shape)
+    depth = given[-1]
+
+    def matches(index: Sequence[Expr], walked: Sequence[Expr]) -> Expr:
+        found = tirx.const(True, "bool")
+        for a in range(depth):
+            named = _wrapped(indices(*walked, tirx.const(a, "int32")), shape[a])
+            found = tirx.And(found, named == index[a].astype(str(indices.dtype)))
+        return found
+
+    return _scattered(
+        data,
+        indices,
+        updates,
+        str(call.attrs.reduction),
+        given[:-1],
+        matches,
+        lambda index, walked: [*walked, *index[depth:]],
+    )
+
+
+def _scattered(
+    data: Any,
+    indices: Any,
+    updates: Any,
+    reduction: str,
+    extents: Sequence[int],
+    matches: Callable[[Sequence[Expr], Sequence[Expr]], Expr],
+    source: Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]],
+) -> Any:
+    """The data with its updates: the last one, or all of them combined by `reduction`."""
+    shape, dtype = _ints(data.shape), str(data.dtype)
+    loops = _loops(extents)
+    walked = [r.var for r in loops]
+    if reduction == "update":
+        number = _linear(walked, extents)
+        last = te.compute(
+            shape,
+            lambda *i: te.max(
+                tirx.Select(matches(i, walked), number, tirx.const(-1, "int32")), axis=loops
+            ),
+            name="last",
+        )
+
+        def element(*index: Expr) -> Expr:
+            found = updates(*source(index, _unravelled(last(*index), extents)))
+            return tirx.if_then_else(last(*index) >= 0, found, data(*index))
+
+        return _function([data, indices, updates], [te.compute(shape, element, name="updated")])
+    fold, combine, neutral = _REDUCTIONS[reduction]
+
+    def guarded(index: Sequence[Expr]) -> Expr:
+        update = updates(*source(index, walked))
+        return tirx.if_then_else(matches(index, walked), update, neutral(dtype))
+
+    folded = te.compute(shape, lambda *i: fold(guarded(i), axis=loops), name="folded")
+    result = te.compute(shape, lambda *i: combine(data(*i), folded(*i)), name="updated")
+    return _function([data, indices, updates], [result])
+
+
+_REDUCTIONS: dict[str, tuple[Callable[..., Expr], Callable[..., Expr], Callable[..., Expr]]] = {
+    "add": (te.sum, lambda a, b: a + b, lambda t: tirx.const(0, t)),
+    "mul": (_PRODUCT, lambda a, b: a * b, lambda t: tirx.const(1, t)),
+    "max": (_INFINITE["max"], tirx.max, lambda t: _extreme(t, -1)),
+    "min": (_INFINITE["min"], tirx.min, lambda t: _extreme(t, +1)),
+}
+
+FOLD_NESTS: dict[str, Nest] = {
+    "relax.argmax": _argument("max"),
+    "relax.argmin": _argument("min"),
+    "relax.argsort": _argsort,
+    "relax.cumprod": _scan(_PRODUCT, 1),
+    "relax.cumsum": _scan(te.sum, 0),
+    "relax.scatter_elements": _scatter_elements,
+    "relax.scatter_nd": _scatter_nd,
+    "relax.sort": _sort,
+    "relax.topk": _topk,
+}
+"""Relax operator -> its loop nest."""
+
+
+# What all of them are written with
+
+
+def _placeholders(call: Any) -> list[Any]:
+    return [
+        te.placeholder(_ints(a.ty.shape), str(a.ty.dtype), name=f"arg{i}")
+        for i, a in enumerate(call.args)
+    ]
+
+
+def _fields(call: Any) -> list[Any]:
+    ty = call.ty
+    return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
+
+
+def _function(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return te.create_prim_func([*inputs, *outputs])
+
+
+def _ints(shape: Sequence[Any]) -> list[int]:
+    return [int(d) for d in shape]
+
+
+def _loops(extents: Sequence[int]) -> list[Any]:
+    return [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate(extents)]
+
+
+def _moved(index: Sequence[Expr], axis: int, to: Any) -> list[Expr]:
+    """The index with another position along one axis."""
+    return [getattr(to, "var", to) if a == axis else i for a, i in enumerate(index)]
+
+
+def _linear(walked: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    number = _zero()
+    for var, extent in zip(walked, extents, strict=True):
+        number = number * extent + var
+    return number
+
+
+def _unravelled(number: Expr, extents: Sequence[int]) -> list[Expr]:
+    index: list[Expr] = []
+    for extent in reversed(extents):
+        index.insert(0, tirx.floormod(number, extent))
+        number = tirx.floordiv(number, extent)
+    return index
+
+
+def _wrapped(index: Expr, extent: int) -> Expr:
+    """An index that may count from the end."""
+    return tirx.Select(index < 0, index + extent, index)
+
+
+def _as_type(tensor: Any, ty: Any) -> Any:
+    return te.compute(_ints(tensor.shape), lambda *i: tensor(*i).astype(str(ty.dtype)), name="cast")
+
+
+def _count(condition: Expr) -> Expr:
+    return tirx.Select(condition, tirx.const(1, "int32"), _zero())
+
+
+def _zero() -> Expr:
+    return tirx.const(0, "int32")
