@@ -118,12 +118,11 @@ def _retyped(func: Any) -> Any:
     params = []
     for param in func.params:
         if _is_texture(param):
-            dtype = _dtype_used(func.body, param.name)
-            param = Var(
-                param.name, tvm.ir.PointerType(tvm.ir.PrimType(dtype), param.ty.storage_scope)
+            element = tvm.ir.PrimType(_dtype_used(func.body, param.name))
+            pointers[param.name] = Var(
+                param.name, tvm.ir.PointerType(element, param.ty.storage_scope)
             )
-            pointers[param.name] = param
-        params.append(param)
+        params.append(pointers.get(param.name, param))
     if not pointers:
         return func
     declared = _declared_buffers(func.body)

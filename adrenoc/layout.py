@@ -99,9 +99,7 @@ class Layout:
 
 def agree(a: Layout, b: Layout, shape: Sequence[int]) -> bool:
     """Whether two layouts of one shape give every axis of extent above one the same role."""
-    return all(
-        extent == 1 or x == y for x, y, extent in zip(a.roles, b.roles, shape, strict=True)
-    )
+    return all(extent == 1 or x == y for x, y, extent in zip(a.roles, b.roles, shape, strict=True))
 
 
 _DEFAULT_ROLES = {1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}

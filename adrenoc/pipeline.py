@@ -59,8 +59,9 @@ class State:
 class Stage:
     """One row of the pipeline.
 
-    `run` maps a state to the next one; it is skipped unless `when` holds.  `needs` and `gives` are facts, checked before anything
-    runs; `dump` renders what the stage made, and `note` says it in a few words.
+    `run` maps a state to the next one; it is skipped unless `when` holds.  `needs` and `gives`
+    are facts, checked before anything runs; `dump` renders what the stage made, and `note` says
+    it in a few words.
     """
 
     name: str

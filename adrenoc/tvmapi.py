@@ -205,7 +205,9 @@ def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) ->
     width_bits = iconst(4 * bits_of(dtype))
     texel = tirx.Ramp(iconst(0), iconst(1), 4)
     return call(
-        "tirx.texture2d_load", [buffer.data, col, row, layer, width_bits, texel], vector_dtype(dtype)
+        "tirx.texture2d_load",
+        [buffer.data, col, row, layer, width_bits, texel],
+        vector_dtype(dtype),
     )
 
 

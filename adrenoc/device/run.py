@@ -227,7 +227,7 @@ def _percentile(ascending: list[float], percent: int) -> float:
     return ascending[max(0, rank - 1)]
 
 
-def _first_line(error: RuntimeError) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0]
 
 

@@ -16,7 +16,7 @@ from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWei
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, splat
 
 UNROLLED_TAPS = 3
 """Widest kernel row whose taps are unrolled, so that neighbouring pixels share their reads."""
@@ -171,9 +171,9 @@ class _Step:
         ]
         # All reads first: one wait then covers them all.
         columns = [self._window_block * iconst(LANES) + iconst(c) for c in range(self._channels)]
-        rows = [self._weights.row(tap, column) for column in columns]
-        for c, row in enumerate(rows):
-            for b, texel in enumerate(row):
+        weights = [self._weights.row(tap, column) for column in columns]
+        for c, of_blocks in enumerate(weights):
+            for b, texel in enumerate(of_blocks):
                 for p, pixel in enumerate(pixels):
                     at = b * self._tile.pixels + p
                     self._sums[at] = self._sums[at] + splat(lane(pixel, c)) * texel

@@ -51,6 +51,7 @@ class TextureWeights:
         self._first, self._count = first_block, out_blocks
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
+        """One texel an output block."""
         return [
             self._builder.let(
                 self._access.texel(tap, iconst(0), self._first + iconst(b), column), "k"
@@ -84,6 +85,7 @@ class UniformWeights:
         self._base = builder.let(group * iconst(taps * columns * self._loads), "wb")
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
+        """One load for each 16 bytes of the output blocks."""
         base, offset = _constant_part(column)
         first = self._base + (tap * iconst(self._columns) + base) * iconst(self._loads)
         texels: list[Expr] = []

@@ -9,9 +9,7 @@ from adrenoc.layout import LANES
 from adrenoc.tvmapi import floordiv, floormod, iconst, lane, splat
 
 
-def matmul(
-    builder: KernelBuilder, a: Access, b: Access, out: Access, epilogue: Epilogue
-) -> None:
+def matmul(builder: KernelBuilder, a: Access, b: Access, out: Access, epilogue: Epilogue) -> None:
     """Emit out[.., m, :] = sum over k of a[.., m, k] * b[.., k, :].
 
     One thread makes `rows` rows of one block of four columns.

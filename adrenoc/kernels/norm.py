@@ -121,7 +121,7 @@ def _statistics(
     mixed = "C" in geometry.roles
     counts = region.counts
     count = counts.n * counts.h * counts.w * (region.channels if mixed else 1)
-    reciprocal = splat(fconst(1.0 / count, ACCUMULATOR))
+    total = splat(fconst(count, ACCUMULATOR))
     sums = builder.registers(2, dtype=ACCUMULATOR)
     sums.fill(0.0)
     origin = splat(fconst(0.0, ACCUMULATOR))
@@ -142,9 +142,9 @@ def _statistics(
             sums[i] = splat(across(builder.let(sums[i]), lambda a, b: a + b))
     epsilon = splat(fconst(geometry.epsilon, ACCUMULATOR))
     if not geometry.centred:
-        return origin, builder.let(_rsqrt(sums[1] * reciprocal + epsilon), "scale")
-    mean = builder.let(sums[0] * reciprocal, "mean")
-    variance = tirx.Max(sums[1] * reciprocal - mean * mean, splat(fconst(0.0, ACCUMULATOR)))
+        return origin, builder.let(_rsqrt(sums[1] / total + epsilon), "scale")
+    mean = builder.let(sums[0] / total, "mean")
+    variance = tirx.Max(sums[1] / total - mean * mean, splat(fconst(0.0, ACCUMULATOR)))
     scale = builder.let(_rsqrt(variance + epsilon), "scale")
     return builder.let(mean + origin, "shift"), scale
 

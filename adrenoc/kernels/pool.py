@@ -102,7 +102,7 @@ def avg_pool(
     _each_tap(builder, geometry, visit)
     if geometry.count_padding or bare:
         count = geometry.rows.taps * geometry.columns.taps
-        value = total[0] * splat(fconst(1.0 / count, ACCUMULATOR))
+        value = total[0] / splat(fconst(count, ACCUMULATOR))
     else:
         inside = cast(rows.count() * columns.count(), ACCUMULATOR)
         value = total[0] / splat(builder.let(inside, "count"))

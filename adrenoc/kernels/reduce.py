@@ -91,7 +91,7 @@ def reduce_axes(
         from_n, _, from_h, from_w = x.position(_source_index(index, axes, keepdims))
         value = folds.texel(Position(from_n, block, from_h, from_w))
     if reduction.mean:
-        value = value * splat(fconst(1.0 / count, ACCUMULATOR))
+        value = value / splat(fconst(count, ACCUMULATOR))
     epilogue.write(n, block, h, w, narrowed(builder, value))
 
 

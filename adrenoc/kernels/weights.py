@@ -84,6 +84,4 @@ def pack_blocked(value: np.ndarray, roles: str, rows_fold: bool) -> np.ndarray:
         return np.ascontiguousarray(
             tiled.transpose(0, 3, 4, 1, 2).reshape(n, h * w, blocks(c), LANES)
         )
-    return np.ascontiguousarray(
-        tiled.transpose(0, 1, 3, 4, 2).reshape(n * blocks(c), h, w, LANES)
-    )
+    return np.ascontiguousarray(tiled.transpose(0, 1, 3, 4, 2).reshape(n * blocks(c), h, w, LANES))

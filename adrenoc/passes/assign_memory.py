@@ -102,9 +102,7 @@ def _limits_text(limits: Limits) -> str:
     )
 
 
-def _separate_outputs(
-    graph: Graph, layouts: Layouts, log: DecisionLog
-) -> tuple[Graph, Layouts]:
+def _separate_outputs(graph: Graph, layouts: Layouts, log: DecisionLog) -> tuple[Graph, Layouts]:
     """An output that is also read inside of the graph, or is an input, becomes a copy."""
     nodes = list(graph.nodes)
     tensors: list[Tensor] = []
@@ -126,9 +124,7 @@ def _separate_outputs(
     return graph.with_nodes(nodes, tensors), layouts
 
 
-def _with_copies(
-    graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog
-) -> Graph:
+def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog) -> Graph:
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)

@@ -14,6 +14,7 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
+from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.builder import Launch
 from adrenoc.options import CompileOptions
@@ -27,7 +28,6 @@ from adrenoc.rules.norm import norm_rule
 from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
 from adrenoc.rules.reduce import reduce_rule
 from adrenoc.rules.softmax import softmax_rule
-from adrenoc.gpu import Limits, Performance
 from adrenoc.tvmapi import PrimFunc
 
 RULES: dict[str, Rule] = {
@@ -104,9 +104,7 @@ def lower(
             )
         call = rule(context, node)
         steps.append(Step(kernel=kernels.add(call), arguments=call.arguments))
-    return Program(
-        graph=graph, kernels=kernels.by_name, steps=tuple(steps), params=context.params
-    )
+    return Program(graph=graph, kernels=kernels.by_name, steps=tuple(steps), params=context.params)
 
 
 class _Kernels:

@@ -9,6 +9,7 @@ import numpy as np
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
+from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.access import Access, Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
@@ -16,7 +17,6 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
 from adrenoc.options import CompileOptions
-from adrenoc.gpu import Limits, Performance
 
 PACKED_LAYOUT = Layout("NHWC")
 """Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
@@ -150,17 +150,13 @@ class NodeKernel:
             self.accesses[name] = self.builder.input(spec)
         return self.accesses[name]
 
-    def packed(
-        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
-    ) -> Access:
+    def packed(self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]) -> Access:
         """Declare a constant, packed in its own way, as the next argument."""
         argument, spec = self.context.packed(name, kind, pack)
         self.arguments.append(argument)
         return self.builder.input(spec)
 
-    def flat(
-        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
-    ) -> Access:
+    def flat(self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]) -> Access:
         """Declare a constant in a flat buffer as the next argument."""
         argument, spec = self.context.flat(name, kind, pack)
         self.arguments.append(argument)
@@ -178,9 +174,7 @@ class NodeKernel:
 
     def call(self) -> KernelCall:
         """The finished launch."""
-        return KernelCall(
-            node=self.node, builder=self.builder, arguments=tuple(self.arguments)
-        )
+        return KernelCall(node=self.node, builder=self.builder, arguments=tuple(self.arguments))
 
 
 Rule = Callable[[RuleContext, Node], KernelCall]
