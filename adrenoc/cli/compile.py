@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )
 @json_option()
-def compile_command(  # noqa: PLR0917
+def compile_command(
     model: Path,
     target: Target,
     preset: str | None,

@@ -74,7 +74,7 @@ _SHOWN_KERNELS = 20
 )
 @json_option()
 @click.pass_context
-def run_command(  # noqa: PLR0917
+def run_command(
     ctx: click.Context,
     bundle: Path,
     files: tuple[InputFile, ...],
