@@ -79,6 +79,7 @@ def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
     z = ops("LayerNormalization", wide, ops.weight(3, 5), ops.weight(3, 5), axis=3)
     ops.output(y, ops("Relu", z))
     ops.check(device, preset)
-    assert len(ops.fallbacks) == 2
-    assert "computed" in ops.fallbacks[0]
-    assert "too many extents above one" in ops.fallbacks[1]
+    in_parts = [reason for reason in ops.fallbacks if reason.startswith("layer_norm in parts")]
+    assert len(in_parts) == 2
+    assert "computed" in in_parts[0]
+    assert "too many extents above one" in in_parts[1]
