@@ -80,9 +80,11 @@ def conv2d(
     """
     e, source = out.extents, x.extents
     per_image = -(-e.blocks // tile.out_blocks)
-    gx, gy, gz = builder.threads(
-        -(-e.w // tile.pixels), e.h, e.n * per_image, work_group=tile.work_group
-    )
+    columns = -(-e.w // tile.pixels)
+    if columns * e.h == 1:  # a vector: neighbouring threads make neighbouring blocks
+        gz, gx, gy = builder.threads(e.n * per_image, 1, 1, work_group=tile.work_group)
+    else:
+        gx, gy, gz = builder.threads(columns, e.h, e.n * per_image, work_group=tile.work_group)
     n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
     first_out = builder.let(group * iconst(tile.out_blocks), "ob")
     window, per_in = group_window(e.c, source.c, geometry.groups)

@@ -20,6 +20,8 @@ from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvGeometry, ConvTile, Route
 from adrenoc.layout import Extents
 
 WAVE = 128
+NARROWEST_GROUP = 4
+"""Threads along W in a work-group, where the image has so many."""
 BUFFER_BYTES_PER_CLOCK = 64.0
 """Per micro shader processor; the width of its path to the second-level cache."""
 TEXTURE_LATENCY_CLOCKS = 150
@@ -86,7 +88,7 @@ def pick_conv_tile(work: ConvWork, performance: Performance, limits: Limits) -> 
 def _candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
     e = work.out
     for pixels in (1, 2, 3, 4, 5, 6, 7, 8):
-        if pixels > e.w:
+        if pixels > 1 and pixels > e.w // 2:
             break
         for out_blocks in (1, 2, 4, 8):
             if out_blocks > e.blocks or pixels * out_blocks > MAX_SUMS:
@@ -114,9 +116,18 @@ def _candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
 
 
 def _groups(x: int, y: int, z: int, limits: Limits) -> Iterator[tuple[int, int, int]]:
-    """Work-groups of at most a wave, wide first; 8 x 8 and 4 x 16 gave wrong values on an 840."""
+    """Work-groups of at most a wave.
+
+    Neighbours in x read neighbouring texels, so groups are at least four wide where the image
+    is.  8 x 8 and 4 x 16 gave wrong values on an 840 (ADRENO.md 2.8).
+    """
     most = min(WAVE, limits.max_work_group_size)
+    if x * y == 1:
+        yield min(_power_of_two(z), most), 1, 1
+        return
     for gx in _sizes(x):
+        if gx < min(x, NARROWEST_GROUP):
+            continue
         for gy in _sizes(y):
             if gx * gy > most:
                 break
@@ -141,11 +152,11 @@ def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     buffer = loads * 16 / BUFFER_BYTES_PER_CLOCK
     busiest = WAVE * steps * max(alu, texture, buffer)
     gx, gy, gz = tile.work_group or (1, 1, 1)
-    groups = (
-        math.ceil(math.ceil(e.w / tile.pixels) / gx)
-        * math.ceil(e.h / gy)
-        * math.ceil(e.n * math.ceil(e.blocks / tile.out_blocks) / gz)
-    )
+    columns, per_image = math.ceil(e.w / tile.pixels), math.ceil(e.blocks / tile.out_blocks)
+    if columns * e.h == 1:
+        groups = math.ceil(e.n * per_image / gx)
+    else:
+        groups = math.ceil(columns / gx) * math.ceil(e.h / gy) * math.ceil(e.n * per_image / gz)
     waves = math.ceil(groups * math.ceil(gx * gy * gz / WAVE) / machine.processors)
     resident = min(16, machine.registers // _registers(work, tile))
     resident = max(1, resident - resident % 2)  # waves come and go in pairs
