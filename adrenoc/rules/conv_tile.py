@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adrenoc.gpu import Limits, Performance
 from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvGeometry, ConvTile, Route
@@ -79,6 +80,7 @@ class ConvWork:
     """Whether arithmetic is in half precision."""
 
 
+@lru_cache(maxsize=1024)
 def pick_conv_tile(work: ConvWork, performance: Performance, limits: Limits) -> ConvTile:
     """The tile with the least estimated time."""
     machine = Machine.of(performance)
