@@ -1,0 +1,148 @@
+/* Runs bundles that adrenoc compiled: the C API of libadrenoc_runtime.so.
+ *
+ *   adrenoc_model* model = NULL;
+ *   if (adrenoc_load("mobilenet_v2.adrenoc", NULL, &model) != ADRENOC_OK) fail(adrenoc_last_error());
+ *   adrenoc_bind_input(model, 0, pixels, sizeof(pixels));
+ *   adrenoc_bind_output(model, 0, scores, sizeof(scores));
+ *   adrenoc_run(model);
+ *   adrenoc_free(model);
+ *
+ * Tensors of the host are dense and row-major, in the byte order of the machine, with the shapes
+ * and dtypes that the model file has.
+ *
+ * Errors: a function that can fail returns a status; adrenoc_last_error() says more, for the
+ * calling thread.  No C++ exception leaves the library, and it never ends the process.
+ *
+ * Threads: any thread may call any function.  Calls for one model wait for each other; calls for
+ * different models run at the same time, as far as the device lets them.  adrenoc_free must be the
+ * last call for its model.  What a function returns by pointer lives as long as the model, except
+ * for adrenoc_last_error (until the thread's next call).
+ */
+#ifndef ADRENOC_H_
+#define ADRENOC_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(ADRENOC_BUILDS_RUNTIME)
+#define ADRENOC_API __attribute__((visibility("default")))
+#else
+#define ADRENOC_API
+#endif
+
+typedef enum adrenoc_status {
+  ADRENOC_OK = 0,
+  ADRENOC_BAD_ARGUMENT = 1,  /* a null pointer, an index or a size that does not fit */
+  ADRENOC_NOT_FOUND = 2,     /* no such file, or it cannot be read */
+  ADRENOC_BAD_BUNDLE = 3,    /* damaged, of another version, or not for this machine */
+  ADRENOC_NO_DEVICE = 4,     /* no OpenCL, or no device of the name that was asked for */
+  ADRENOC_DEVICE_FAILED = 5, /* the device refused a kernel or a call */
+  ADRENOC_OUT_OF_MEMORY = 6, /* of the host or of the device */
+  ADRENOC_INTERNAL = 7       /* a defect of the runtime */
+} adrenoc_status;
+
+typedef struct adrenoc_model adrenoc_model;
+
+/* How to load.  Set everything to 0 and `struct_bytes` to sizeof(adrenoc_options) first. */
+typedef struct adrenoc_options {
+  uint32_t struct_bytes;
+  /* 1: do not compare the files with the digests of the manifest.  Faster, and only for bundles
+   * that nobody else can write: a damaged model.so can do anything. */
+  uint32_t trust_files;
+  /* The OpenCL device: a number, a part of its name, NULL for the first with images, or "cpu" for a
+   * bundle that holds no OpenCL kernels. */
+  const char* device;
+  /* The OpenCL library to open; NULL for the system's.  The first load of the process decides. */
+  const char* opencl_library;
+  /* A folder for built kernels, so that the next load needs no compiler; NULL for none.  It is
+   * made if its parent is there.  Damaged or foreign files in it are replaced. */
+  const char* cache_folder;
+} adrenoc_options;
+
+typedef struct adrenoc_tensor_info {
+  const char* name;
+  const char* dtype; /* "float32", "float16", "int64", ... */
+  const int64_t* shape;
+  uint32_t rank;
+  uint64_t bytes;
+} adrenoc_tensor_info;
+
+/* Milliseconds of wall clock.  Of the load: opening and checking files, moving the constants to the
+ * device, building kernels.  Of the last run: moving inputs, computing, moving outputs. */
+typedef struct adrenoc_times {
+  double open_ms;
+  double constants_ms;
+  double build_ms;
+  double first_compute_ms;
+  double upload_ms;
+  double compute_ms;
+  double download_ms;
+  uint64_t runs;
+  uint32_t cache_hits;   /* sets of built kernels that came from the cache folder */
+  uint32_t cache_misses; /* sets that had to be built */
+} adrenoc_times;
+
+/* "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 <digest of the sources>". */
+ADRENOC_API const char* adrenoc_runtime_version(void);
+
+/* What went wrong in this thread's last call that failed; "" before the first. */
+ADRENOC_API const char* adrenoc_last_error(void);
+
+/* "no device", for messages. */
+ADRENOC_API const char* adrenoc_status_text(adrenoc_status status);
+
+/* Load a bundle from a folder or a tar file of one.  `options` may be NULL. */
+ADRENOC_API adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
+                                        adrenoc_model** model);
+
+/* Load the tar form from `bytes` bytes at `offset` of an open file, such as an asset that lies
+ * uncompressed in an APK.  The descriptor stays the caller's and may be closed afterwards. */
+ADRENOC_API adrenoc_status adrenoc_load_fd(int descriptor, int64_t offset, int64_t bytes,
+                                           const adrenoc_options* options, adrenoc_model** model);
+
+/* Load the tar form from memory, which may be released afterwards. */
+ADRENOC_API adrenoc_status adrenoc_load_memory(const void* data, size_t bytes,
+                                               const adrenoc_options* options,
+                                               adrenoc_model** model);
+
+/* NULL is allowed. */
+ADRENOC_API void adrenoc_free(adrenoc_model* model);
+
+/* The model's name, and the device that it runs on. */
+ADRENOC_API const char* adrenoc_model_name(const adrenoc_model* model);
+ADRENOC_API const char* adrenoc_device_name(const adrenoc_model* model);
+
+ADRENOC_API size_t adrenoc_input_count(const adrenoc_model* model);
+ADRENOC_API size_t adrenoc_output_count(const adrenoc_model* model);
+ADRENOC_API adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,
+                                              adrenoc_tensor_info* info);
+ADRENOC_API adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
+                                               adrenoc_tensor_info* info);
+
+/* Name the host memory that each run reads an input from or writes an output to.  It must stay
+ * there until another is bound or the model is freed.  `bytes` must be the tensor's.  An output
+ * that is not bound, or bound to NULL, is not moved to the host. */
+ADRENOC_API adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
+                                              size_t bytes);
+ADRENOC_API adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data,
+                                               size_t bytes);
+
+/* Compute; returns when the outputs are there. */
+ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
+
+/* Times of the load and of the last run. */
+ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
+
+/* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.
+ * `folder` takes what the peer uploads.  For programs such as adrenoc_rpc. */
+ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ADRENOC_H_ */

@@ -1,0 +1,143 @@
+// The C API of adrenoc.h for C++17: models that free themselves, failures as exceptions.
+//
+//   adrenoc::Model model("mobilenet_v2.adrenoc");
+//   model.bind_input(0, pixels);
+//   model.bind_output(0, scores);
+//   model.run();
+//
+// Header only, so that it may be compiled with another C++ library than the runtime.
+#ifndef ADRENOC_HPP_
+#define ADRENOC_HPP_
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "adrenoc.h"
+
+namespace adrenoc {
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(adrenoc_status status)
+      : std::runtime_error(std::string(adrenoc_status_text(status)) + ": " + adrenoc_last_error()),
+        status_(status) {}
+  [[nodiscard]] adrenoc_status status() const noexcept { return status_; }
+
+ private:
+  adrenoc_status status_;
+};
+
+// What adrenoc_options holds, with strings that own their text; empty strings are the defaults.
+struct Options {
+  std::string device;
+  std::string opencl_library;
+  std::string cache_folder;
+  bool trust_files = false;
+};
+
+struct Tensor {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  uint64_t bytes;
+};
+
+class Model {
+ public:
+  // Loads a folder or a tar file.
+  explicit Model(const std::string& path, const Options& options = {}) {
+    const adrenoc_options plain = to_plain(options);
+    take([&](adrenoc_model** model) { return adrenoc_load(path.c_str(), &plain, model); });
+  }
+  // Loads the tar form from memory.
+  Model(const void* data, size_t bytes, const Options& options = {}) {
+    const adrenoc_options plain = to_plain(options);
+    take([&](adrenoc_model** model) { return adrenoc_load_memory(data, bytes, &plain, model); });
+  }
+  // Loads the tar form from an open file.
+  Model(int descriptor, int64_t offset, int64_t bytes, const Options& options = {}) {
+    const adrenoc_options plain = to_plain(options);
+    take([&](adrenoc_model** model) {
+      return adrenoc_load_fd(descriptor, offset, bytes, &plain, model);
+    });
+  }
+
+  [[nodiscard]] std::string name() const { return adrenoc_model_name(model_.get()); }
+  [[nodiscard]] std::string device() const { return adrenoc_device_name(model_.get()); }
+  [[nodiscard]] std::vector<Tensor> inputs() const {
+    return tensors(adrenoc_input_count(model_.get()), adrenoc_input_info);
+  }
+  [[nodiscard]] std::vector<Tensor> outputs() const {
+    return tensors(adrenoc_output_count(model_.get()), adrenoc_output_info);
+  }
+
+  void bind_input(size_t index, const void* data, size_t bytes) {
+    check(adrenoc_bind_input(model_.get(), index, data, bytes));
+  }
+  void bind_output(size_t index, void* data, size_t bytes) {
+    check(adrenoc_bind_output(model_.get(), index, data, bytes));
+  }
+  // The vectors must stay where they are, and as long as they are.
+  template <typename T>
+  void bind_input(size_t index, const std::vector<T>& data) {
+    bind_input(index, data.data(), data.size() * sizeof(T));
+  }
+  template <typename T>
+  void bind_output(size_t index, std::vector<T>& data) {
+    bind_output(index, data.data(), data.size() * sizeof(T));
+  }
+
+  void run() { check(adrenoc_run(model_.get())); }
+
+  [[nodiscard]] adrenoc_times times() const {
+    adrenoc_times times{};
+    check(adrenoc_get_times(model_.get(), &times));
+    return times;
+  }
+
+ private:
+  struct Free {
+    void operator()(adrenoc_model* model) const noexcept { adrenoc_free(model); }
+  };
+
+  static void check(adrenoc_status status) {
+    if (status != ADRENOC_OK) throw Error(status);
+  }
+  static const char* or_null(const std::string& text) {
+    return text.empty() ? nullptr : text.c_str();
+  }
+  static adrenoc_options to_plain(const Options& options) {
+    adrenoc_options plain{};
+    plain.struct_bytes = sizeof(plain);
+    plain.trust_files = options.trust_files ? 1 : 0;
+    plain.device = or_null(options.device);
+    plain.opencl_library = or_null(options.opencl_library);
+    plain.cache_folder = or_null(options.cache_folder);
+    return plain;
+  }
+  template <typename Load>
+  void take(Load load) {
+    adrenoc_model* model = nullptr;
+    check(load(&model));
+    model_.reset(model);
+  }
+  template <typename Info>
+  [[nodiscard]] std::vector<Tensor> tensors(size_t count, Info info) const {
+    std::vector<Tensor> found;
+    for (size_t i = 0; i < count; ++i) {
+      adrenoc_tensor_info plain{};
+      check(info(model_.get(), i, &plain));
+      found.push_back({plain.name, plain.dtype, {plain.shape, plain.shape + plain.rank},
+                       plain.bytes});
+    }
+    return found;
+  }
+
+  std::unique_ptr<adrenoc_model, Free> model_;
+};
+
+}  // namespace adrenoc
+
+#endif  // ADRENOC_HPP_

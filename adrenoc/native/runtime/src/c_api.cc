@@ -1,0 +1,230 @@
+// The C API: arguments checked, exceptions turned into a status and a sentence.
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "adrenoc.h"
+#include "failure.h"
+#include "model.h"
+#include "serve.h"
+
+struct adrenoc_model {
+  adrenoc::Model model;
+};
+
+namespace adrenoc {
+namespace {
+
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
+}
+
+adrenoc_status failed(adrenoc_status status, const char* message) noexcept {
+  try {
+    last_error() = message;
+  } catch (const std::bad_alloc&) {
+    last_error().clear();
+  }
+  return status;
+}
+
+// Runs `work` and lets no exception out.
+template <typename Work>
+adrenoc_status guarded(Work work) noexcept {
+  try {
+    work();
+    return ADRENOC_OK;
+  } catch (const Failure& failure) {
+    return failed(failure.status(), failure.what());
+  } catch (const tvm::ffi::Error& error) {
+    const bool memory = error.kind() == "MemoryError";
+    return failed(memory ? ADRENOC_OUT_OF_MEMORY : ADRENOC_DEVICE_FAILED, error.message().c_str());
+  } catch (const std::bad_alloc&) {
+    return failed(ADRENOC_OUT_OF_MEMORY, "no memory is left on the host");
+  } catch (const std::exception& error) {
+    return failed(ADRENOC_INTERNAL, error.what());
+  } catch (...) {
+    return failed(ADRENOC_INTERNAL, "an unknown exception");
+  }
+}
+
+void require(const void* pointer, const char* what) {
+  if (pointer == nullptr) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is a null pointer");
+  }
+}
+
+std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
+
+LoadOptions read_options(const adrenoc_options* given) {
+  adrenoc_options plain{};
+  if (given != nullptr) {
+    if (given->struct_bytes == 0) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the options is 0");
+    }
+    // Programs that were compiled with another version know fewer fields, or more.
+    std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
+  }
+  return {plain.trust_files != 0, text_or_empty(plain.device), text_or_empty(plain.opencl_library),
+          text_or_empty(plain.cache_folder)};
+}
+
+// `open(verify)` gives the bundle.
+template <typename Open>
+void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
+  require(model, "model");
+  *model = nullptr;
+  const LoadOptions options = read_options(given);
+  *model = new adrenoc_model{Model(open(!options.trust_files), options)};
+}
+
+void fill_info(const std::vector<TensorSpec>& specs, size_t index, adrenoc_tensor_info* info) {
+  require(info, "info");
+  if (index >= specs.size()) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "index " + std::to_string(index) + " is out of " +
+                                            std::to_string(specs.size()));
+  }
+  const TensorSpec& spec = specs[index];
+  *info = {spec.name.c_str(), spec.dtype.c_str(), spec.shape.data(),
+           static_cast<uint32_t>(spec.shape.size()), spec.bytes};
+}
+
+}  // namespace
+}  // namespace adrenoc
+
+using adrenoc::guarded;
+using adrenoc::require;
+
+const char* adrenoc_last_error(void) { return adrenoc::last_error().c_str(); }
+
+const char* adrenoc_status_text(adrenoc_status status) {
+  switch (status) {
+    case ADRENOC_OK:
+      return "all is well";
+    case ADRENOC_BAD_ARGUMENT:
+      return "bad argument";
+    case ADRENOC_NOT_FOUND:
+      return "not found";
+    case ADRENOC_BAD_BUNDLE:
+      return "bad bundle";
+    case ADRENOC_NO_DEVICE:
+      return "no device";
+    case ADRENOC_DEVICE_FAILED:
+      return "the device failed";
+    case ADRENOC_OUT_OF_MEMORY:
+      return "out of memory";
+    case ADRENOC_INTERNAL:
+      return "a defect of the runtime";
+  }
+  return "unknown status";
+}
+
+adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
+                            adrenoc_model** model) {
+  return guarded([&] {
+    require(path, "path");
+    adrenoc::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc::Bundle>(std::string(path), verify);
+    });
+  });
+}
+
+adrenoc_status adrenoc_load_fd(int descriptor, int64_t offset, int64_t bytes,
+                               const adrenoc_options* options, adrenoc_model** model) {
+  return guarded([&] {
+    adrenoc::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc::Bundle>(
+          adrenoc::MappedFile(descriptor, offset, bytes, "the open file"), verify);
+    });
+  });
+}
+
+adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc_options* options,
+                                   adrenoc_model** model) {
+  return guarded([&] {
+    require(data, "data");
+    adrenoc::load(options, model, [&](bool verify) {
+      const std::string_view archive(static_cast<const char*>(data), bytes);
+      return std::make_unique<adrenoc::Bundle>(archive, verify);
+    });
+  });
+}
+
+void adrenoc_free(adrenoc_model* model) {
+  (void)guarded([&] { delete model; });
+}
+
+const char* adrenoc_model_name(const adrenoc_model* model) {
+  return model == nullptr ? "" : model->model.manifest().name.c_str();
+}
+
+const char* adrenoc_device_name(const adrenoc_model* model) {
+  return model == nullptr ? "" : model->model.device_name().c_str();
+}
+
+size_t adrenoc_input_count(const adrenoc_model* model) {
+  return model == nullptr ? 0 : model->model.manifest().inputs.size();
+}
+
+size_t adrenoc_output_count(const adrenoc_model* model) {
+  return model == nullptr ? 0 : model->model.manifest().outputs.size();
+}
+
+adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,
+                                  adrenoc_tensor_info* info) {
+  return guarded([&] {
+    require(model, "model");
+    adrenoc::fill_info(model->model.manifest().inputs, index, info);
+  });
+}
+
+adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
+                                   adrenoc_tensor_info* info) {
+  return guarded([&] {
+    require(model, "model");
+    adrenoc::fill_info(model->model.manifest().outputs, index, info);
+  });
+}
+
+adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
+                                  size_t bytes) {
+  return guarded([&] {
+    require(model, "model");
+    model->model.bind_input(index, data, bytes);
+  });
+}
+
+adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data, size_t bytes) {
+  return guarded([&] {
+    require(model, "model");
+    model->model.bind_output(index, data, bytes);
+  });
+}
+
+adrenoc_status adrenoc_run(adrenoc_model* model) {
+  return guarded([&] {
+    require(model, "model");
+    model->model.run();
+  });
+}
+
+adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times) {
+  return guarded([&] {
+    require(model, "model");
+    require(times, "times");
+    *times = model->model.times();
+  });
+}
+
+adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder) {
+  return guarded([&] {
+    require(folder, "folder");
+    adrenoc::serve_rpc(descriptor, folder);
+  });
+}

@@ -1,0 +1,47 @@
+// A strict reader of JSON (RFC 8259) for data that may be damaged or hostile.
+#ifndef ADRENOC_RUNTIME_JSON_H_
+#define ADRENOC_RUNTIME_JSON_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace adrenoc {
+
+// A JSON value that knows its place ("manifest.json: inputs[0].shape"), so that each question that
+// it cannot answer becomes a message that names it.
+class Json {
+ public:
+  using List = std::vector<Json>;
+  using Object = std::map<std::string, Json>;
+
+  // Throws Failure (bad bundle) unless `text` is one whole value.  Numbers without fraction and
+  // exponent must fit in 64 bits; nesting is limited, keys must not repeat.
+  [[nodiscard]] static Json parse(std::string_view text, const std::string& where);
+
+  // Each throws Failure (bad bundle) where the value is of another type or lacks the key.
+  [[nodiscard]] const Json& at(const std::string& key) const;
+  [[nodiscard]] const List& list() const;
+  [[nodiscard]] const Object& object() const;
+  [[nodiscard]] const std::string& text() const;
+  [[nodiscard]] int64_t integer() const;
+  [[nodiscard]] bool boolean() const;
+  // An integer of 0 or more.
+  [[nodiscard]] uint64_t count() const;
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+
+ private:
+  friend class JsonParser;
+  [[noreturn]] void refuse(const char* expected) const;
+
+  std::string where_;
+  std::variant<std::nullptr_t, bool, int64_t, double, std::string, List, Object> value_;
+};
+
+}  // namespace adrenoc
+
+#endif  // ADRENOC_RUNTIME_JSON_H_

@@ -1,0 +1,240 @@
+#include "model.h"
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/device_api.h>
+#include <tvm/runtime/memory/memory_manager.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+
+#include "choose_device.h"
+#include "failure.h"
+#include "loader_name.h"
+#include "module.h"
+#include "program_cache.h"
+
+namespace adrenoc {
+namespace {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::DeviceAPI;
+using tvm::runtime::Tensor;
+
+// The VM wants a device for each virtual device of the module; all of ours are the same device.
+constexpr int kVirtualDevices = 16;
+
+class Stopwatch {
+ public:
+  [[nodiscard]] double ms() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype, DLDevice device,
+                    const std::string& scope) {
+  ffi::Optional<ffi::String> memory;
+  if (scope != "global") memory = ffi::String(scope);
+  return Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device, memory);
+}
+
+std::string index_text(const char* kind, size_t index, size_t count) {
+  return "there is no " + std::string(kind) + " " + std::to_string(index) + "; the model has " +
+         std::to_string(count);
+}
+
+const TensorSpec& spec_at(const std::vector<TensorSpec>& specs, size_t index, const char* kind) {
+  if (index < specs.size()) return specs[index];
+  throw Failure(ADRENOC_BAD_ARGUMENT, index_text(kind, index, specs.size()));
+}
+
+void check_bytes(const TensorSpec& spec, size_t bytes) {
+  if (bytes == spec.bytes) return;
+  throw Failure(ADRENOC_BAD_ARGUMENT, "`" + spec.name + "` has " + std::to_string(spec.bytes) +
+                                          " bytes, got " + std::to_string(bytes));
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
+    : bundle_(std::move(bundle)) {
+  const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
+  device_ = chosen.device;
+  device_name_ = chosen.name;
+  device_key_ = chosen.key;
+  DeviceAPI::Get(device_)->SetDevice(device_);
+  load_module();
+  upload_constants();
+  build_kernels(options.cache_folder);
+  bound_inputs_.resize(manifest().inputs.size());
+  bound_outputs_.resize(manifest().outputs.size());
+}
+
+void Model::load_module() {
+  const Stopwatch watch;
+  claim_loader_name();
+  try {
+    // Named, because Module::LoadFromFile goes by the path's ending, which this one lacks.
+    const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+    module_ = open(ffi::String(bundle_->library_path()), ffi::String("so")).cast<ffi::Module>();
+    const auto load = (*module_)->GetFunction("vm_load_executable", true);
+    if (!load.has_value()) refuse_bundle("model.so holds no program");
+    machine_ = (*load)().cast<ffi::Module>();
+    const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
+    std::vector<ffi::AnyView> arguments;
+    const auto add = [&](DLDevice device) {
+      arguments.emplace_back(static_cast<int64_t>(device.device_type));
+      arguments.emplace_back(static_cast<int64_t>(device.device_id));
+      arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
+    };
+    for (int i = 0; i < kVirtualDevices; ++i) add(device_);
+    add(DLDevice{kDLCPU, 0});  // for what the VM computes of shapes, and always last
+    ffi::Any nothing;
+    initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
+    const auto main = (*machine_)->GetFunction("main", false);
+    if (!main.has_value()) refuse_bundle("model.so has no function `main`");
+    main_ = *main;
+  } catch (const ffi::Error& error) {
+    refuse_bundle("model.so cannot be loaded: " + error.message());
+  }
+  times_.open_ms = watch.ms();
+}
+
+void Model::upload_constants() {
+  const Stopwatch watch;
+  for (const TensorSpec& spec : manifest().inputs) {
+    arguments_.push_back(empty_tensor(spec.shape, spec.dtype, device_, "global"));
+  }
+  for (const ParamSpec& spec : manifest().params) {
+    const std::string_view data = bundle_->params().at(spec.name).data;
+    Tensor tensor = empty_tensor(spec.shape, spec.dtype, device_, spec.scope);
+    if (!data.empty()) tensor.CopyFromBytes(data.data(), data.size());
+    arguments_.push_back(std::move(tensor));
+  }
+  synchronize();
+  times_.constants_ms = watch.ms();
+}
+
+void Model::build_kernels(const std::string& cache_folder) {
+  const Stopwatch watch;
+  if (device_.device_type == kDLOpenCL) build_module(*module_, cache_folder, 0);
+  times_.build_ms = watch.ms();
+}
+
+void Model::build_module(const ffi::Module& module, const std::string& cache_folder, int number) {
+  // By name, because module classes that come from a library carry no C++ type information.
+  if (std::string_view(module->kind()) == "opencl") {
+    const std::string key = std::string(adrenoc_runtime_version()) + "\n" + device_key_ + "\n" +
+                            bundle_->library_digest() + "\n" + std::to_string(number);
+    const ProgramCacheEntry entry(cache_folder, key);
+    const auto function = [&](const char* name) { return module->GetFunction(name).value(); };
+    const auto found = cache_folder.empty() ? std::nullopt : entry.find();
+    bool is_hit = false;
+    if (found.has_value()) {
+      try {
+        function(opencl::kLoadBinariesFunction)(ffi::Bytes(*found));
+        is_hit = true;
+      } catch (const ffi::Error&) {
+        entry.drop();  // the driver has the last word: build anew
+      }
+    }
+    function(opencl::kBuildAllFunction)(device_.device_id);
+    ++(is_hit ? times_.cache_hits : times_.cache_misses);
+    if (!cache_folder.empty() && !is_hit) {
+      const auto binaries = function(opencl::kSaveBinariesFunction)().cast<ffi::Bytes>();
+      entry.store({binaries.data(), binaries.size()});
+    }
+  }
+  for (const ffi::Any& import : module->imports()) {
+    build_module(import.cast<ffi::Module>(), cache_folder, ++number);
+  }
+}
+
+void Model::bind_input(size_t index, const void* data, size_t bytes) {
+  const TensorSpec& spec = spec_at(manifest().inputs, index, "input");
+  check_bytes(spec, bytes);
+  if (data == nullptr) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "the memory for input `" + spec.name + "` is null");
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bound_inputs_[index] = data;
+}
+
+void Model::bind_output(size_t index, void* data, size_t bytes) {
+  const TensorSpec& spec = spec_at(manifest().outputs, index, "output");
+  if (data != nullptr) check_bytes(spec, bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bound_outputs_[index] = data;
+}
+
+void Model::run() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::vector<TensorSpec>& inputs = manifest().inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (bound_inputs_[i] == nullptr) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + inputs[i].name + "` is not bound");
+    }
+  }
+  DeviceAPI::Get(device_)->SetDevice(device_);
+  const Stopwatch uploading;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].bytes != 0) arguments_[i].CopyFromBytes(bound_inputs_[i], inputs[i].bytes);
+  }
+  times_.upload_ms = uploading.ms();
+
+  const Stopwatch computing;
+  const std::vector<ffi::AnyView> views(arguments_.begin(), arguments_.end());
+  ffi::Any result;
+  main_.CallPacked(views.data(), static_cast<int>(views.size()), &result);
+  synchronize();
+  times_.compute_ms = computing.ms();
+  if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
+
+  const Stopwatch downloading;
+  download(result);
+  times_.download_ms = downloading.ms();
+  ++times_.runs;
+}
+
+void Model::download(const ffi::Any& result) {
+  std::vector<Tensor> tensors;
+  if (const auto one = result.as<Tensor>()) {
+    tensors.push_back(*one);
+  } else {
+    for (const Tensor& tensor : result.cast<ffi::Array<Tensor>>()) tensors.push_back(tensor);
+  }
+  const std::vector<TensorSpec>& specs = manifest().outputs;
+  if (tensors.size() != specs.size()) {
+    refuse_bundle("model.so gives " + std::to_string(tensors.size()) +
+                  " outputs, the manifest promises " + std::to_string(specs.size()));
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const ffi::Shape shape(specs[i].shape);
+    const bool fits = tensors[i].Shape().size() == shape.size() &&
+                      std::equal(shape.begin(), shape.end(), tensors[i].Shape().begin()) &&
+                      tensors[i].DataType() == ffi::StringToDLDataType(specs[i].dtype);
+    if (!fits) {
+      refuse_bundle("model.so gives `" + specs[i].name +
+                    "` another shape or dtype than the manifest promises");
+    }
+    if (bound_outputs_[i] != nullptr && specs[i].bytes != 0) {
+      tensors[i].CopyToBytes(bound_outputs_[i], specs[i].bytes);
+    }
+  }
+}
+
+adrenoc_times Model::times() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return times_;
+}
+
+void Model::synchronize() const { DeviceAPI::Get(device_)->StreamSync(device_, nullptr); }
+
+}  // namespace adrenoc

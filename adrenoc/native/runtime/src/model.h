@@ -1,0 +1,66 @@
+// A bundle that is loaded on a device and can run.
+#ifndef ADRENOC_RUNTIME_MODEL_H_
+#define ADRENOC_RUNTIME_MODEL_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
+#include <tvm/runtime/tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "adrenoc.h"
+#include "bundle.h"
+
+namespace adrenoc {
+
+struct LoadOptions {
+  bool trust_files = false;
+  std::string device;
+  std::string opencl_library;
+  std::string cache_folder;
+};
+
+class Model {
+ public:
+  // Moves the constants to the device and builds the kernels.  Throws Failure.
+  Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
+
+  [[nodiscard]] const Manifest& manifest() const { return bundle_->manifest(); }
+  [[nodiscard]] const std::string& device_name() const { return device_name_; }
+
+  void bind_input(size_t index, const void* data, size_t bytes);
+  void bind_output(size_t index, void* data, size_t bytes);
+  void run();
+  [[nodiscard]] adrenoc_times times() const;
+
+ private:
+  void load_module();
+  void upload_constants();
+  void build_kernels(const std::string& cache_folder);
+  void build_module(const tvm::ffi::Module& module, const std::string& cache_folder, int number);
+  void download(const tvm::ffi::Any& result);
+  void synchronize() const;
+
+  // The bundle comes first, so that it goes last: the module's code lies in its file.
+  std::unique_ptr<Bundle> bundle_;
+  DLDevice device_;
+  std::string device_name_;
+  std::string device_key_;
+  tvm::ffi::Optional<tvm::ffi::Module> module_;
+  tvm::ffi::Optional<tvm::ffi::Module> machine_;
+  tvm::ffi::Function main_;
+  std::vector<tvm::runtime::Tensor> arguments_;  // the inputs, then the constants
+  std::vector<const void*> bound_inputs_;
+  std::vector<void*> bound_outputs_;
+  adrenoc_times times_{};
+  mutable std::mutex mutex_;
+};
+
+}  // namespace adrenoc
+
+#endif  // ADRENOC_RUNTIME_MODEL_H_

@@ -1,0 +1,214 @@
+// Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
+//
+//   adrenoc_run BUNDLE [--input NAME=FILE]... [--output NAME=FILE]... [--repeat N] [--warmup N]
+//               [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files]
+//
+// Files hold a tensor's bytes, dense and row-major.  Inputs that are not given are zeros.  Prints
+// one line of JSON.  Exit code: 0, or 20 + the status of the C API, or 2 for a wrong command line.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "adrenoc.hpp"
+
+namespace {
+
+constexpr int kUsageCode = 2;
+constexpr int kFirstStatusCode = 20;
+
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Arguments {
+  std::string bundle;
+  std::map<std::string, std::string> inputs;
+  std::map<std::string, std::string> outputs;
+  long repeat = 1;
+  long warmup = 0;
+  adrenoc::Options options;
+};
+
+long parse_count(const std::string& option, const std::string& text) {
+  char* end = nullptr;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || value < 0 || value > 100000000) {
+    throw UsageError(option + " is \"" + text + "\", expected a number");
+  }
+  return value;
+}
+
+void add_file(const std::string& option, const std::string& text,
+              std::map<std::string, std::string>* files) {
+  // A tensor's name may hold a '=', a path seldom does.
+  const size_t split = text.rfind('=');
+  if (split == std::string::npos || split == 0) {
+    throw UsageError(option + " is \"" + text + "\", expected NAME=FILE");
+  }
+  (*files)[text.substr(0, split)] = text.substr(split + 1);
+}
+
+Arguments parse(int count, char** values) {
+  Arguments arguments;
+  for (int i = 1; i < count; ++i) {
+    const std::string option = values[i];
+    if (option.rfind("--", 0) != 0) {
+      if (!arguments.bundle.empty()) throw UsageError("more than one bundle: " + option);
+      arguments.bundle = option;
+      continue;
+    }
+    if (option == "--trust-files") {
+      arguments.options.trust_files = true;
+      continue;
+    }
+    if (i + 1 == count) throw UsageError(option + " has no value, or is unknown");
+    const std::string value = values[++i];
+    if (option == "--input") {
+      add_file(option, value, &arguments.inputs);
+    } else if (option == "--output") {
+      add_file(option, value, &arguments.outputs);
+    } else if (option == "--repeat") {
+      arguments.repeat = parse_count(option, value);
+    } else if (option == "--warmup") {
+      arguments.warmup = parse_count(option, value);
+    } else if (option == "--device") {
+      arguments.options.device = value;
+    } else if (option == "--opencl") {
+      arguments.options.opencl_library = value;
+    } else if (option == "--cache") {
+      arguments.options.cache_folder = value;
+    } else {
+      throw UsageError("unknown option " + option);
+    }
+  }
+  if (arguments.bundle.empty()) throw UsageError("no bundle is named");
+  return arguments;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') out += '\\';
+    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
+  }
+  return out + "\"";
+}
+
+std::vector<char> read_file(const std::string& path, const adrenoc::Tensor& tensor) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw UsageError("cannot read " + path);
+  std::vector<char> content((std::istreambuf_iterator<char>(stream)), {});
+  if (content.size() != tensor.bytes) {
+    throw UsageError(path + " has " + std::to_string(content.size()) + " bytes, but `" +
+                     tensor.name + "` has " + std::to_string(tensor.bytes));
+  }
+  return content;
+}
+
+void write_file(const std::string& path, const std::vector<char>& content) {
+  std::ofstream stream(path, std::ios::binary);
+  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+  stream.close();
+  if (!stream) throw UsageError("cannot write " + path);
+}
+
+// Every name that the user gave must be one of the model's.
+void check_names(const std::map<std::string, std::string>& files,
+                 const std::vector<adrenoc::Tensor>& tensors, const char* kind) {
+  for (const auto& [name, path] : files) {
+    const auto has_name = [&name = name](const adrenoc::Tensor& t) { return t.name == name; };
+    if (std::none_of(tensors.begin(), tensors.end(), has_name)) {
+      throw UsageError("the model has no " + std::string(kind) + " `" + name + "`");
+    }
+  }
+}
+
+// The nearest-rank percentile.
+double percentile(const std::vector<double>& ascending, size_t percent) {
+  if (ascending.empty()) return 0.0;
+  const size_t rank = (percent * ascending.size() + 99) / 100;
+  return ascending[std::max<size_t>(rank, 1) - 1];
+}
+
+void print_result(const adrenoc::Model& model, std::vector<double> warm_ms) {
+  std::sort(warm_ms.begin(), warm_ms.end());
+  const adrenoc_times times = model.times();
+  const double load_ms = times.open_ms + times.constants_ms;
+  std::printf(
+      "{\"runtime\": %s, \"model\": %s, \"device\": %s, \"load_ms\": %.3f, \"build_ms\": %.3f, "
+      "\"first_ms\": %.3f, \"cold_ms\": %.3f, \"p50_ms\": %.3f, \"p90_ms\": %.3f, "
+      "\"p99_ms\": %.3f, \"runs\": %llu, \"cache_hits\": %u, \"cache_misses\": %u}\n",
+      quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
+      quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
+      load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
+      percentile(warm_ms, 90), percentile(warm_ms, 99),
+      static_cast<unsigned long long>(times.runs), times.cache_hits, times.cache_misses);
+}
+
+void run(const Arguments& arguments) {
+  adrenoc::Model model(arguments.bundle, arguments.options);
+  const std::vector<adrenoc::Tensor> inputs = model.inputs();
+  const std::vector<adrenoc::Tensor> outputs = model.outputs();
+  check_names(arguments.inputs, inputs, "input");
+  check_names(arguments.outputs, outputs, "output");
+  std::vector<std::vector<char>> in;
+  std::vector<std::vector<char>> out;
+  for (const adrenoc::Tensor& tensor : inputs) {
+    const auto file = arguments.inputs.find(tensor.name);
+    const bool given = file != arguments.inputs.end();
+    in.push_back(given ? read_file(file->second, tensor) : std::vector<char>(tensor.bytes));
+    // An empty vector may have no memory at all, and null is not bound.
+    in.back().reserve(1);
+    model.bind_input(in.size() - 1, in.back());
+  }
+  for (const adrenoc::Tensor& tensor : outputs) {
+    out.emplace_back(tensor.bytes);
+    model.bind_output(out.size() - 1, out.back());
+  }
+  model.run();
+  for (long i = 0; i < arguments.warmup; ++i) model.run();
+  std::vector<double> warm_ms;
+  for (long i = 0; i < arguments.repeat; ++i) {
+    model.run();
+    warm_ms.push_back(model.times().compute_ms);
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto file = arguments.outputs.find(outputs[i].name);
+    if (file != arguments.outputs.end()) write_file(file->second, out[i]);
+  }
+  print_result(model, std::move(warm_ms));
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  if (count == 2 && std::strcmp(values[1], "--version") == 0) {
+    std::printf("%s\n", adrenoc_runtime_version());
+    return 0;
+  }
+  try {
+    run(parse(count, values));
+    return 0;
+  } catch (const adrenoc::Error& error) {
+    std::fprintf(stderr, "adrenoc_run: %s\n", error.what());
+    return kFirstStatusCode + static_cast<int>(error.status());
+  } catch (const UsageError& error) {
+    std::fprintf(stderr,
+                 "adrenoc_run: %s\n"
+                 "usage: adrenoc_run BUNDLE [--input NAME=FILE] [--output NAME=FILE] [--repeat N] "
+                 "[--warmup N] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] "
+                 "[--trust-files]\n",
+                 error.what());
+    return kUsageCode;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "adrenoc_run: %s\n", error.what());
+    return kFirstStatusCode + static_cast<int>(ADRENOC_INTERNAL);
+  }
+}
