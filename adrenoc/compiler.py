@@ -22,6 +22,7 @@ from adrenoc.manifest import (
     TensorSpec,
 )
 from adrenoc.options import CompileOptions
+from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
@@ -109,10 +110,12 @@ def statistics_of(program: Program) -> Statistics:
 
     An operator counts for the memory that it writes.  A layout kernel converts between the
     user's row-major memory and blocks, or between two layouts; a copy kernel moves elements
-    (concat, slice, reshape); pads are copies that only add zeros.
+    (concat, slice, reshape); pads are copies that only add zeros.  Device copies cross between
+    GPU and CPU.
     """
     graph = program.graph
-    nodes = Counter(_place(graph, node.output) for node in graph.nodes)
+    on_gpu = (node for node in graph.nodes if node.op not in (CPU, TO_CPU, TO_GPU))
+    nodes = Counter(_place(graph, node.output) for node in on_gpu)
     tensors = Counter(
         _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
     )
@@ -120,12 +123,13 @@ def statistics_of(program: Program) -> Statistics:
     return Statistics(
         nodes_texture=nodes["texture"],
         nodes_buffer=nodes["buffer"],
-        nodes_cpu=0,
+        nodes_cpu=sum(node.op == CPU for node in graph.nodes),
         tensors_texture=tensors["texture"],
         tensors_buffer=tensors["buffer"],
         pad_kernels=kinds["pad"],
         copy_kernels=kinds["copy"],
         layout_kernels=kinds["layout"],
+        device_copies=sum(node.op in (TO_CPU, TO_GPU) for node in graph.nodes),
     )
 
 
@@ -142,5 +146,5 @@ def _kind(operators: tuple[str, ...]) -> str:
 
 def _place(graph: Graph, name: str) -> str:
     """Memory of a tensor; the graph's own inputs and outputs are in buffers by nature."""
-    texture = graph.placements[name].memory is Memory.TEXTURE
-    return "texture" if texture else "buffer"
+    memory = graph.placements[name].memory
+    return memory.value if memory in (Memory.TEXTURE, Memory.CPU) else "buffer"

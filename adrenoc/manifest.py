@@ -66,7 +66,10 @@ class KernelInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySlot:
-    """One piece of storage that the memory plan allocates once and reuses."""
+    """One piece of storage that the memory plan allocates once and reuses.
+
+    `scope` is `global` (a buffer), `global.texture` (an image) or `cpu` (the CPU's own memory).
+    """
 
     scope: str
     shape: tuple[int, ...]
@@ -76,7 +79,7 @@ class MemorySlot:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """All storage for intermediate tensors; `peak_bytes` is what is alive at the worst moment."""
+    """All storage for intermediate tensors; `peak_bytes` is what the GPU holds of it."""
 
     slots: tuple[MemorySlot, ...] = ()
     peak_bytes: int = 0
@@ -103,6 +106,7 @@ class Statistics:
     pad_kernels: int = 0
     copy_kernels: int = 0
     layout_kernels: int = 0
+    device_copies: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

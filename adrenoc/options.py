@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PRESET = "mixed"
 DTYPES = ("float32", "float16")
+FORBIDDEN = ("buffer", "cpu")
 OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -45,6 +46,8 @@ class CompileOptions:
     """(input name, dimensions) for inputs with dynamic dimensions."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
+    forbid: tuple[str, ...] = ()
+    """Steps down from textures that are errors: `buffer`, `cpu`."""
     keep_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     android_api: int = 24
@@ -57,6 +60,12 @@ class CompileOptions:
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
         for name in ("textures", "check_ir", "keep_layers"):
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
+        _require(
+            "forbid",
+            self.forbid,
+            isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
+            " or ".join(FORBIDDEN),
+        )
         _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
         _require(
             "android_api",

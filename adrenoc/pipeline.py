@@ -23,9 +23,11 @@ from adrenoc.manifest import StageTime
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
+from adrenoc.passes.bridge_devices import bridge_devices
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.emit_relax import emit_relax
+from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse import fuse
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_layers import keep_layers
@@ -105,6 +107,11 @@ def _on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
     return lambda state: replace(state, graph=transform(_graph(state)))
 
 
+def _bridge_devices(state: State) -> State:
+    check_forbidden_cpu(_graph(state), state.options, state.log)
+    return replace(state, graph=bridge_devices(_graph(state)))
+
+
 def _assign_layouts(state: State) -> State:
     return replace(state, layouts=assign_layouts(_graph(state), state.log))
 
@@ -115,6 +122,7 @@ def _assign_memory(state: State) -> State:
     graph = assign_memory(
         _graph(state), state.layouts, state.options, state.target.limits, state.log
     )
+    check_forbidden_buffers(graph, state.options, state.log)
     return replace(state, graph=graph)
 
 
@@ -134,7 +142,8 @@ def _plan_memory(state: State) -> State:
 
 
 def _emit_relax(state: State) -> State:
-    return replace(state, module=emit_relax(_program(state), _storage(state)))
+    module = emit_relax(_program(state), _storage(state), state.target.llvm_triple)
+    return replace(state, module=module)
 
 
 def _build(state: State) -> State:
@@ -255,6 +264,15 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s)),
     ),
     Stage(
+        name="bridge_devices",
+        run=_bridge_devices,
+        needs=_facts("fused"),
+        gives=_facts("devices bridged"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
         name="keep_layers",
         run=_keep_layers,
         needs=_facts("fused"),
@@ -265,7 +283,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="assign_layouts",
         run=_assign_layouts,
-        needs=_facts("fused"),
+        needs=_facts("fused", "devices bridged"),
         gives=_facts("layouts"),
         dump=_dump_layouts,
     ),

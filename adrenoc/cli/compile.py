@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Write the IR after each stage there, under the stage's name.",
 )
+@click.option(
+    "--forbid",
+    type=click.Choice(("buffer", "cpu")),
+    multiple=True,
+    help="Fail where an operator would go there instead of to a texture; may be repeated.",
+)
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -68,6 +74,7 @@ def compile_command(
     no_cache: bool,
     explain: bool,
     dump_dir: Path | None,
+    forbid: tuple[str, ...],
     stop_after: str | None,
     ndk: str | None,
     as_json: bool,
@@ -79,7 +86,9 @@ def compile_command(
     from adrenoc.reporter import SilentReporter
 
     resolved = resolve_options(
-        target, preset=preset, command_line={"shapes": shapes or None, "ndk": ndk}
+        target,
+        preset=preset,
+        command_line={"shapes": shapes or None, "forbid": forbid or None, "ndk": ndk},
     )
 
     def work(reporter: Reporter) -> Made | None:

@@ -17,9 +17,6 @@ from adrenoc.manifest import ParamSpec, TensorSpec
 if TYPE_CHECKING:
     import numpy as np
 
-# The VM wants a device for each virtual device of the module; all of ours are the same device.
-_VIRTUAL_DEVICES = 16
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTime:
@@ -116,7 +113,8 @@ def _run(
     device = tvm.runtime.device("opencl", number)
     started = time.perf_counter()
     module = tvm.runtime.load_module(str(bundle.library))
-    machine = relax.VirtualMachine(module, [device] * _VIRTUAL_DEVICES)
+    # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+    machine = relax.VirtualMachine(module, [device, tvm.cpu()])
     arrays = bundle.params()
     params = [_upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
     device.sync()

@@ -52,6 +52,9 @@ class Memory(str, Enum):
     PLAIN = "plain"
     """Row-major in a buffer, as the model states the shape."""
 
+    CPU = "cpu"
+    """Row-major in the CPU's memory."""
+
 
 @dataclass(frozen=True)
 class OperandSpec:
@@ -74,7 +77,7 @@ class OperandSpec:
     @property
     def physical(self) -> tuple[int, ...]:
         """The shape that the runtime allocates."""
-        if self.memory is Memory.PLAIN:
+        if self.memory in (Memory.PLAIN, Memory.CPU):
             return self.shape
         return self.roles.texture_shape(self.shape)
 

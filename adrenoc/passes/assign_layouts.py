@@ -112,7 +112,7 @@ def _output_layout(
             or _handed_on(graph, node.body, shape, layouts)
             or default_layout(shape)
         )
-    source = layouts.get(node.inputs[0])
+    source = layouts.get(node.inputs[0]) if node.inputs else None
     if source is not None and len(source.roles) == len(shape):
         return source
     if source is not None and node.op in REDUCTIONS:

@@ -16,6 +16,7 @@ from adrenoc.kernels.access import Memory
 from adrenoc.layout import Fold, Layout, agree
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
+from adrenoc.passes.cpu_nodes import row_major_tensors, tensors_on_cpu
 from adrenoc.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
@@ -38,10 +39,16 @@ def assign_memory(
 ) -> Graph:
     """Place every tensor and insert the copies that the placements need."""
     graph, layouts = _separate_outputs(graph, dict(layouts), log)
-    placements = {
-        name: _place(tensor, layouts[name], graph, options, limits, log)
-        for name, tensor in graph.tensors.items()
-    }
+    on_cpu, row_major = tensors_on_cpu(graph), row_major_tensors(graph)
+    placements = {}
+    for name, tensor in graph.tensors.items():
+        if name in on_cpu:
+            placements[name] = Placement(memory=Memory.CPU, layout=None, dtype=tensor.dtype)
+        elif name in row_major:
+            layout = layouts[name]
+            placements[name] = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
+        else:
+            placements[name] = _place(tensor, layouts[name], graph, options, limits, log)
     graph = replace(graph, placements=placements)
     return _with_copies(graph, options, limits, log)
 

@@ -12,18 +12,29 @@ from typing import Any
 from tvm.ir import Op, StringImm
 
 from adrenoc.kernels.access import OperandSpec
+from adrenoc.passes.cpu_nodes import CPU, lowered_for_cpu
 from adrenoc.passes.lower import Program
 from adrenoc.passes.plan_memory import Storage, size_bytes
 from adrenoc.tvmapi import GLOBAL, Call, tvm
 
+_COPY = "runtime.TVMTensorCopyFromTo"
+"""TVM's runtime copies between devices with it; it returns when the copy is done."""
 
-def emit_relax(program: Program, storage: Storage) -> Any:
-    """The module with `main` and one TIR function a kernel."""
+_GPU_DEVICE, _CPU_DEVICE = 0, 1
+"""Indices into the devices that whoever runs the bundle gives the VM."""
+
+
+def emit_relax(program: Program, storage: Storage, llvm_triple: str) -> Any:
+    """The module with `main`, one TIR function a kernel and those that run on the CPU."""
     from tvm import relax
 
     graph = program.graph
     builder = relax.BlockBuilder()
     kernels = {name: builder.add_func(k.func, name) for name, k in program.kernels.items()}
+    if program.cpu_functions:
+        cpu = tvm.target.Target({"kind": "llvm", "mtriple": llvm_triple})
+        for name, func in program.cpu_functions.items():
+            kernels[name] = builder.add_func(lowered_for_cpu(func, cpu), name)
     known: dict[str, Any] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
@@ -48,7 +59,8 @@ def emit_relax(program: Program, storage: Storage) -> Any:
             known[output] = builder.emit(_view(memory, spec), output)
             args = [known[graph.aliases.get(name, name)] for name in step.arguments]
             nothing = relax.TupleType([])
-            builder.emit(Call(kernels[step.kernel], args, ty_args=[nothing]), "_")
+            callee = kernels[step.kernel] if step.kernel else relax.ExternFunc(_COPY)
+            builder.emit(Call(callee, args, ty_args=[nothing]), "_")
         results = [known[name] for name in graph.outputs]
         builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
     return builder.finalize()
@@ -57,9 +69,11 @@ def emit_relax(program: Program, storage: Storage) -> Any:
 def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
     from tvm import relax
 
+    device = _CPU_DEVICE if scope == CPU else _GPU_DEVICE
+    memory = GLOBAL if scope == CPU else scope
     return Call(
         Op.get("relax.vm.alloc_storage"),
-        [relax.ShapeExpr(shape), relax.prim_value(0), _dtype(dtype), StringImm(scope)],
+        [relax.ShapeExpr(shape), relax.prim_value(device), _dtype(dtype), StringImm(memory)],
     )
 
 

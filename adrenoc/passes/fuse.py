@@ -23,6 +23,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import default_layout
+from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.scalar_body import loaded, substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
@@ -110,6 +111,7 @@ class _Fuser:
             if (
                 anchor is None
                 or anchor.is_map
+                or anchor.op == CPU
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS

@@ -7,7 +7,7 @@ Before -> after:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_hash
@@ -18,6 +18,7 @@ from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.builder import Launch
 from adrenoc.options import CompileOptions
+from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.rules.body import body_rule
 from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
 from adrenoc.rules.conv1d import conv1d_rule, conv1d_transpose_rule
@@ -62,9 +63,14 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One launch: the last argument is written, the others are read."""
+    """One launch: the last argument is written, the others are read.
+
+    `place` is `gpu` where a kernel runs, `cpu` where `kernel` names a function of the CPU, and
+    `to_cpu` or `to_gpu` for a copy, which has no kernel.
+    """
 
     kernel: str
+    place: str = "gpu"
     arguments: tuple[str, ...]
 
 
@@ -76,6 +82,8 @@ class Program:
     kernels: dict[str, Kernel]
     steps: tuple[Step, ...]
     params: dict[str, Param]
+    cpu_functions: dict[str, PrimFunc] = field(default_factory=dict)
+    """TIR functions that run on the CPU: they take the inputs, then the output."""
 
 
 def lower(
@@ -95,7 +103,11 @@ def lower(
     )
     kernels = _Kernels()
     steps = []
+    cpu_functions: dict[str, PrimFunc] = {}
     for node in graph.nodes:
+        if node.op in (CPU, TO_CPU, TO_GPU):
+            steps.append(_step_of_cpu(context, node, cpu_functions))
+            continue
         rule = RULES.get(node.op)
         if rule is None:
             raise CompileError(
@@ -104,7 +116,24 @@ def lower(
             )
         call = rule(context, node)
         steps.append(Step(kernel=kernels.add(call), arguments=call.arguments))
-    return Program(graph=graph, kernels=kernels.by_name, steps=tuple(steps), params=context.params)
+    return Program(
+        graph=graph,
+        kernels=kernels.by_name,
+        steps=tuple(steps),
+        params=context.params,
+        cpu_functions=cpu_functions,
+    )
+
+
+def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
+    """A function of the CPU, or a copy to it or from it."""
+    if node.op != CPU:
+        source, _ = context.operand(node.inputs[0])
+        return Step(kernel="", place=node.op, arguments=(source, node.output))
+    operators = "_".join(re.sub(r"\W", "_", op) for op in node.operators)
+    name = f"cpu_{len(functions)}_{operators}"
+    functions[name] = node.attrs["func"].with_attr("global_symbol", name)
+    return Step(kernel=name, place=CPU, arguments=node.attrs["arguments"])
 
 
 class _Kernels:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from adrenoc.kernels.access import Memory, OperandSpec
 from adrenoc.layout import bytes_of
 from adrenoc.manifest import MemoryPlan, MemorySlot
+from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.lower import Program
 from adrenoc.tvmapi import GLOBAL, TEXTURE, bits_of
 
@@ -48,7 +49,7 @@ def plan_memory(program: Program) -> Storage:
     return Storage(
         plan=MemoryPlan(
             slots=tuple(s.result() for s in slots),
-            peak_bytes=sum(s.bytes for s in slots),
+            peak_bytes=sum(s.bytes for s in slots if not s.on_cpu),
         ),
         slot_of=slot_of,
     )
@@ -59,6 +60,7 @@ class _Slot:
 
     def __init__(self, spec: OperandSpec) -> None:
         self.texture = spec.memory is Memory.TEXTURE
+        self.on_cpu = spec.memory is Memory.CPU
         self.dtype = spec.dtype
         self.shape = list(spec.physical) if self.texture else [size_bytes(spec)]
         self._until = -1
@@ -75,6 +77,8 @@ class _Slot:
 
     def serves(self, spec: OperandSpec) -> bool:
         if self.texture != (spec.memory is Memory.TEXTURE):
+            return False
+        if self.on_cpu != (spec.memory is Memory.CPU):
             return False
         return not self.texture or (
             self.dtype == spec.dtype and self.shape[1:] == list(spec.physical[1:])
@@ -93,7 +97,7 @@ class _Slot:
 
     def result(self) -> MemorySlot:
         return MemorySlot(
-            scope=TEXTURE if self.texture else GLOBAL,
+            scope=TEXTURE if self.texture else CPU if self.on_cpu else GLOBAL,
             shape=tuple(self.shape),
             dtype=self.dtype if self.texture else "uint8",
             bytes=self.bytes,

@@ -22,9 +22,10 @@ import numpy as np
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
+from adrenoc.passes.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.expand_norm import EXPANSIONS, Expand
 from adrenoc.passes.fold_nests import FOLD_NESTS
-from adrenoc.passes.scalar_body import NotScalarError, blocks_of
+from adrenoc.passes.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.whole_operators import WHOLE, refusal
 from adrenoc.tvmapi import tirx, tvm
 
@@ -148,13 +149,15 @@ class _Reader:
             self._declare_type(output, ty)
         self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
         buffers = dict(zip(func.params, [*args, *outputs], strict=True))
-        try:
-            blocks = list(blocks_of(func))
-        except NotScalarError as error:
-            raise CompileError(
-                f"operator {op} (binding {var.name}) is not a plain loop nest: {error}",
-                hint=_HINT,
-            ) from None
+        reason = wide_dtype(func)
+        blocks: list[Block] = []
+        if reason is None:
+            try:
+                blocks = list(blocks_of(func))
+            except NotScalarError as error:
+                reason = f"no plain loop nest: {error}"
+        if reason is not None:
+            self.nodes.extend(cpu_nodes(func, args, outputs, op=op, reason=reason, log=self.log))
         for block in blocks:
             if block.target not in buffers:
                 temporary = self._unused(f"{var.name}_{block.target.name}")

@@ -140,9 +140,7 @@ def _operator(name: str, graph: onnx.GraphProto) -> str:
     return f"{name.removeprefix('test_').split('_')[0]} in parts"
 
 
-def _exclusion(
-    model: onnx.ModelProto, inputs: Sequence[object], outputs: Sequence[object]
-) -> str:
+def _exclusion(model: onnx.ModelProto, inputs: Sequence[object], outputs: Sequence[object]) -> str:
     graph = model.graph
     foreign = {n.domain for n in graph.node} - set(STANDARD_DOMAINS)
     if foreign:

@@ -72,6 +72,7 @@ def test_later_layers_win_and_leave_their_name():
         ("textures", True, "preset fp32"),
         ("shapes", (), "default"),
         ("check_ir", True, "target host"),
+        ("forbid", (), "default"),
         ("keep_layers", False, "default"),
         ("android_api", 24, "default"),
         ("ndk", None, "default"),
@@ -196,11 +197,12 @@ def test_digest():
             {"shapes": ()},
             {"check_ir": True},
             {"android_api": 30},
+            {"forbid": ("cpu",)},
         )
     ]
-    assert len({options.digest(), *(other.digest() for other in others)}) == 8
+    assert len({options.digest(), *(other.digest() for other in others)}) == 9
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "5753d92d3d241dbe6ee505e0ff571e54ec80a82ea1b10d379897483a84c9d0f8"
+        == "268e399e79e7d091b3703fbed2e58372147323d721945f2ddbe93a62cffac858"
     )

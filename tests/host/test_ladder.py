@@ -1,0 +1,136 @@
+"""The last step of the ladder: operators that run on the CPU inside of the bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from adrenoc.compiler import Compiled, compile_model
+from adrenoc.errors import CompileError
+from adrenoc.link import find_linker, link_library
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+
+def _model(folder: Path) -> Path:
+    """A GPU part, a part in double that only the CPU computes, and a GPU part again."""
+    weight = np.random.default_rng(0).uniform(-1, 1, (6, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv"], ["act"]),
+        helper.make_node("Cast", ["act"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["grown"]),
+        helper.make_node("CumSum", ["grown", "axis"], ["summed"]),
+        helper.make_node("Cast", ["summed"], ["narrow"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["narrow", "act"], ["added"]),
+        helper.make_node("MaxPool", ["added"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "ladder",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 6, 7))],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("summed", TensorProto.DOUBLE, None),
+        ],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array(2), "axis")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    path = folder / "ladder.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _compile(path: Path, device: str, **options: Any) -> Compiled:
+    target = load_target(device)
+    resolved = resolve_options(
+        target, preset="fp32", command_line={"check_ir": True, **options}
+    ).options
+    return compile_model(path, target=target, options=resolved, reporter=SilentReporter())
+
+
+def test_cpu_part_computes_in_double(device: Any, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    import tvm
+    from tvm import relax
+
+    path = _model(tmp_path)
+    compiled = _compile(path, "host")
+    x = np.random.default_rng(1).uniform(-1, 1, (1, 3, 6, 7)).astype(np.float32)
+    arguments = [tvm.runtime.tensor(x, device)]
+    for spec in compiled.param_specs:
+        scope = None if spec.scope == "global" else spec.scope
+        held = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
+        held.copyfrom(compiled.params[spec.name])
+        arguments.append(held)
+    machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
+    seen = [t.numpy() for t in machine["main"](*arguments)]
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    expected = session.run(["y", "summed"], {"x": x})
+    assert seen[1].dtype == np.float64
+    for value, reference in zip(seen, expected, strict=True):
+        np.testing.assert_allclose(value, reference, rtol=1e-5, atol=1e-5)
+
+
+def test_cpu_part_is_counted_and_explained(tmp_path: Path) -> None:
+    compiled = _compile(_model(tmp_path), "host")
+    statistics = compiled.statistics
+    assert statistics.nodes_cpu == 4
+    assert statistics.nodes_texture >= 1
+    # The activation goes there once; the sum and what is made of it come back.
+    assert statistics.device_copies == 3
+    said = {d.subject: d for d in compiled.decisions if d.taken.endswith("on the CPU")}
+    assert {"grown", "summed"} <= set(said)
+    assert "float64" in said["grown"].reason
+    assert "export the model in float32" in said["grown"].reason
+    scopes = {slot.scope for slot in compiled.memory.slots}
+    assert "cpu" in scopes
+    on_gpu = sum(slot.bytes for slot in compiled.memory.slots if slot.scope != "cpu")
+    assert compiled.memory.peak_bytes == on_gpu
+
+
+def test_forbidden_cpu_lists_all_offenders(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        _compile(_model(tmp_path), "host", forbid=("cpu",))
+    for name in ("wide", "grown", "summed", "float64"):
+        assert name in caught.value.message
+    assert caught.value.message.startswith("4 operators")
+
+
+def test_forbidden_buffers_name_the_reason(tmp_path: Path) -> None:
+    # A texture on any Adreno is at most 16384 texels wide, and has at most 2048 layers.
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Sin", ["a"], ["b"])]
+    nodes += [helper.make_node("MaxPool", ["b"], ["y"], kernel_shape=[3, 3], strides=[2, 2])]
+    shape = (1, 16384, 20, 1000)
+    graph = helper.make_graph(
+        nodes,
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    path = tmp_path / "wide.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    with pytest.raises(CompileError, match=r"b \(buffer, NCHW4c: as planes it is 1000 x 20"):
+        _compile(path, "adreno", forbid=("buffer",))
+
+
+def test_cpu_part_links_for_the_phone(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    compiled = _compile(_model(tmp_path), "adreno")
+    facts = link_library(
+        compiled.library,
+        tmp_path / "model.so",
+        triple=load_target("adreno").llvm_triple,
+        linker=find_linker(host=False),
+    )
+    # The exponential in double comes from the phone's libm.
+    assert "libm.so" in facts.needed
