@@ -16,7 +16,7 @@ from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWei
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, splat
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
 UNROLLED_TAPS = 3
 """Widest kernel row whose taps are unrolled, so that neighbouring pixels share their reads."""
@@ -114,7 +114,12 @@ def conv2d(
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
     with builder.loop(kh, "ky") as ky, builder.loop(window, "i") as i:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
-        step = _Step(builder, x, weights, sums, tile, n, first_in + i, i, channels)
+        in_block = first_in + i
+        if geometry.groups > 1:
+            # The window of a last group may end behind the last block.  Its weights are zero
+            # there, but what lies behind the last block need not be a number.
+            in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
+        step = _Step(builder, x, weights, sums, tile, n, in_block, i, channels)
         if unrolled is not None:
             for kx in unrolled:
                 step.tap(ky * iconst(kw) + iconst(kx), row, col0, geometry, kx)
