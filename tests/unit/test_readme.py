@@ -27,6 +27,11 @@ def _row(error: type[AdrenocError]) -> str:
     return f"| {error.exit_code} | `{error.__name__}` | {meaning} |"
 
 
+def _all_commands(command: click.Command) -> list[click.Command]:
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [command, *(deeper for sub in inner for deeper in _all_commands(sub))]
+
+
 def test_exit_codes() -> None:
     rows = [_row(e) for e in sorted(_errors(AdrenocError)[1:], key=lambda e: e.exit_code)]
     seen = [line for line in README.splitlines() if re.match(r"\| \d\d \| `\w+Error` \|", line)]
@@ -37,7 +42,7 @@ def test_commands_and_options_exist() -> None:
     assert set(re.findall(r"^\| `adrenoc (\w+)", README, re.M)) == set(cli.commands)
     known = {
         option
-        for command in cli.commands.values()
+        for command in _all_commands(cli)
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)

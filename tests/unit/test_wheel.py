@@ -28,7 +28,7 @@ def test_holds_modules_sources_and_data(wheel: Path) -> None:
     needed = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "adrenoc").rglob("*")
-        if path.suffix in {".py", ".cc", ".h", ".def"}
+        if path.is_file() and path.suffix != ".pyc"
     }
     for name, place in DATA.items():
         found = sorted((ROOT / name).rglob("*.toml"))
