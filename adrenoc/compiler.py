@@ -12,7 +12,6 @@ import numpy as np
 from adrenoc.build import kernel_sources
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph
-from adrenoc.kernels.access import Memory
 from adrenoc.manifest import (
     KernelInfo,
     MemoryPlan,
@@ -21,6 +20,7 @@ from adrenoc.manifest import (
     Statistics,
     TensorSpec,
 )
+from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Program

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.kernels.access import Memory, OperandSpec
 from adrenoc.layout import Layout
+from adrenoc.operand import Memory, OperandSpec
 from adrenoc.tvmapi import Expr
 
 

@@ -61,9 +61,6 @@ IF_THEN_ELSE = "prim.if_then_else"
 LOAD_MACRO = {"float32": "LOAD_FLOAT4", "uint32": "LOAD_UINT4"}
 """Macros of `opencl_source`: (pointer, base, constant offset) -> 16 bytes."""
 
-GLOBAL = "global"
-TEXTURE = "global.texture"
-
 
 def iconst(value: int) -> Expr:
     """An int32 constant."""

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from adrenoc.kernels.access import Access, OperandSpec, access_to
+from adrenoc.kernels.access import Access, access_to
+from adrenoc.operand import OperandSpec
 from adrenoc.target import Limits
 from adrenoc.tvmapi import (
     AllocBuffer,

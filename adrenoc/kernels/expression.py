@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adrenoc.graph import Body
-from adrenoc.kernels.access import Access, OperandSpec
+from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.layout import LANES
+from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
     IF_THEN_ELSE,
     Expr,

@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from adrenoc.graph import Body
-from adrenoc.kernels.access import Access, Memory, OperandSpec, PlainAccess
+from adrenoc.kernels.access import Access, PlainAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
 from adrenoc.layout import LANES
+from adrenoc.operand import Memory, OperandSpec
 from adrenoc.tvmapi import (
     AllocBuffer,
     BufferLoad,

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node, Placement, Tensor
-from adrenoc.kernels.access import Memory
 from adrenoc.layout import Fold, Layout, agree
+from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
 from adrenoc.passes.cpu_nodes import row_major_tensors, tensors_on_cpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.graph import Graph, Node
-from adrenoc.kernels.access import Memory
+from adrenoc.operand import Memory
 from adrenoc.passes.lower import Program
 from adrenoc.target import Limits
 

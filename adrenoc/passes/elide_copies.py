@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adrenoc.graph import Graph, Node
-from adrenoc.kernels.access import Memory
+from adrenoc.operand import Memory
 from adrenoc.tvmapi import const_int, tvm
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm.ir import Op, StringImm
 
-from adrenoc.kernels.access import OperandSpec
+from adrenoc.operand import GLOBAL, OperandSpec
 from adrenoc.passes.cpu_nodes import CPU, lowered_for_cpu
 from adrenoc.passes.lower import Program
 from adrenoc.passes.plan_memory import Storage, size_bytes
-from adrenoc.tvmapi import GLOBAL, Call, tvm
+from adrenoc.tvmapi import Call, tvm
 
 _COPY = "runtime.TVMTensorCopyFromTo"
 """TVM's runtime copies between devices with it; it returns when the copy is done."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Graph
-from adrenoc.kernels.access import Memory
+from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from adrenoc.kernels.access import Memory, OperandSpec
 from adrenoc.layout import bytes_of
 from adrenoc.manifest import MemoryPlan, MemorySlot
+from adrenoc.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.lower import Program
-from adrenoc.tvmapi import GLOBAL, TEXTURE, bits_of
+from adrenoc.tvmapi import bits_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,12 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
-from adrenoc.kernels.access import Access, Memory, OperandSpec
+from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
+from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
 
 PACKED_LAYOUT = Layout("NHWC")

@@ -18,9 +18,9 @@ from adrenoc.device.check import compare, default_tolerance
 from adrenoc.device.run import run_bundle
 from adrenoc.graph import Graph, Node
 from adrenoc.inputs import make_inputs
-from adrenoc.kernels.access import Memory
 from adrenoc.make import make_bundle
 from adrenoc.manifest import Manifest
+from adrenoc.operand import Memory
 from adrenoc.options import resolve_options
 from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages

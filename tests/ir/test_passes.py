@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.kernels.access import Memory
+from adrenoc.operand import Memory
 from adrenoc.pipeline import STAGES, check_order, stage_names
 from tests.models import graph
 
