@@ -162,7 +162,7 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
 
     while True:  # a definition may hold operators that need theirs
         missing = {n.op_type for n in graph.nodes} - supported_operators()
-        expanded = expand_standard_functions(graph, missing) if missing else {}
+        expanded = expand_standard_functions(graph, missing)
         if not expanded:
             return graph
         decisions += [

@@ -23,12 +23,13 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_index import INDEX_OPS
+from adrenoc.importers.onnx_math import MATH_OPS
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
-OWN = {**OWN_OPS, **INDEX_OPS, "Resize": convert_resize, "Upsample": convert_resize}
+OWN = {**OWN_OPS, **INDEX_OPS, **MATH_OPS, "Resize": convert_resize, "Upsample": convert_resize}
 
 # The frontend translates these, but what comes out cannot run on a GPU with static shapes:
 # sequences, optionals, and results whose shape depends on data.
@@ -36,7 +37,6 @@ _NOT_STATIC = frozenset(
     {
         "AllClassNMS",
         "Attention",
-        "Compress",
         "ConcatFromSequence",
         "EmbedLayerNormalization",
         "Loop",

@@ -15,21 +15,33 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
     expanded: Counter[str] = Counter()
     nodes: list[onnx.NodeProto] = []
     for node in graph.nodes:
-        body = _body(graph, node) if node.op_type in op_types else None
-        if body is None:
+        wanted = node.op_type in op_types or _has_statistics(node)
+        schema = _schema(graph, node) if wanted else None
+        body = _body(graph, node, schema) if schema is not None else None
+        if schema is None or body is None:
             nodes.append(node)
             continue
         expanded[node.op_type] += 1
-        nodes.extend(_instantiate(node, body, f"{node.output[0]}/{node.op_type}/"))
+        nodes.extend(_instantiate(node, schema, body, f"{node.output[0]}/{node.op_type}/"))
     graph.nodes = nodes
     return dict(expanded)
 
 
-def _body(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.FunctionProto | None:
+def _has_statistics(node: onnx.NodeProto) -> bool:
+    """Whether a norm also gives the mean and the deviation, which no norm kernel does."""
+    return node.op_type == "LayerNormalization" and any(node.output[1:])
+
+
+def _schema(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
     try:
-        schema = onnx.defs.get_schema(node.op_type, graph.opset, "")
+        return onnx.defs.get_schema(node.op_type, graph.opset, "")
     except onnx.defs.SchemaError:
         return None
+
+
+def _body(
+    graph: OnnxGraph, node: onnx.NodeProto, schema: onnx.defs.OpSchema
+) -> onnx.FunctionProto | None:
     data = b""
     if schema.has_function:
         version = _newest(schema.function_opset_versions, graph.opset)
@@ -53,13 +65,14 @@ def _newest(versions: Sequence[int], opset: int) -> int:
 
 
 def _instantiate(
-    node: onnx.NodeProto, body: onnx.FunctionProto, prefix: str
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, body: onnx.FunctionProto, prefix: str
 ) -> list[onnx.NodeProto]:
     formal = dict(zip(body.input, node.input, strict=False))
     formal.update(zip(body.output, node.output, strict=False))
     for name in body.input[len(node.input) :]:
         formal[name] = ""  # An optional input that the caller leaves out.
-    given = {a.name: a for a in (*body.attribute_proto, *node.attribute)}
+    defaults = [a.default_value for a in schema.attributes.values() if a.default_value.name]
+    given = {a.name: a for a in (*defaults, *body.attribute_proto, *node.attribute)}
     result = []
     for template in body.node:
         copy = onnx.NodeProto()

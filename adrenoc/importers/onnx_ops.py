@@ -21,25 +21,6 @@ from adrenoc.importers.relax_values import constant_value, dtype_of, make_consta
 from adrenoc.importers.window import ceil_pads, same_pads
 
 
-def _clip(node: Node) -> relax.Expr:
-    """TVM: TIR functions and a NaN test on the bounds, even where they are constants."""
-    x = node.inputs[0]
-    bounds = []
-    for index, key, missing in ((1, "min", -np.inf), (2, "max", np.inf)):
-        value = node.constant(index)
-        bound = node.attrs.get(key, missing) if value is None else value.item()
-        bounds.append(missing if np.isnan(bound) else bound)
-    low, high = bounds
-    if np.isinf(low) and np.isinf(high):
-        return x
-    if np.isinf(high):
-        return relax.op.nn.relu(x) if low == 0 else relax.op.maximum(x, node.like(low))
-    if np.isinf(low):
-        return relax.op.minimum(x, node.like(high))
-    # With low > high, ONNX defines the result as high everywhere.
-    return relax.op.clip(x, min(low, high), high)
-
-
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
     """TVM: stacks all inputs in a new axis and reduces over it."""
 
@@ -331,7 +312,6 @@ def _dropout(node: Node) -> relax.Expr:
 
 OWN: dict[str, Callable[[Node], relax.Expr]] = {
     "AveragePool": _pool("avg"),
-    "Clip": _clip,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,

@@ -9,6 +9,7 @@ import onnx
 from tvm import relax
 
 from adrenoc.importers.onnx_node import Node
+from adrenoc.importers.relax_values import make_constant
 
 _EXACT_MODES = {
     "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
@@ -91,14 +92,17 @@ def _as_resize2d(
     if coordinates not in _EXACT_MODES.get(mode, ()):
         return None
     rounding = attrs["nearest_mode"].decode()
-    if mode == "nearest" and (coordinates, rounding) not in (
-        ("asymmetric", "floor"),
-        ("half_pixel", "round_prefer_floor"),
-        ("half_pixel", "round_prefer_ceil"),
-        ("asymmetric", "round_prefer_floor"),
-    ):
-        return None
     size = [_extent(shape[axis], *wanted.get(axis, (None, shape[axis]))) for axis in (2, 3)]
+    if mode == "nearest":
+        # Where an extent is no multiple, a sample may lie halfway between two elements, and which
+        # one is taken hangs on the last bit of the ratio.
+        whole = all(size[axis - 2] % shape[axis] == 0 for axis in wanted)
+        if not whole or (coordinates, rounding) not in (
+            ("asymmetric", "floor"),
+            ("half_pixel", "round_prefer_floor"),
+            ("half_pixel", "round_prefer_ceil"),
+        ):
+            return None
     for axis, (scale, _) in wanted.items():
         # resize2d takes the ratio of the extents; ONNX takes the scale that the node gives.
         if scale is not None and abs(scale * shape[axis] - size[axis - 2]) > 1e-4:
@@ -125,6 +129,10 @@ def _as_products(
     rank = len(shape)
     for axis, (scale, size) in wanted.items():
         matrix = _matrix(shape[axis], scale, size, attrs)
+        if attrs["mode"] == b"nearest":
+            taken = make_constant(matrix.argmax(axis=1).astype(np.int32))
+            value = node.emit(relax.op.take(value, taken, axis=axis))
+            continue
         if axis == rank - 2:
             value = node.emit(relax.op.matmul(node.like(matrix), value))
             continue

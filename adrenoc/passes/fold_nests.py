@@ -25,11 +25,6 @@ from adrenoc.tvmapi import Expr, tvm
 Nest = Callable[[Any], Any]
 """Gives for a call the TIR function of its arguments and results."""
 
-_INFINITE = {
-    "max": te.comm_reducer(tirx.max, lambda t: _extreme(t, -1), name="max"),
-    "min": te.comm_reducer(tirx.min, lambda t: _extreme(t, +1), name="min"),
-}
-
 
 def _extreme(dtype: str, sign: int) -> Expr:
     """The value that loses against every other: TVM's own are finite."""
@@ -42,6 +37,19 @@ def _product(dtype: str) -> Expr:
     return tirx.const(1, dtype)
 
 
+# TVM inspects these functions: they must be Python's own, with two parameters.
+def _larger(a: Expr, b: Expr) -> Expr:
+    return tirx.max(a, b)
+
+
+def _smaller(a: Expr, b: Expr) -> Expr:
+    return tirx.min(a, b)
+
+
+_INFINITE = {
+    "max": te.comm_reducer(_larger, lambda t: _extreme(t, -1), name="max"),
+    "min": te.comm_reducer(_smaller, lambda t: _extreme(t, +1), name="min"),
+}
 _PRODUCT = te.comm_reducer(lambda a, b: a * b, _product, name="product")
 
 

@@ -25,6 +25,7 @@ _CONSTANT_INPUTS: Mapping[str, Sequence[int]] = {
     "BlackmanWindow": [0],
     "CenterCropPad": [1],
     "Col2Im": [1, 2],
+    "Compress": [1],
     "ConstantOfShape": [0],
     "CumProd": [1],
     "CumSum": [1],
