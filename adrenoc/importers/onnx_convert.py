@@ -26,10 +26,20 @@ from adrenoc.importers.onnx_index import INDEX_OPS
 from adrenoc.importers.onnx_math import MATH_OPS
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
+from adrenoc.importers.onnx_quantised import QUANTISED_OPS
 from adrenoc.importers.onnx_resize import convert_resize
+from adrenoc.importers.onnx_rnn import RNN_OPS
 from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
-OWN = {**OWN_OPS, **INDEX_OPS, **MATH_OPS, "Resize": convert_resize, "Upsample": convert_resize}
+OWN = {
+    **OWN_OPS,
+    **INDEX_OPS,
+    **MATH_OPS,
+    **QUANTISED_OPS,
+    **RNN_OPS,
+    "Resize": convert_resize,
+    "Upsample": convert_resize,
+}
 
 # The frontend translates these, but what comes out cannot run on a GPU with static shapes:
 # sequences, optionals, and results whose shape depends on data.
