@@ -16,6 +16,7 @@ from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
+from adrenoc.cli.runtime import runtime_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.errors import AdrenocError
 from adrenoc.files import no_color
@@ -43,6 +44,7 @@ for _command in (
     targets_command,
     presets_command,
     doctor_command,
+    runtime_command,
 ):
     cli.add_command(_command)
 

@@ -93,9 +93,18 @@ def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path) -> None:
 
 
 def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(cli.commands) == {"compile", "run", "inspect", "targets", "presets", "doctor"}
-    for name in cli.commands:
-        assert main([name, "--help"]) == 0
+    assert set(cli.commands) == {
+        "compile",
+        "run",
+        "inspect",
+        "targets",
+        "presets",
+        "doctor",
+        "runtime",
+    }
+    commands = [name for name in cli.commands if name != "runtime"]
+    for name in (*commands, "runtime build"):
+        assert main([*name.split(), "--help"]) == 0
         assert "--json" in capsys.readouterr().out
 
 

@@ -1,0 +1,56 @@
+"""`adrenoc runtime`: the libraries and programs that run bundles without Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adrenoc.cli.options import json_option
+
+
+@click.group("runtime")
+def runtime_command() -> None:
+    """Build what runs bundles on a device."""
+
+
+@runtime_command.command("build")
+@click.option(
+    "--abi",
+    default="",
+    metavar="ABI",
+    help="host, aarch64-linux, arm64-v8a, armeabi-v7a or x86_64 (the last three with an NDK).  "
+    "[default: arm64-v8a with --ndk, else host]",
+)
+@click.option(
+    "--ndk",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The Android NDK.  [default: ANDROID_NDK_HOME]",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Copy the result there.  [default: it stays in the cache]",
+)
+@json_option()
+def build_command(abi: str, ndk: Path | None, output: Path | None, as_json: bool) -> None:
+    """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
+    from adrenoc.cli import console
+    from adrenoc.runtime_build import HOST, build_runtime, copy_runtime
+
+    built = build_runtime(abi=abi or ("arm64-v8a" if ndk is not None else HOST), ndk=ndk)
+    if output is not None:
+        built = copy_runtime(built, output)
+    if as_json:
+        console.print_json(built)
+        return
+    console.print_title("runtime", f"for {built.abi}{' (cached)' if built.cached else ''}")
+    console.print_fields([("version", built.stamp), ("folder", str(built.folder))])
+    console.print_table(
+        ("file", "size"),
+        [(file.name, console.size(file.bytes)) for file in built.files],
+        right=("size",),
+    )

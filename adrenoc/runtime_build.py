@@ -1,0 +1,311 @@
+"""Build the runtime that runs bundles without Python: for this machine, for Linux or Android.
+
+CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/native`; the result
+is kept in the cache folder under a digest of everything that goes into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import adrenoc
+from adrenoc.elf import read_elf
+from adrenoc.errors import DependencyError, LinkError, OptionError
+from adrenoc.files import (
+    android_ndk_home,
+    cache_folder,
+    check_folder_can_be_replaced,
+    output_error,
+    sha256_bytes,
+    write_folder_atomically,
+)
+from adrenoc.link import ANDROID_PAGE_BYTES, MIN_NDK_MAJOR, ndk_version
+from adrenoc.proc import run_tool
+
+HOST = "host"
+LIBRARY = "libadrenoc_runtime.so"
+# Leads the dynamic loader from the name that bundles ask for to the library above.
+NAME_LIBRARY = "libtvm_ffi.so"
+RUNNER = "adrenoc_run"
+SERVER = "adrenoc_rpc"
+HEADERS = ("adrenoc.h", "adrenoc.hpp")
+ANDROID_API = 24
+
+_BUILD_SECONDS = 3600.0
+_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".map", ".txt")
+_LINUX_ABIS = {"aarch64-linux": "aarch64"}
+_ANDROID_ABIS = {"arm64-v8a": "aarch64", "armeabi-v7a": "arm", "x86_64": "x86_64"}
+ABIS = (HOST, *_LINUX_ABIS, *_ANDROID_ABIS)
+# What a phone has beside the runtime; the C++ library is linked in.
+_ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeFile:
+    """One file of a built runtime."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A built runtime: `folder` holds its libraries, programs and headers.
+
+    `stamp` is what `adrenoc_runtime_version()` answers; `cached` tells that nothing was compiled.
+    """
+
+    abi: str
+    folder: Path
+    stamp: str
+    cached: bool
+    files: tuple[RuntimeFile, ...]
+
+    @property
+    def library(self) -> Path:
+        """The runtime library."""
+        return self.folder / LIBRARY
+
+    @property
+    def runner(self) -> Path:
+        """The program that runs a bundle."""
+        return self.folder / RUNNER
+
+    @property
+    def server(self) -> Path:
+        """The program that serves TVM's RPC protocol."""
+        return self.folder / SERVER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Toolchain:
+    """What CMake is told about the compiler, and what the digest has to know of it."""
+
+    options: tuple[str, ...]
+    identity: str
+    machine: str
+    android: bool = False
+
+
+def build_runtime(
+    *, abi: str = HOST, ndk: Path | None = None, sanitize: str = "", cache: Path | None = None
+) -> Runtime:
+    """Build the runtime for `abi` (one of ABIS), unless this very one is cached.
+
+    `ndk` is the NDK for the Android ABIs, else `ANDROID_NDK_HOME` names it.  `sanitize` builds
+    with sanitizers (`address,undefined` or `thread`).  `cache` replaces the cache folder.
+
+    Raises:
+        OptionError: the ABI is unknown.
+        DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
+        ToolError: the compiler failed.
+        LinkError: the library would not load on the device.
+        OutputError: the cache folder cannot be written.
+    """
+    toolchain = _toolchain(abi, ndk)
+    digest = _sources_digest()
+    identity = repr((digest, toolchain.identity, toolchain.options, abi, sanitize))
+    key = sha256_bytes(identity.encode())[:24]
+    stamp = (
+        f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
+        f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
+    )
+    place = (cache if cache is not None else cache_folder()) / "runtime" / key
+    cached = (place / LIBRARY).is_file()
+    if not cached:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(place, error) from error
+        with tempfile.TemporaryDirectory(prefix="adrenoc-runtime-") as scratch:
+            made = _compile(Path(scratch), toolchain, stamp=stamp, sanitize=sanitize)
+            _check(made, toolchain)
+            _copy(made, place)
+    return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
+    """Copy a built runtime to the folder `output`, all or nothing.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    check_folder_can_be_replaced(output, LIBRARY)
+    _copy(runtime.folder, output)
+    return Runtime(
+        abi=runtime.abi,
+        folder=output,
+        stamp=runtime.stamp,
+        cached=runtime.cached,
+        files=runtime.files,
+    )
+
+
+def _copy(source: Path, output: Path) -> None:
+    with write_folder_atomically(output, marker=LIBRARY) as folder:
+        for path in sorted(source.iterdir()):
+            shutil.copy(path, folder / path.name)
+
+
+def _files(folder: Path) -> tuple[RuntimeFile, ...]:
+    return tuple(
+        RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in sorted(folder.iterdir())
+    )
+
+
+def _compile(scratch: Path, toolchain: _Toolchain, *, stamp: str, sanitize: str) -> Path:
+    """Compile everything; returns the folder with what belongs to the runtime."""
+    cmake = _tool("cmake")
+    native = _native_folder()
+    configure = [
+        *(cmake, "-S", str(native / "runtime"), "-B", str(scratch)),
+        *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}"),
+        f"-DTVM_HOME={_package_folder('tvm')}",
+        f"-DTVM_FFI_HOME={_package_folder('tvm_ffi')}",
+        f"-DADRENOC_STAMP={stamp}",
+        f"-DADRENOC_SANITIZE={sanitize}",
+        *toolchain.options,
+    ]
+    run_tool(configure, deed="configure the runtime")
+    build = [cmake, "--build", str(scratch)]
+    run_tool(build, deed="build the runtime", timeout_s=_BUILD_SECONDS)
+    made = scratch / "out"
+    for name in HEADERS:
+        shutil.copy(native / "include" / name, made / name)
+    return made
+
+
+def _check(folder: Path, toolchain: _Toolchain) -> None:
+    """Look at what was built with the eyes of the device's loader."""
+    for path in (folder / LIBRARY, folder / NAME_LIBRARY):
+        facts = read_elf(path)
+        foreign = sorted(set(facts.needed) - _ANDROID_NEEDED) if toolchain.android else []
+        wrongs = {
+            f"is for {facts.machine}, expected {toolchain.machine}": (
+                facts.machine != toolchain.machine
+            ),
+            f"is named `{facts.soname}`, expected `{path.name}`": facts.soname != path.name,
+            f"has segments aligned to {facts.page_bytes} bytes": (
+                facts.page_bytes < ANDROID_PAGE_BYTES
+            ),
+            "has text relocations": facts.text_relocations,
+            "asks for an executable stack": facts.executable_stack,
+            f"needs {', '.join(foreign)}, which a phone lacks": bool(foreign),
+        }
+        for wrong, holds in wrongs.items():
+            if holds:
+                raise LinkError(
+                    f"the built library {path.name} {wrong}",
+                    hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
+                )
+
+
+def _toolchain(abi: str, ndk: Path | None) -> _Toolchain:
+    if abi == HOST:
+        compiler = _tool("c++", "g++", "clang++")
+        options: tuple[str, ...] = (f"-DCMAKE_CXX_COMPILER={compiler}",)
+        return _Toolchain(
+            options=options, identity=_version_line(compiler), machine=platform.machine()
+        )
+    if abi in _LINUX_ABIS:
+        machine = _LINUX_ABIS[abi]
+        compiler = _tool(f"{machine}-linux-gnu-g++")
+        options = (
+            "-DCMAKE_SYSTEM_NAME=Linux",
+            f"-DCMAKE_SYSTEM_PROCESSOR={machine}",
+            f"-DCMAKE_C_COMPILER={_tool(f'{machine}-linux-gnu-gcc')}",
+            f"-DCMAKE_CXX_COMPILER={compiler}",
+        )
+        return _Toolchain(options=options, identity=_version_line(compiler), machine=machine)
+    if abi in _ANDROID_ABIS:
+        return _android_toolchain(abi, ndk)
+    raise OptionError(
+        f'unknown ABI "{abi}"; known are {", ".join(ABIS)}', hint="adrenoc runtime build --help"
+    )
+
+
+def _android_toolchain(abi: str, ndk: Path | None) -> _Toolchain:
+    found = ndk or android_ndk_home()
+    if found is None:
+        raise DependencyError(
+            f"building the runtime for {abi} needs an Android NDK, and none was named",
+            hint=f"adrenoc runtime build --abi {abi} --ndk PATH, or set ANDROID_NDK_HOME",
+        )
+    revision = ndk_version(found)
+    if revision[0] < MIN_NDK_MAJOR:
+        raise DependencyError(
+            f"the NDK at {found} is r{revision[0]}; adrenoc needs r{MIN_NDK_MAJOR} or newer",
+            hint="install a newer NDK: https://developer.android.com/ndk/downloads",
+        )
+    options = (
+        f"-DCMAKE_TOOLCHAIN_FILE={found / 'build' / 'cmake' / 'android.toolchain.cmake'}",
+        f"-DANDROID_ABI={abi}",
+        f"-DANDROID_PLATFORM={ANDROID_API}",
+        "-DANDROID_STL=c++_static",
+    )
+    number = ".".join(str(part) for part in revision)
+    return _Toolchain(
+        options=options, identity=f"NDK {number}", machine=_ANDROID_ABIS[abi], android=True
+    )
+
+
+_PACKAGES = {
+    "cmake": "pip install cmake",
+    "ninja": "pip install ninja",
+    "c++": "apt-get install g++",
+    "aarch64-linux-gnu-g++": "apt-get install g++-aarch64-linux-gnu",
+    "aarch64-linux-gnu-gcc": "apt-get install g++-aarch64-linux-gnu",
+}
+
+
+def _tool(*names: str) -> str:
+    """The first of `names` that is on the PATH or beside this Python."""
+    beside = str(Path(sys.executable).parent)
+    for name in names:
+        found = shutil.which(name) or shutil.which(name, path=beside)
+        if found is not None:
+            return found
+    raise DependencyError(
+        f"building the runtime needs {' or '.join(names)}, which is not on the PATH",
+        hint=f"{_PACKAGES[names[0]]}, then run again",
+    )
+
+
+def _version_line(compiler: str) -> str:
+    said = run_tool([compiler, "--version"], deed="ask the compiler for its version")
+    return said.partition("\n")[0]
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DependencyError(
+            f"the Python package {name} is not installed",
+            hint="pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1",
+        )
+    return Path(spec.origin).parent
+
+
+def _native_folder() -> Path:
+    return Path(adrenoc.__file__).resolve().parent / "native"
+
+
+def _sources_digest() -> str:
+    """SHA-256 over our sources and the versions of TVM's."""
+    native = _native_folder()
+    digest = hashlib.sha256()
+    for package in ("apache-tvm", "apache-tvm-ffi"):
+        digest.update(f"{package}=={version(package)}\n".encode())
+    for path in sorted(native.rglob("*")):
+        if path.suffix in _SOURCES and path.is_file():
+            digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

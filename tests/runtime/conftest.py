@@ -1,0 +1,115 @@
+"""What the tests of the runtime without Python share: one build of it, a bundle, a device.
+
+The build takes some minutes once; the cache folder keeps it for as long as no source changes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
+from adrenoc.errors import DependencyError
+from adrenoc.runtime_build import Runtime, build_runtime
+from tests.models import graph, write
+from tests.runtime.programs import Case, Finished
+
+_SHAPE = (1, 3, 12, 12)
+_LIMIT_S = 300
+
+
+@pytest.fixture(scope="session")
+def runtime() -> Runtime:
+    """The runtime for this machine."""
+    try:
+        return build_runtime()
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+@pytest.fixture(scope="session")
+def opencl() -> str:
+    """The OpenCL library of the software device."""
+    library = Path(sys.prefix) / "lib" / "libOpenCL.so.1"
+    if not library.is_file():
+        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+    return str(library)
+
+
+@pytest.fixture(scope="session")
+def execute() -> Callable[..., Finished]:
+    """Run a program with the software device's libraries in reach."""
+    folder = Path(sys.prefix) / "lib"
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(folder),
+        "OCL_ICD_FILENAMES": str(folder / "libintelocl.so"),
+    }
+
+    def run(*command: object, expect: int | None = 0, **extra: str) -> Finished:
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+            env={**environment, **extra},
+        )
+        assert expect is None or done.returncode == expect, done.stderr + done.stdout
+        return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the whole session."""
+    return tmp_path_factory.mktemp("runtime")
+
+
+@pytest.fixture(scope="session")
+def bundle(work: Path) -> Bundle:
+    """A small network with two inputs and two outputs, compiled for this machine."""
+    rng = np.random.default_rng(3)
+    constants = {
+        "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
+        "b": rng.standard_normal(6).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Add", ["r", "bias"], ["sum"]),
+        helper.make_node("GlobalAveragePool", ["sum"], ["mean"]),
+    ]
+    inputs = {"image": _SHAPE, "bias": (1, 6, 12, 12)}
+    model = write(graph(nodes, inputs, ["sum", "mean"], constants), work, "two.onnx")
+    output = work / "two.adrenoc"
+    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+    assert main([*command, "--output", str(output)]) == 0
+    assert main([*command, "--tar", "--output", str(output.with_suffix(".tar"))]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture(scope="session")
+def case(bundle: Bundle, work: Path) -> Case:
+    """What the bundle computes in Python, on the same device."""
+    rng = np.random.default_rng(7)
+    arrays = {
+        spec.name: rng.standard_normal(spec.shape).astype(spec.dtype)
+        for spec in bundle.manifest.inputs
+    }
+    files = {name: work / f"{name}.raw" for name in arrays}
+    for name, array in arrays.items():
+        files[name].write_bytes(array.tobytes())
+    return Case(
+        arrays=arrays, files=files, outputs=run_bundle(bundle, inputs=arrays, repeat=1).outputs
+    )

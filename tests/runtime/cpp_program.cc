@@ -1,0 +1,80 @@
+// Runs a bundle through the C++ wrapper, on several threads; the tests compile this file.
+//
+//   cpp_program BUNDLE OPENCL CACHE INPUT... ; outputs go to stdout as raw bytes.
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "adrenoc.hpp"
+
+namespace {
+
+constexpr int kThreads = 4;
+constexpr int kRunsEach = 25;
+
+std::vector<char> read_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+struct Bound {
+  std::vector<std::vector<char>> inputs;
+  std::vector<std::vector<char>> outputs;
+
+  void to(adrenoc::Model* model) {
+    for (size_t i = 0; i < inputs.size(); ++i) model->bind_input(i, inputs[i]);
+    for (const adrenoc::Tensor& tensor : model->outputs()) outputs.emplace_back(tensor.bytes);
+    for (size_t i = 0; i < outputs.size(); ++i) model->bind_output(i, outputs[i]);
+  }
+};
+
+}  // namespace
+
+int main(int count, char** values) {
+  adrenoc::Options options;
+  options.opencl_library = values[2];
+  options.cache_folder = values[3];
+  try {
+    const adrenoc::Model missing("nowhere.adrenoc", options);
+    return 1;
+  } catch (const adrenoc::Error& error) {
+    if (error.status() != ADRENOC_NOT_FOUND) return 1;
+  }
+
+  adrenoc::Model shared(values[1], options);
+  Bound bound;
+  for (int i = 4; i < count; ++i) bound.inputs.push_back(read_file(values[i]));
+  bound.to(&shared);
+  shared.run();
+  for (const std::vector<char>& output : bound.outputs) {
+    std::fwrite(output.data(), 1, output.size(), stdout);
+  }
+
+  // One model that all threads run, and one for each thread.
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, inputs = bound.inputs, expected = bound.outputs] {
+      try {
+        adrenoc::Model own(values[1], options);
+        Bound mine{inputs, {}};
+        mine.to(&own);
+        for (int i = 0; i < kRunsEach; ++i) {
+          own.run();
+          shared.run();
+          if (mine.outputs != expected) ++wrong;
+        }
+      } catch (const adrenoc::Error& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto runs = shared.times().runs;
+  return wrong == 0 && runs == 1 + kThreads * kRunsEach ? 0 : 1;
+}

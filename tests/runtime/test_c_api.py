@@ -1,0 +1,99 @@
+"""The C API from a C program and from C++: numbers, memory, threads, wrong calls."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.runtime_build import Runtime
+from tests.runtime.programs import Case, Finished
+
+Execute = Callable[..., Finished]
+
+HERE = Path(__file__).parent
+RUNS = 2000
+# The allocator's noise; a leak of one tensor of this network a run would be 3,000.
+GROWTH_KIB = 512
+
+
+def _compile(compiler: str, source: str, runtime: Runtime, output: Path, *flags: str) -> Path:
+    command = [compiler, *flags, "-Wall", "-Wextra", "-Werror", str(HERE / source)]
+    command += [f"-I{runtime.folder}", f"-L{runtime.folder}", "-ladrenoc_runtime", "-lpthread"]
+    command += [f"-Wl,-rpath,{runtime.folder}", "-o", str(output)]
+    subprocess.run(command, check=True)
+    return output
+
+
+@pytest.fixture(scope="module")
+def c_program(runtime: Runtime, work: Path) -> Path:
+    return _compile(
+        "cc", "c_program.c", runtime, work / "c_program", "-std=c99", "-D_GNU_SOURCE", "-g"
+    )
+
+
+@pytest.fixture(scope="module")
+def cache(work: Path) -> Path:
+    return work / "cache"
+
+
+def _inputs(bundle: Bundle, case: Case) -> list[Path]:
+    return [case.files[spec.name] for spec in bundle.manifest.inputs]
+
+
+def _expected(bundle: Bundle, case: Case) -> bytes:
+    return b"".join(case.outputs[spec.name].tobytes() for spec in bundle.manifest.outputs)
+
+
+@pytest.mark.parametrize("mode", ["path", "fd", "memory", "pair"])
+def test_numbers_equal_python(
+    mode: str,
+    c_program: Path,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    cache: Path,
+    execute: Execute,
+    tmp_path: Path,
+) -> None:
+    path = bundle.path.with_suffix(".tar") if mode in {"fd", "memory"} else bundle.path
+    output = tmp_path / "out"
+    command = [c_program, mode, path, opencl, cache, *_inputs(bundle, case)]
+    words = " ".join(f"'{word}'" for word in command)
+    execute("sh", "-c", f"exec {words} > '{output}'")
+    assert output.read_bytes() == _expected(bundle, case)
+
+
+def test_wrong_calls_are_answered(
+    c_program: Path, bundle: Bundle, opencl: str, cache: Path, execute: Execute
+) -> None:
+    execute(c_program, "errors", bundle.path, opencl, cache, "-")
+
+
+def test_runs_do_not_grow(
+    c_program: Path, bundle: Bundle, case: Case, opencl: str, cache: Path, execute: Execute
+) -> None:
+    command = [c_program, "repeat", bundle.path, opencl, cache, *_inputs(bundle, case)]
+    grown_kib = int(execute(*command, RUNS=str(RUNS)).out)
+    assert grown_kib < GROWTH_KIB
+
+
+def test_the_cpp_wrapper_on_threads(
+    runtime: Runtime,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    cache: Path,
+    execute: Execute,
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    program = _compile("c++", "cpp_program.cc", runtime, work / "cpp_program", "-std=c++17")
+    output = tmp_path / "out"
+    command = [program, bundle.path, opencl, cache, *_inputs(bundle, case)]
+    words = " ".join(f"'{word}'" for word in command)
+    execute("sh", "-c", f"exec {words} > '{output}'")
+    assert output.read_bytes() == _expected(bundle, case)

@@ -1,0 +1,185 @@
+"""`adrenoc_run` on the software OpenCL device: the same numbers as Python, clear refusals."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.elf import read_elf
+from adrenoc.runtime_build import NAME_LIBRARY, Runtime
+from tests.runtime.programs import Case, Finished
+
+Execute = Callable[..., Finished]
+
+USAGE = 2
+NOT_FOUND = 22
+BAD_BUNDLE = 23
+NO_DEVICE = 24
+
+
+def _run_case(
+    execute: Execute, runtime: Runtime, opencl: str, path: Path, case: Case, folder: Path
+) -> dict[str, np.ndarray]:
+    command: list[object] = [runtime.runner, path, "--opencl", opencl, "--repeat", 3]
+    for name, file in case.files.items():
+        command += ["--input", f"{name}={file}"]
+    for name in case.outputs:
+        command += ["--output", f"{name}={folder / name}"]
+    told = execute(*command).json()
+    assert told["runtime"] == runtime.stamp
+    assert told["runs"] == 4
+    assert 0 < told["p50_ms"] <= told["p99_ms"]
+    return {
+        name: np.fromfile(folder / name, array.dtype).reshape(array.shape)
+        for name, array in case.outputs.items()
+    }
+
+
+def test_the_library_shows_tvm_and_the_c_api_alone(runtime: Runtime) -> None:
+    exported = read_elf(runtime.library).exported
+    assert {"adrenoc_load", "adrenoc_run", "TVMFFIFunctionCall"} <= exported
+    assert all(name.startswith(("adrenoc_", "TVMFFI")) for name in exported)
+
+
+def test_programs_tell_the_version(runtime: Runtime, execute: Execute) -> None:
+    for program in (runtime.runner, runtime.server):
+        assert execute(program, "--version").out.strip() == runtime.stamp
+
+
+@pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
+def test_numbers_equal_python(
+    runtime: Runtime,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+    suffix: str,
+) -> None:
+    path = bundle.path.with_suffix(suffix)
+    outputs = _run_case(execute, runtime, opencl, path, case, tmp_path)
+    for name, expected in case.outputs.items():
+        np.testing.assert_array_equal(outputs[name], expected)
+
+
+def test_the_second_start_takes_kernels_from_the_cache(
+    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    command = (runtime.runner, bundle.path, "--opencl", opencl, "--cache", cache)
+    cold, warm = (execute(*command).json() for _ in range(2))
+    assert (cold["cache_hits"], cold["cache_misses"]) == (0, 1)
+    assert (warm["cache_hits"], warm["cache_misses"]) == (1, 0)
+    assert warm["build_ms"] < cold["build_ms"]
+    (entry,) = cache.iterdir()
+    whole = entry.read_bytes()
+    middle = len(whole) // 2
+    damaged = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (b"", whole[:40], whole[:-1], whole + b"\0", damaged):
+        entry.write_bytes(content)
+        again = execute(*command).json()
+        assert (again["cache_hits"], again["cache_misses"]) == (0, 1)
+        assert len(list(cache.iterdir())) == 1
+    assert execute(*command).json()["cache_hits"] == 1
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(
+    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    cache = tmp_path / "file"
+    cache.write_text("in the way")
+    told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--cache", cache).json()
+    assert (told["cache_hits"], told["cache_misses"]) == (0, 1)
+    assert cache.read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), USAGE, "no bundle is named"),
+        (("BUNDLE", "--input", "nothing=x"), USAGE, "the model has no input `nothing`"),
+        (("BUNDLE", "--input", "image=/dev/null"), USAGE, "but `image` has 1728"),
+        (("BUNDLE", "--fast"), USAGE, "unknown option --fast"),
+        (("nowhere.adrenoc",), NOT_FOUND, "cannot read nowhere.adrenoc: No such file"),
+        (("BUNDLE", "--device", "Voodoo"), NO_DEVICE, 'no OpenCL device "Voodoo"; there is 0 = '),
+        (
+            ("BUNDLE", "--opencl", "/none.so"),
+            NO_DEVICE,
+            "No usable OpenCL library. Tried:\n  /none",
+        ),
+    ],
+)
+def test_refusals(
+    runtime: Runtime,
+    bundle: Bundle,
+    opencl: str,
+    execute: Execute,
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    words = [str(bundle.path) if word == "BUNDLE" else word for word in arguments]
+    if "--opencl" not in words:
+        words += ["--opencl", opencl]
+    done = execute(runtime.runner, *words, expect=code)
+    assert said in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("model.so", "model.so is not what was compiled (its SHA-256 differs)"),
+        ("params.safetensors", "params.safetensors is not what was compiled"),
+        ("manifest.json", "manifest.json is not JSON"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path, file: str, said: str
+) -> None:
+    copy = tmp_path / "copy.adrenoc"
+    shutil.copytree(bundle.root, copy)
+    content = bytearray((copy / file).read_bytes())
+    content[0] ^= 0x55
+    (copy / file).write_bytes(content)
+    assert said in execute(runtime.runner, copy, expect=BAD_BUNDLE).err
+    (copy / file).unlink()
+    assert file in execute(runtime.runner, copy, expect=NOT_FOUND).err
+
+
+def test_a_bundle_for_another_machine_is_refused(
+    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.adrenoc"
+    shutil.copytree(bundle.root, copy)
+    manifest = (copy / "manifest.json").read_text()
+    machine = bundle.manifest.library.machine
+    (copy / "manifest.json").write_text(manifest.replace(f'"{machine}"', '"riscv64"'))
+    done = execute(runtime.runner, copy, expect=BAD_BUNDLE)
+    assert "the bundle is for riscv64 (host), this machine is" in done.err
+
+
+def test_the_empty_library_must_lie_beside(
+    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    for name in (runtime.library.name, runtime.runner.name):
+        shutil.copy(runtime.folder / name, tmp_path / name)
+    runner = tmp_path / runtime.runner.name
+    done = execute(runner, bundle.path, "--opencl", opencl, expect=None)
+    assert done.code != 0
+    assert f"{NAME_LIBRARY} belongs beside libadrenoc_runtime.so" in done.err
+
+
+def test_a_compiled_header_is_plain_c(runtime: Runtime, tmp_path: Path) -> None:
+    source = tmp_path / "header.c"
+    source.write_text('#include "adrenoc.h"\nint main(void) { return ADRENOC_OK; }\n')
+    command = ["cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        [*command, f"-I{runtime.folder}", "-c", str(source), "-o", "/dev/null"], check=True
+    )
