@@ -46,6 +46,7 @@ OWN = {
 _NOT_STATIC = frozenset(
     {
         "AllClassNMS",
+        "Compress",
         "Attention",
         "ConcatFromSequence",
         "EmbedLayerNormalization",

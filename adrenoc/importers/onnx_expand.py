@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import onnx
 
 from adrenoc.importers.onnx_graph import OnnxGraph
+from adrenoc.importers.onnx_unroll import rename
 
 
 def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str, int]:
@@ -73,24 +74,32 @@ def _instantiate(
         formal[name] = ""  # An optional input that the caller leaves out.
     defaults = [a.default_value for a in schema.attributes.values() if a.default_value.name]
     given = {a.name: a for a in (*defaults, *body.attribute_proto, *node.attribute)}
+    names = {name: prefix + name for inner in body.node for name in inner.output if name}
+    names.update(formal)
     result = []
     for template in body.node:
         copy = onnx.NodeProto()
         copy.CopyFrom(template)
-        for field in (copy.input, copy.output):
-            for index, name in enumerate(field):
-                field[index] = formal.get(name, prefix + name if name else "")
-        kept = []
-        for attribute in copy.attribute:
-            if not attribute.ref_attr_name:
-                kept.append(attribute)
-            elif attribute.ref_attr_name in given:
-                value = onnx.AttributeProto()
-                value.CopyFrom(given[attribute.ref_attr_name])
-                value.name = attribute.name
-                kept.append(value)
-        kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
-        del copy.attribute[:]
-        copy.attribute.extend(kept)
+        rename(copy, names)
+        _fill_in(copy, given)
         result.append(copy)
     return result
+
+
+def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
+    """Replace references to the function's attributes by their values, in nested graphs too."""
+    kept = []
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                _fill_in(inner, given)
+        if not attribute.ref_attr_name:
+            kept.append(attribute)
+        elif attribute.ref_attr_name in given:
+            value = onnx.AttributeProto()
+            value.CopyFrom(given[attribute.ref_attr_name])
+            value.name = attribute.name
+            kept.append(value)
+    kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+    del node.attribute[:]
+    node.attribute.extend(kept)

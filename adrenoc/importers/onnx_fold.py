@@ -25,6 +25,7 @@ from adrenoc.importers.onnx_graph import (
     attributes,
     node_label,
 )
+from adrenoc.importers.onnx_unroll import LoopState, instantiate, unroll_loop, unroll_scan
 
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
 _SHAPE_OPERAND_MAX_ELEMENTS = 4096
@@ -92,6 +93,7 @@ class _Folder:
         self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
         self._used.update(graph.outputs)
         self._inlined = 0
+        self._loops: dict[str, LoopState] = {}
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
@@ -100,6 +102,9 @@ class _Folder:
             node.input[index] = self._alias.get(name, name)
         if node.op_type == "If" and node.input[0] in graph.constants:
             return self._inline_branch(node)
+        unrolled = self._unrolled(node)
+        if unrolled is not None:
+            return unrolled
         source = self._forwarded(node)
         if source and node.output[0] not in graph.outputs:
             self._alias[node.output[0]] = source
@@ -192,6 +197,8 @@ class _Folder:
                 opset_imports=[onnx.helper.make_opsetid("", graph.opset)],
                 ir_version=onnx.IR_VERSION,
             )
+        except KeyError:
+            return  # A nested graph reads a tensor of this one, which inference does not see.
         except (onnx.shape_inference.InferenceError, RuntimeError) as error:
             seen = ", ".join(
                 f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
@@ -226,25 +233,51 @@ class _Folder:
             if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
         }
 
+    def _unrolled(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """What takes the place of a loop, or of the data-dependent Compress; else None."""
+        if node.op_type == "Loop":
+            key = node.output[0] or node.output[-1]
+            state = self._loops.setdefault(key, LoopState())
+            nodes = unroll_loop(self.graph, node, state)
+            count = state.iteration
+            done = nodes is not None and not any(n.op_type == "Loop" for n in nodes)
+        elif node.op_type == "Scan":
+            nodes = unroll_scan(self.graph, node)
+            count, done = 0, nodes is not None
+        elif node.op_type == "Compress":
+            return self._gathered(node)
+        else:
+            return None
+        if done:
+            taken = f"unrolled {node.op_type}" + (f" into {count} iterations" if count else "")
+            reason = "the number of its iterations is known"
+            self.decisions.append(Decision(subject=node.output[0], taken=taken, reason=reason))
+        return nodes
+
+    def _gathered(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """Compress with a constant condition, as the Gather that it then is."""
+        condition = self.graph.constants.get(node.input[1])
+        if condition is None:
+            return None
+        prefix = f"{node.output[0]}/taken"
+        self.graph.set_constant(prefix, np.flatnonzero(condition))
+        axis, source, nodes = attributes(node).get("axis"), node.input[0], []
+        if axis is None:
+            self.graph.set_constant(f"{prefix}/flat", np.array([-1], np.int64))
+            flat = f"{prefix}/from"
+            nodes = [onnx.helper.make_node("Reshape", [source, f"{prefix}/flat"], [flat])]
+            source, axis = flat, 0
+        gather = onnx.helper.make_node("Gather", [source, prefix], [node.output[0]], axis=axis)
+        return [*nodes, gather]
+
     def _inline_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         taken = bool(self.graph.constants[node.input[0]].reshape(-1)[0])
         key = "then_branch" if taken else "else_branch"
         branch = next(a.g for a in node.attribute if a.name == key)
-        # Names inside a branch may repeat outside of it: give them a prefix of their own.
         prefix = f"{node.output[0]}/{self._inlined}/"
         self._inlined += 1
-        inner = {t.name for t in branch.initializer}
-        inner.update(name for n in branch.node for name in n.output if name)
-        for tensor in branch.initializer:
-            self.graph.set_constant(prefix + tensor.name, numpy_helper.to_array(tensor))
-        nodes = []
-        for original in branch.node:
-            copy = onnx.NodeProto()
-            copy.CopyFrom(original)
-            _rename(copy, inner, prefix)
-            nodes.append(copy)
-        for value, name in zip(branch.output, node.output, strict=True):
-            source = prefix + value.name if value.name in inner else value.name
+        nodes, results = instantiate(self.graph, branch, (), prefix)
+        for source, name in zip(results, node.output, strict=True):
             nodes.append(onnx.helper.make_node("Identity", [source], [name]))
         self.decisions.append(
             Decision(
@@ -254,21 +287,6 @@ class _Folder:
             )
         )
         return nodes
-
-
-def _rename(node: onnx.NodeProto, names: set[str], prefix: str) -> None:
-    """Prefix the tensors `names` in a node and in the graphs nested in it."""
-    for field in (node.input, node.output):
-        for index, name in enumerate(field):
-            if name in names:
-                field[index] = prefix + name
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            for inner in attribute.g.node:
-                _rename(inner, names, prefix)
-            for value in attribute.g.output:
-                if value.name in names:
-                    value.name = prefix + value.name
 
 
 def _from_proto(proto: onnx.TypeProto) -> TensorType:

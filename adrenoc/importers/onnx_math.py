@@ -171,18 +171,6 @@ def _shape(node: Node) -> relax.Expr:
     return make_constant(np.array(node.shape(), np.int64)[window])
 
 
-def _compress(node: Node) -> relax.Expr:
-    condition = node.constant(1)
-    if condition is None:
-        raise ValueError("the condition is missing")
-    taken = np.flatnonzero(condition)
-    x = node.inputs[0]
-    axis = node.attrs.get("axis")
-    if axis is None:
-        x = node.emit(relax.op.reshape(x, [int(np.prod(node.shape()))]))
-    return relax.op.take(x, make_constant(taken.astype(np.int32)), axis=int(axis or 0))
-
-
 def _reverse_sequence(node: Node) -> relax.Expr:
     x, lengths = node.inputs[0], node.inputs[1]
     batch, time = int(node.attrs.get("batch_axis", 1)), int(node.attrs.get("time_axis", 0))
@@ -202,7 +190,6 @@ MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "BitCast": _bit_cast,
     "Celu": _celu,
     "Clip": clip,
-    "Compress": _compress,
     "Elu": _elu,
     "EyeLike": _eye_like,
     "IsInf": _is_inf,

@@ -1,0 +1,175 @@
+"""Nested graphs of an ONNX node, written out: the branches of If, the steps of Scan and Loop.
+
+A loop is unrolled one iteration at a time, since whether there is a next one may only be known
+once the constants of the last one are folded.
+
+Before → after:
+    y = Scan(x: [3, 4])  {y_t = Relu(x_t)}      y_0 = Relu(x[0]); ...; y = Concat(y_0, y_1, y_2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from adrenoc.importers.onnx_graph import OnnxGraph, attributes
+
+MOST_ITERATIONS = 1024
+"""Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
+
+_FIRST_SCAN_OPSET = 9
+"""Before, Scan had an axis of batches that each run by themselves."""
+
+
+def instantiate(
+    graph: OnnxGraph, body: onnx.GraphProto, inputs: Sequence[str], prefix: str
+) -> tuple[list[onnx.NodeProto], list[str]]:
+    """The nodes of a nested graph applied to `inputs`, and the names of its results.
+
+    Names inside may repeat outside: they get `prefix`.
+    """
+    names = dict(zip((v.name for v in body.input), inputs, strict=True))
+    for tensor in body.initializer:
+        names[tensor.name] = prefix + tensor.name
+        graph.set_constant(prefix + tensor.name, numpy_helper.to_array(tensor))
+    for node in body.node:
+        names.update({name: prefix + name for name in node.output if name})
+    nodes = []
+    for original in body.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(original)
+        rename(copy, names)
+        nodes.append(copy)
+    return nodes, [names.get(value.name, value.name) for value in body.output]
+
+
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Rename tensors in a node and in the graphs nested in it."""
+    for field_ in (node.input, node.output):
+        for index, name in enumerate(field_):
+            field_[index] = names.get(name, name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                rename(inner, names)
+            for value in attribute.g.output:
+                value.name = names.get(value.name, value.name)
+
+
+def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The nodes of all steps, or None where their number is not known or is too large."""
+    attrs = attributes(node)
+    body = attrs["body"]
+    count = int(attrs["num_scan_inputs"])  # type: ignore[call-overload]
+    states, scanned = list(node.input[:-count]), list(node.input[-count:])
+    in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
+    backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
+    first = graph.types.get(scanned[0])
+    if first is None or first.shape is None or graph.opset < _FIRST_SCAN_OPSET:
+        return None
+    steps = first.shape[in_axes[0]]
+    if not 0 < steps <= MOST_ITERATIONS:
+        return None
+    prefix = f"{node.output[0] or node.output[-1]}/scan/"
+    nodes: list[onnx.NodeProto] = []
+    collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    for step in range(steps):
+        own = f"{prefix}{step}/"
+        elements = []
+        for index, (name, axis, backward) in enumerate(
+            zip(scanned, in_axes, backwards, strict=True)
+        ):
+            position = f"{own}at{index}"
+            graph.set_constant(position, np.array(steps - 1 - step if backward else step))
+            elements.append(f"{own}in{index}")
+            nodes.append(helper.make_node("Gather", [name, position], [elements[-1]], axis=axis))
+        made, results = instantiate(graph, body, [*states, *elements], own)  # type: ignore[arg-type]
+        nodes += made
+        states = results[: len(states)]
+        for outputs, name in zip(collected, results[len(states) :], strict=True):
+            outputs.append(name)
+    out_axes = list(attrs.get("scan_output_axes") or [0] * len(collected))  # type: ignore[call-overload]
+    reversed_ = list(attrs.get("scan_output_directions") or [0] * len(collected))  # type: ignore[call-overload]
+    for outputs, axis, backward, name in zip(
+        collected, out_axes, reversed_, node.output[len(states) :], strict=True
+    ):
+        if name:
+            nodes += stacked(graph, outputs[::-1] if backward else outputs, axis, name)
+    for name, state in zip(node.output, states, strict=False):
+        if name:
+            nodes.append(helper.make_node("Identity", [state], [name]))
+    return nodes
+
+
+def stacked(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[onnx.NodeProto]:
+    """Join tensors along a new axis."""
+    axes = f"{result}/stack/axis"
+    graph.set_constant(axes, np.array([axis], np.int64))
+    nodes, parts = [], []
+    for index, name in enumerate(names):
+        parts.append(f"{result}/stack/{index}")
+        if graph.opset < 13:  # the axes were an attribute
+            nodes.append(helper.make_node("Unsqueeze", [name], [parts[-1]], axes=[axis]))
+        else:
+            nodes.append(helper.make_node("Unsqueeze", [name, axes], [parts[-1]]))
+    return [*nodes, helper.make_node("Concat", parts, [result], axis=axis)]
+
+
+@dataclass(kw_only=True)
+class LoopState:
+    """How far the unrolling of a Loop has come."""
+
+    iteration: int = 0
+    collected: list[list[str]] = field(default_factory=list)
+
+
+def unroll_loop(
+    graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
+) -> list[onnx.NodeProto] | None:
+    """The nodes of the next iteration and the loop again, or those of its end.
+
+    None where it is not known whether there is a next iteration, or there are too many.
+    """
+    body = attributes(node)["body"]
+    limit, condition = node.input[0], node.input[1]
+    carried = list(node.input[2:])
+    if (limit and limit not in graph.constants) or (condition and condition not in graph.constants):
+        return None
+    if state.iteration >= MOST_ITERATIONS:
+        return None
+    goes_on = not condition or bool(graph.constants[condition].reshape(-1)[0])
+    if limit and state.iteration >= int(graph.constants[limit].reshape(-1)[0]):
+        goes_on = False
+    if not state.collected:
+        state.collected = [[] for _ in node.output[len(carried) :]]
+    if goes_on:
+        own = f"{node.output[0] or node.output[-1]}/loop/{state.iteration}/"
+        graph.set_constant(f"{own}number", np.array(state.iteration, np.int64))
+        graph.set_constant(f"{own}go", np.array(True))
+        nodes, results = instantiate(
+            graph,
+            body,  # type: ignore[arg-type]
+            [f"{own}number", condition or f"{own}go", *carried],
+            own,
+        )
+        state.iteration += 1
+        for outputs, name in zip(state.collected, results[1 + len(carried) :], strict=True):
+            outputs.append(name)
+        again = onnx.NodeProto()
+        again.CopyFrom(node)
+        again.input[1:] = results[: 1 + len(carried)]
+        return [*nodes, again]
+    nodes = []
+    for name, value in zip(node.output, carried, strict=False):
+        if name:
+            nodes.append(helper.make_node("Identity", [value], [name]))
+    for outputs, name in zip(state.collected, node.output[len(carried) :], strict=True):
+        if name and not outputs:
+            return None
+        if name:
+            nodes += stacked(graph, outputs, 0, name)
+    return nodes
