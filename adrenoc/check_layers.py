@@ -96,4 +96,5 @@ def check_layers(
 def _options_of(bundle: Bundle) -> CompileOptions:
     values = dict(bundle.manifest.options.values)
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
+    values["forbid"] = tuple(values["forbid"])
     return CompileOptions(**values)
