@@ -12,6 +12,8 @@ _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
 _OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
 _LOADS = """\
 #define LOAD_FLOAT4(pointer, base, offset) (((__global const float4*)(pointer) + (base))[offset])
+#define LOAD_HALF4(pointer, base, offset) \\
+  vload_half4((base) + (offset), (__global const half*)(pointer))
 #define LOAD_UINT4(pointer, base, offset) (((__global const uint4*)(pointer) + (base))[offset])
 """
 _READS = """\

@@ -83,6 +83,7 @@ class Target:
 def load_target(name: str, *, folder: Path | None = None) -> Target:
     """Find a device by name: `adreno`, `adreno:a750`, `adreno:sm8650`, `adreno:8gen3`, `host`.
 
+    `host` and `host:a750` hold the same kernels around a CPU part for this machine.
     `adreno` alone promises what every listed Adreno GPU holds.  `folder` is the data folder to
     read; by default the one that comes with adrenoc.
 
@@ -120,13 +121,13 @@ class _Catalog:
 
     def target(self, name: str) -> Target:
         wanted = re.sub(r"[\s_-]", "", name.lower())
-        if wanted == "host":
-            return replace(self.gpu("host"), name="host", host=True)
+        family, _, device = wanted.partition(":")
+        if family == "host":
+            return self._host(self.target(f"adreno:{device}" if device else "adreno"))
         if wanted == "adreno":
             targets = [self.gpu(gpu) for gpu in self.gpu_names]
             gpu_of_all, sources = common_gpu([(t.gpu, dict(t.sources)) for t in targets])
             return Target(name="adreno", gpu=gpu_of_all, sources=tuple(sources.items()))
-        family, _, device = wanted.partition(":")
         if family == "adreno":
             gpu = device.removeprefix("a")
             if gpu in self.gpu_names:
@@ -142,8 +143,25 @@ class _Catalog:
                     )
         raise TargetError(
             f'unknown device "{name}"{did_you_mean(name, self._all_names())}, '
-            "expected host, adreno, adreno:GPU or adreno:SOC",
+            "expected adreno, adreno:GPU, adreno:SOC, host or host:GPU",
             hint="adrenoc targets",
+        )
+
+    def _host(self, phone: Target) -> Target:
+        """The kernels of a phone's GPU around a CPU part for this machine.
+
+        Limits are those that the software device and the GPU both hold, the figures that
+        schedules go by are the GPU's.
+        """
+        own = self.gpu("host")
+        both, sources = common_gpu([(t.gpu, dict(t.sources)) for t in (own, phone)])
+        kept = {key: text for key, text in sources.items() if key.startswith("limits.")}
+        return replace(
+            own,
+            name=phone.name.replace("adreno", "host"),
+            gpu=replace(own.gpu, limits=both.limits, performance=phone.performance),
+            sources=tuple({**dict(own.sources), **dict(phone.sources), **kept}.items()),
+            host=True,
         )
 
     def _all_names(self) -> list[str]:

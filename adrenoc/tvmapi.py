@@ -58,8 +58,12 @@ Expr = Any
 IF_THEN_ELSE = "prim.if_then_else"
 """The operator that evaluates one of two values."""
 
-LOAD_MACRO = {"float32": "LOAD_FLOAT4", "uint32": "LOAD_UINT4"}
-"""Macros of `opencl_source`: (pointer, base, constant offset) -> 16 bytes."""
+_LOADS = {
+    ("float32", "float32"): ("LOAD_FLOAT4", "float32"),
+    ("uint32", "float32"): ("LOAD_HALF4", "float32"),
+    ("uint32", "float16"): ("LOAD_UINT4", "uint32"),
+}
+"""(dtype of the buffer, of the arithmetic) -> (macro of `opencl_source`, dtype of its result)."""
 
 
 def iconst(value: int) -> Expr:
@@ -182,15 +186,16 @@ def construct(scalars: Sequence[Expr]) -> Expr:
     return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
 
 
-def load_vector(buffer: Expr, base: Expr, offset: int) -> Expr:
-    """Load the 16 bytes at `base + offset`, counted in units of 16 bytes, from a 32-bit buffer.
+def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
+    """Load vector `base + offset` of a flat 32-bit buffer.
 
-    TVM's own vector load promises no alignment, and compilers split it; this one is a macro that
-    `opencl_source` defines.
+    A float buffer gives four floats.  Of packed halves, half arithmetic gets 16 bytes as words
+    and float arithmetic gets four converted floats.  TVM's own vector load promises no alignment,
+    and compilers split it; these are macros that `opencl_source` defines.
     """
-    return tirx.call_pure_extern(
-        vector_dtype(str(buffer.dtype)), LOAD_MACRO[str(buffer.dtype)], buffer.data, base, offset
-    )
+    stored = str(buffer.dtype)
+    name, dtype = _LOADS[stored, compute]
+    return tirx.call_pure_extern(vector_dtype(dtype), name, buffer.data, base, offset)
 
 
 def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:

@@ -18,7 +18,6 @@ from adrenoc.kernels.weights import pack_conv
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
     Expr,
-    cast,
     const_int,
     construct,
     iconst,
@@ -63,8 +62,9 @@ class TextureWeights:
 class UniformWeights:
     """Weights in a buffer, in the order in which a thread reads them (`pack_uniform`).
 
-    Halves are loaded as four 32-bit words and seen as eight halves: compilers split a load of
-    halves into single ones.
+    For half arithmetic, halves are loaded as four 32-bit words and seen as eight halves, since
+    compilers split a load of halves into single ones; for float arithmetic they are loaded with
+    conversion, which needs no half type and so no cl_khr_fp16.
     """
 
     def __init__(
@@ -79,18 +79,20 @@ class UniformWeights:
     ) -> None:
         self._builder, self._buffer = builder, buffer
         self._columns = columns
-        lanes_a_load = LANES if str(buffer.dtype) == "float32" else HALVES_A_LOAD
+        lanes_a_load = HALVES_A_LOAD if builder.compute == "float16" else LANES
         self._texels_a_load = lanes_a_load // LANES
         self._loads = out_blocks // self._texels_a_load
         self._base = builder.let(group * iconst(taps * columns * self._loads), "wb")
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """One load for each 16 bytes of the output blocks."""
+        """One load for each one or two output blocks."""
         base, offset = _constant_part(column)
         first = self._base + (tap * iconst(self._columns) + base) * iconst(self._loads)
         texels: list[Expr] = []
         for number in range(self._loads):
-            words = load_vector(self._buffer, first, offset * self._loads + number)
+            words = load_vector(
+                self._buffer, first, offset * self._loads + number, self._builder.compute
+            )
             if self._texels_a_load == 1:
                 texels.append(self._builder.let(words, "k"))
                 continue
@@ -100,7 +102,7 @@ class UniformWeights:
 
     def _texel(self, halves: Expr, part: int) -> Expr:
         texel = construct([lane(halves, part * LANES + i) for i in range(LANES)])
-        return self._builder.let(cast(texel, f"{self._builder.compute}x4"), "k")
+        return self._builder.let(texel, "k")
 
 
 def _constant_part(index: Expr) -> tuple[Expr, int]:

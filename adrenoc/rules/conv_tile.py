@@ -106,7 +106,7 @@ def _candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
                         route=Route.TEXTURE,
                         work_group=group,
                     )
-            per_load = 4 // work.storage_bytes
+            per_load = 2 if work.half else 1
             if work.geometry.groups == 1 and out_blocks % per_load == 0:
                 for x, y, _ in _groups(columns, e.h, 1, limits):
                     yield ConvTile(
@@ -147,7 +147,7 @@ def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     steps = kh * kw * work.in_blocks
     lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
     # Beside the multiply-adds: a coordinate for each read, unpacking, and the loop.
-    unpack = HALF_LOAD_OVERHEAD if work.storage_bytes == 2 else FLOAT_LOAD_OVERHEAD
+    unpack = HALF_LOAD_OVERHEAD if work.half else FLOAT_LOAD_OVERHEAD
     overhead = TEXEL_OVERHEAD * texels + unpack * loads + LOOP_OVERHEAD
     alu = mads / lanes + overhead / machine.lanes
     texture = texels / machine.texels * max(1.0, work.storage_bytes * 4 / 16)
@@ -177,7 +177,7 @@ def _reads(work: ConvWork, tile: ConvTile) -> tuple[float, float]:
     weights = 4 * tile.out_blocks
     if tile.route is Route.TEXTURE:
         return activation + weights, 0.0
-    return activation, weights * work.storage_bytes / 4
+    return activation, weights * (0.5 if work.half else 1.0)
 
 
 def _registers(work: ConvWork, tile: ConvTile) -> int:

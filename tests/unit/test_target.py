@@ -157,7 +157,7 @@ def test_an_unknown_device_gets_the_nearest_name(name, guess):
 
 
 def test_an_unknown_device_like_nothing():
-    with pytest.raises(TargetError, match='unknown device "zzz", expected host, adreno'):
+    with pytest.raises(TargetError, match='unknown device "zzz", expected adreno, adreno:GPU'):
         load_target("zzz")
 
 
@@ -174,13 +174,23 @@ def test_the_cpu_part():
 
 
 def test_the_host_runs_what_an_adreno_runs():
-    host, phone = load_target("host").limits, load_target("adreno:a750").limits
+    host, phone = load_target("host"), load_target("adreno")
+    assert host.limits == phone.limits
+    assert host.performance == phone.performance
+    assert host.host
+    assert not phone.host
+
+
+def test_the_host_runs_what_one_gpu_runs():
+    host, phone = load_target("host:a750"), load_target("adreno:a750")
+    assert host.name == "host:a750"
+    assert host.performance == phone.performance
     unlike = {
         f.name
         for f in dataclasses.fields(Limits)
-        if getattr(host, f.name) != getattr(phone, f.name)
+        if getattr(host.limits, f.name) != getattr(phone.limits, f.name)
     }
-    assert unlike == {"max_alloc_bytes", "dot_product"}
+    assert unlike <= {"max_alloc_bytes", "dot_product"}
 
 
 def test_extensions_are_listed_denied_or_unknown():

@@ -1,0 +1,33 @@
+"""Every tile and weight route that the cost model may pick computes the same convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+from adrenoc.kernels.conv2d import ConvTile, Route
+from adrenoc.rules import conv2d as rules
+
+TILES = (
+    ConvTile(pixels=7, out_blocks=2, route=Route.TEXTURE, work_group=(4, 4, 2)),
+    ConvTile(pixels=3, out_blocks=4, route=Route.BUFFER, work_group=(4, 8, 1)),
+)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}-{t.route.value}")
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "pick_conv_tile", lambda work, performance, limits: tile)
+    ops = Ops()
+    x = ops.input(2, 10, 9, 13)
+    for kernel, attrs in (
+        (3, {"pads": [1, 1, 1, 1]}),
+        (1, {"strides": [2, 2]}),
+        (5, {"pads": [2, 2, 2, 2]}),
+    ):
+        # 30 channels are 8 blocks, 17 are 5: groups of blocks that are not full
+        channels = 30 if tile.route is Route.TEXTURE else 17
+        ops.output(ops("Conv", x, ops.weight(channels, 10, kernel, kernel), **attrs))
+    ops.check(device, preset)
