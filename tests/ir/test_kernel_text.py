@@ -74,3 +74,15 @@ def test_weights_are_read_as_whole_texels() -> None:
     assert "vload" not in text
     # four input channels a step, a texel of four output channels for each
     assert len(re.findall(r"READ_IMAGEF\(in1_ptr", text)) % 4 == 0
+
+
+@pytest.mark.parametrize("gpu", ["", ":a660", ":a750"])
+def test_the_host_gets_the_phones_kernels(gpu: str) -> None:
+    model = _conv(16, 24, 3)
+    phone = plan(model, until="build", device=f"adreno{gpu}")
+    host = plan(model, until="build", device=f"host{gpu}")
+    assert kernel_sources(host.executable) == kernel_sources(phone.executable)
+    assert host.program is not None
+    assert phone.program is not None
+    for name, param in host.program.params.items():
+        np.testing.assert_array_equal(param.value, phone.program.params[name].value)
