@@ -25,6 +25,7 @@ from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_index import INDEX_OPS
 from adrenoc.importers.onnx_math import MATH_OPS
 from adrenoc.importers.onnx_node import Node
+from adrenoc.importers.onnx_norm import NORM_OPS
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_quantised import QUANTISED_OPS
 from adrenoc.importers.onnx_resize import convert_resize
@@ -35,6 +36,7 @@ OWN = {
     **OWN_OPS,
     **INDEX_OPS,
     **MATH_OPS,
+    **NORM_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
     "Resize": convert_resize,

@@ -219,5 +219,43 @@ def test_attention_splits_without_a_copy_of_all(tmp_path: Path, device: Any) -> 
     assert manifest.statistics.nodes_buffer == 1
 
 
+def _exported_group_norm() -> onnx.ModelProto:
+    """A group norm as PyTorch exports it, over values whose squares no half float holds."""
+    random = np.random.default_rng(5)
+    constants = {
+        "large": np.array(400.0, np.float32),
+        "groups": np.array([0, 3, -1], np.int64),
+        "shape": np.array([1, 12, 6, 5], np.int64),
+        "ones": np.ones(3, np.float32),
+        "zeros": np.zeros(3, np.float32),
+        "scale": random.uniform(0.5, 1.5, (12, 1, 1)).astype(np.float32),
+        "offset": random.standard_normal((12, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Mul", ["x", "large"], ["spread"]),
+        helper.make_node("Reshape", ["spread", "groups"], ["rows"]),
+        helper.make_node("InstanceNormalization", ["rows", "ones", "zeros"], ["normed"]),
+        helper.make_node("Reshape", ["normed", "shape"], ["back"]),
+        helper.make_node("Mul", ["back", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "offset"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "group_norm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 12, 6, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def test_exported_group_norm_is_one_kernel(tmp_path: Path, device: Any) -> None:
+    manifest = _run(write(_exported_group_norm(), tmp_path), "mixed", tmp_path)
+    assert [kernel.family for kernel in manifest.kernels].count("group_norm") == 1
+    assert not [kernel for kernel in manifest.kernels if "reshape" in kernel.name]
+
+
 def test_token_ids_and_masks(tmp_path: Path, device: Any) -> None:
     _run(write(_token_model(), tmp_path), "fp32", tmp_path)
