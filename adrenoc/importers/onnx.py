@@ -9,7 +9,12 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from adrenoc.decision import Decision
-from adrenoc.errors import CustomDomainError, ModelFormatError, UnsupportedOperatorError
+from adrenoc.errors import (
+    CustomDomainError,
+    ModelFormatError,
+    ShapeError,
+    UnsupportedOperatorError,
+)
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_fold import fold_constants
@@ -45,6 +50,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
     _check_operators(graph)
+    _check_extents(graph)
     module, tensors, failures = convert(graph)
     if failures:
         raise _unsupported(
@@ -187,6 +193,18 @@ def _check_operators(graph: OnnxGraph) -> None:
     ]
     if missing:
         raise _unsupported(missing, "not supported")
+
+
+def _check_extents(graph: OnnxGraph) -> None:
+    """Refuse tensors that hold nothing, other than operands that say so (an empty roi)."""
+    for name in (*graph.outputs, *(n for node in graph.nodes for n in node.output)):
+        known = graph.types.get(name)
+        if known is not None and known.shape is not None and 0 in known.shape:
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "
+                "no kernel can compute it",
+                hint="cut the model before that tensor with onnx.utils.extract_model",
+            )
 
 
 def _unsupported(

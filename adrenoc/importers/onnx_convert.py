@@ -30,6 +30,7 @@ from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_quantised import QUANTISED_OPS
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.onnx_rnn import RNN_OPS
+from adrenoc.importers.onnx_signal import SIGNAL_OPS
 from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
 OWN = {
@@ -39,6 +40,7 @@ OWN = {
     **NORM_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
+    **SIGNAL_OPS,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }
@@ -144,6 +146,9 @@ class _Importer(ONNXGraphImporter):
     ) -> relax.Expr:
         own = OWN.get(op_name)
         if own is None:
+            if op_name == "RoiAlign" and attrs.get("mode") == b"max":
+                # TVM takes the largest sample, ONNX the largest of its weighted neighbours.
+                raise ValueError("the mode max is not supported, expected avg")
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
         node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)

@@ -40,7 +40,7 @@ _FOLDABLE = frozenset({
     "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
     "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
     "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
-    "Log", "MatMul", "Max", "Mean", "Min", "Mod",
+    "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min", "Mod",
     "Mul", "Neg", "NonZero", "Not", "OneHot", "Or",
     "Pad", "Pow", "Range", "Reciprocal", "ReduceL2", "ReduceMax",
     "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
@@ -100,11 +100,9 @@ class _Folder:
         graph = self.graph
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
-        if node.op_type == "If" and node.input[0] in graph.constants:
-            return self._inline_branch(node)
-        unrolled = self._unrolled(node)
-        if unrolled is not None:
-            return unrolled
+        written_out = self._written_out(node)
+        if written_out is not None:
+            return written_out
         source = self._forwarded(node)
         if source and node.output[0] not in graph.outputs:
             self._alias[node.output[0]] = source
@@ -211,8 +209,21 @@ class _Folder:
         for name, proto in found.items():
             graph.types[name] = _from_proto(proto)
         result = graph.types.get(node.output[0])
+        if node.op_type == "STFT" and result is not None:
+            graph.types[node.output[0]] = self._stft_type(node, result)
         if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
             graph.types[node.output[0]] = graph.types[node.input[0]]
+
+    def _stft_type(self, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
+        """The type of an STFT: inference counts all frequencies where half of them is the default."""
+        if inferred.shape is None or not attributes(node).get("onesided", 1):
+            return inferred
+        frame = self.graph.constants.get(node.input[3]) if len(node.input) > 3 else None
+        window = self.graph.types.get(node.input[2]) if len(node.input) > 2 else None
+        extents = (window.shape if window is not None else None) or (0,)
+        length = int(frame.reshape(-1)[0]) if frame is not None else extents[0]
+        shape = (*inferred.shape[:2], length // 2 + 1, 2)
+        return TensorType(element=inferred.element, shape=shape)
 
     def _schema_opset(self, node: onnx.NodeProto) -> int:
         """The opset whose shape inference to ask.
@@ -233,8 +244,10 @@ class _Folder:
             if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
         }
 
-    def _unrolled(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """What takes the place of a loop, or of the data-dependent Compress; else None."""
+    def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """What takes the place of If, Loop, Scan or Compress where constants decide; else None."""
+        if node.op_type == "If" and node.input[0] in self.graph.constants:
+            return self._inline_branch(node)
         if node.op_type == "Loop":
             key = node.output[0] or node.output[-1]
             state = self._loops.setdefault(key, LoopState())

@@ -17,6 +17,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx_node import Node
+from adrenoc.importers.onnx_signal import max_pool_indices
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 from adrenoc.importers.window import ceil_pads, same_pads
 
@@ -147,8 +148,6 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
     """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own."""
 
     def convert(node: Node) -> relax.Expr:
-        if node.outputs > 1:
-            raise ValueError("the output of indices is not supported")
         attrs, shape = node.attrs, node.shape()
         axes = len(shape) - 2
         kernel = list(attrs["kernel_shape"])
@@ -172,7 +171,7 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
                 include = False
             pads = grown
         pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
-        return pool(
+        pooled = pool(
             x,
             pool_size=kernel,
             strides=strides,
@@ -180,6 +179,13 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
             dilation=dilations,
             count_include_pad=include and any(pads),
         )
+        if node.outputs == 1:
+            return pooled
+        values = node.emit(pooled)
+        indices = max_pool_indices(
+            node, values, kernel=kernel, strides=strides, dilations=dilations, pads=pads
+        )
+        return relax.Tuple([values, node.emit(indices)])
 
     return convert
 
@@ -307,7 +313,12 @@ def _space_to_depth(node: Node) -> relax.Expr:
 
 def _dropout(node: Node) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
-    raise ValueError("its mask is read, or it may train; export the model for inference")
+    ratio, training = node.constant(1), node.constant(2)
+    trains = training is not None and bool(training.reshape(-1)[0])
+    if trains and (ratio is None or ratio.reshape(-1)[0] != 0):
+        raise ValueError("it trains: export the model for inference")
+    mask = make_constant(np.ones(node.shape(), bool))
+    return relax.Tuple([node.inputs[0], mask])
 
 
 OWN: dict[str, Callable[[Node], relax.Expr]] = {

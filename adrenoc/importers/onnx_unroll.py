@@ -87,7 +87,7 @@ def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] 
             graph.set_constant(position, np.array(steps - 1 - step if backward else step))
             elements.append(f"{own}in{index}")
             nodes.append(helper.make_node("Gather", [name, position], [elements[-1]], axis=axis))
-        made, results = instantiate(graph, body, [*states, *elements], own)  # type: ignore[arg-type]
+        made, results = instantiate(graph, body, [*states, *elements], own)
         nodes += made
         states = results[: len(states)]
         for outputs, name in zip(collected, results[len(states) :], strict=True):
@@ -152,7 +152,7 @@ def unroll_loop(
         graph.set_constant(f"{own}go", np.array(True))
         nodes, results = instantiate(
             graph,
-            body,  # type: ignore[arg-type]
+            body,
             [f"{own}number", condition or f"{own}go", *carried],
             own,
         )

@@ -84,6 +84,11 @@ _DTYPES_OF_NO_PHONE = {
 }
 
 
+# The suite's absolute tolerance is 1e-7.  These outputs are zeros that come of sums of terms up to
+# 10, computed there in float64: no float32 sum is that exact.
+_CANCELLING = {"test_dft_inverse": 1e-5, "test_dft_inverse_opset19": 1e-5}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One node test: a model, what to feed it and what must come out.
@@ -129,7 +134,7 @@ def _adapted(case: object) -> Case:
         inputs=feeds,
         outputs={} if excluded else dict(zip(names, map(np.asarray, outputs), strict=True)),
         rtol=case.rtol,  # type: ignore[attr-defined]
-        atol=case.atol,  # type: ignore[attr-defined]
+        atol=_CANCELLING.get(case.name, case.atol),  # type: ignore[attr-defined]
         excluded=excluded,
     )
 
