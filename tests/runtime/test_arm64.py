@@ -1,0 +1,175 @@
+"""The runtime on arm64: cross-compiled for Linux and executed under qemu, with a bundle's CPU part.
+
+There is no OpenCL in this small world, so the bundle holds CPU code alone; a bundle with kernels
+must be refused by a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from adrenoc.bundle import LIBRARY, fill_bundle, write_tar
+from adrenoc.decision import DecisionLog
+from adrenoc.elf import read_elf
+from adrenoc.errors import DependencyError
+from adrenoc.link import find_linker, link_library
+from adrenoc.manifest import (
+    MemoryPlan,
+    ModelInfo,
+    OptionsInfo,
+    ParamSpec,
+    Statistics,
+    TargetInfo,
+    TensorSpec,
+)
+from adrenoc.runtime_build import LIBRARY as RUNTIME_LIBRARY
+from adrenoc.runtime_build import NAME_LIBRARY, Runtime, build_runtime
+from tests.runtime.programs import Finished
+
+TRIPLE = "aarch64-linux-gnu"
+ROOT = Path("/usr/aarch64-linux-gnu")
+NO_DEVICE = 24
+SHAPE = (1, 6, 10, 10)
+RNG = np.random.default_rng(11)
+IMAGE = RNG.standard_normal((1, 3, 12, 12)).astype("float32")
+WEIGHT = RNG.standard_normal((6, 3, 3, 3)).astype("float32")
+
+
+class Compiled:
+    """relu(conv2d(image, p0)), for the CPU."""
+
+    params = {"p0": WEIGHT}  # noqa: RUF012
+    param_specs = (ParamSpec(name="p0", shape=WEIGHT.shape, dtype="float32"),)
+    inputs = (TensorSpec(name="image", shape=IMAGE.shape, dtype="float32"),)
+    outputs = (TensorSpec(name="scores", shape=SHAPE, dtype="float32"),)
+    kernels = ()
+    memory = MemoryPlan()
+    statistics = Statistics()
+    decisions = DecisionLog()
+
+
+def _module() -> Any:
+    builder = relax.BlockBuilder()
+    image = relax.Var("image", relax.TensorType(IMAGE.shape, "float32"))
+    weight = relax.Var("p0", relax.TensorType(WEIGHT.shape, "float32"))
+    with builder.function("main", [image, weight]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.relu(relax.op.nn.conv2d(image, weight)))
+        builder.emit_func_output(y)
+    return builder.get()
+
+
+def _write_bundle(folder: Path, triple: str) -> Path:
+    folder.mkdir()
+    try:
+        linker = find_linker(host=False)
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+    library = relax.build(_module(), tvm.target.Target({"kind": "llvm", "mtriple": triple}))
+    facts = link_library(library, folder / LIBRARY, triple=triple, linker=linker)
+    manifest = {
+        "name": "cpu",
+        "model": ModelInfo(file="cpu.onnx", format="onnx", sha256="0"),
+        "target": TargetInfo(name="cpu", host=True, llvm_triple=triple, digest="0"),
+        "options": OptionsInfo(preset="fp32", values={}, digest="0"),
+        "versions": {},
+    }
+    fill_bundle(folder, Compiled(), library=facts, manifest=manifest)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def arm64() -> Runtime:
+    if shutil.which("qemu-aarch64-static") is None:
+        pytest.skip("no qemu for arm64: apt-get install qemu-user-static")
+    try:
+        return build_runtime(abi="aarch64-linux")
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+@pytest.fixture(scope="module")
+def emulate() -> Callable[..., Finished]:
+    """Run an arm64 program."""
+
+    def run(*command: object, expect: int = 0) -> Finished:
+        done = subprocess.run(
+            ["qemu-aarch64-static", "-L", str(ROOT), *(str(part) for part in command)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            # The emulator's default CPU has instructions that it emulates wrongly.
+            env={**os.environ, "QEMU_CPU": "cortex-a72"},
+        )
+        assert done.returncode == expect, done.stderr + done.stdout
+        return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("arm64") / "image.raw"
+    path.write_bytes(IMAGE.tobytes())
+    return path
+
+
+def test_the_libraries_are_for_arm64(arm64: Runtime) -> None:
+    for name in (RUNTIME_LIBRARY, NAME_LIBRARY):
+        facts = read_elf(arm64.folder / name)
+        assert facts.machine == "aarch64"
+        assert facts.soname == name
+        assert facts.page_bytes >= 16384
+        assert not facts.text_relocations
+    assert RUNTIME_LIBRARY in read_elf(arm64.folder / NAME_LIBRARY).needed
+
+
+def test_the_version_is_the_same_program(arm64: Runtime, emulate: Callable[..., Finished]) -> None:
+    assert emulate(arm64.runner, "--version").out.strip() == arm64.stamp
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+def test_numbers_equal_this_machine(
+    form: str,
+    arm64: Runtime,
+    runtime: Runtime,
+    emulate: Callable[..., Finished],
+    execute: Callable[..., Finished],
+    image: Path,
+    tmp_path: Path,
+) -> None:
+    bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
+    if form == "tar":
+        write_tar(bundle, tmp_path / "arm64.tar", name="cpu")
+        bundle = tmp_path / "arm64.tar"
+    there = tmp_path / "there.raw"
+    options = ("--device", "cpu", "--input", f"image={image}")
+    told = emulate(arm64.runner, bundle, *options, "--output", f"scores={there}").json()
+    assert told["device"] == "cpu"
+    assert told["runtime"] == arm64.stamp
+
+    here = tmp_path / "here.raw"
+    own = _write_bundle(tmp_path / "own.adrenoc", "x86_64-linux-gnu")
+    execute(runtime.runner, own, *options, "--output", f"scores={here}")
+    scores = np.fromfile(there, "float32").reshape(SHAPE)
+    np.testing.assert_allclose(scores, np.fromfile(here, "float32").reshape(SHAPE), atol=1e-5)
+    assert np.abs(scores).max() > 1
+
+
+def test_without_opencl_it_says_so(
+    arm64: Runtime, emulate: Callable[..., Finished], tmp_path: Path
+) -> None:
+    bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
+    said = emulate(arm64.runner, bundle, expect=NO_DEVICE).err
+    assert said.startswith("adrenoc_run: no device: No usable OpenCL library. Tried:")

@@ -1,0 +1,48 @@
+"""Damaged bundles and cache files: refused, under the eyes of the sanitizers, and never a crash."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import adrenoc
+from adrenoc.bundle import Bundle
+from tests.runtime.programs import Finished
+
+Execute = Callable[..., Finished]
+
+ROUNDS = 600
+NATIVE = Path(adrenoc.__file__).parent / "native"
+# The readers of the runtime: none of them needs TVM.
+READERS = ("bundle", "json", "manifest", "mapped_file", "program_cache", "safetensors", "sha256")
+
+
+def build_damage(folder: Path) -> Path:
+    """Compile the program that damages and reads, with sanitizers."""
+    program = folder / "damage"
+    sources = [NATIVE / "runtime" / "src" / f"{name}.cc" for name in (*READERS, "tar")]
+    command = ["c++", "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"]
+    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'runtime' / 'src'}"]
+    command += [str(path) for path in (Path(__file__).with_name("damage.cc"), *sources)]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def damage(work: Path) -> Path:
+    return build_damage(work)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_bundles_are_refused(
+    damage: Path, bundle: Bundle, execute: Execute, tmp_path: Path, seed: int
+) -> None:
+    tar = bundle.path.with_suffix(".tar")
+    accepted = int(execute(damage, tar, seed, ROUNDS, tmp_path).out)
+    # Some damage does not matter (a letter of a kernel's name in the manifest, blanks); what lies
+    # behind a digest and most of the rest does.
+    assert 0 < accepted < ROUNDS / 2
