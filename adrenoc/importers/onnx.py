@@ -197,7 +197,9 @@ def _check_operators(graph: OnnxGraph) -> None:
 
 def _check_extents(graph: OnnxGraph) -> None:
     """Refuse tensors that hold nothing, other than operands that say so (an empty roi)."""
-    for name in (*graph.outputs, *(n for node in graph.nodes for n in node.output)):
+    constants = graph.constants
+    read = {n for node in graph.nodes for n in node.input if n not in constants}
+    for name in sorted(read.union(graph.outputs)):
         known = graph.types.get(name)
         if known is not None and known.shape is not None and 0 in known.shape:
             raise ShapeError(

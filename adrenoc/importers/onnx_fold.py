@@ -115,6 +115,8 @@ class _Folder:
         if constant and node.op_type in _FOLDABLE:
             self._evaluate(node)
             return []
+        if node.op_type == "Concat":
+            self._drop_empty_parts(node)
         self._infer(node)
         graph.nodes.append(node)
         return []
@@ -214,8 +216,18 @@ class _Folder:
         if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
             graph.types[node.output[0]] = graph.types[node.input[0]]
 
+    def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
+        """Leave out operands of a Concat that hold no element."""
+        kept = [name for name in node.input if not self._is_empty(name)]
+        if kept:
+            node.input[:] = kept
+
+    def _is_empty(self, name: str) -> bool:
+        known = self.graph.types.get(name)
+        return known is not None and known.shape is not None and 0 in known.shape
+
     def _stft_type(self, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
-        """The type of an STFT: inference counts all frequencies where half of them is the default."""
+        """The type of an STFT: inference overlooks that half of the frequencies is the default."""
         if inferred.shape is None or not attributes(node).get("onesided", 1):
             return inferred
         frame = self.graph.constants.get(node.input[3]) if len(node.input) > 3 else None
