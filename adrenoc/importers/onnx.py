@@ -17,6 +17,7 @@ from adrenoc.errors import (
 )
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_fold import fold_constants
 from adrenoc.importers.onnx_graph import (
     STANDARD_DOMAINS,
@@ -45,6 +46,14 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     model = _load(files)
     decisions: list[Decision] = []
     model = _inline_functions(model, decisions)
+    decisions += [
+        Decision(
+            subject=f"{DOMAIN}.{op_type}",
+            taken=f"written {count} times as standard operators",
+            reason="onnxruntime defines it by them",
+        )
+        for op_type, count in sorted(rewrite_contrib(model.graph, _opset(model)).items())
+    ]
     _check_domains(model.graph)
     graph = _prepare(model, shapes)
     decisions += fold_constants(graph)
