@@ -149,6 +149,8 @@ class _Importer(ONNXGraphImporter):
             if op_name == "RoiAlign" and attrs.get("mode") == b"max":
                 # TVM takes the largest sample, ONNX the largest of its weighted neighbours.
                 raise ValueError("the mode max is not supported, expected avg")
+            if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
+                raise ValueError("it trains: export the model for inference")
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
         node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)

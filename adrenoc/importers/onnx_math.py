@@ -129,6 +129,24 @@ def _bit_cast(node: Node) -> relax.Expr:
     return node.bb.call_te(element, x, primfunc_name_hint="bit_cast")
 
 
+def _bit_shift(node: Node) -> relax.Expr:
+    """TVM: shifts by the width and more, which C leaves undefined and ONNX defines as zero."""
+    x, by = node.inputs[0], node.inputs[1]
+    left = node.text("direction", "LEFT") == "LEFT"
+    shift = relax.op.left_shift if left else relax.op.right_shift
+    bits = np.dtype(dtype_of(x)).itemsize * 8
+    valid = node.emit(relax.op.less(by, node.like(bits)))
+    if dtype_of(x).startswith("int"):
+        positive = node.emit(relax.op.greater_equal(by, node.like(0)))
+        valid = node.emit(relax.op.logical_and(valid, positive))
+    amount = node.emit(relax.op.where(valid, by, node.like(0)))
+    rest = node.like(0)
+    if not left and dtype_of(x).startswith("int"):  # what is shifted in is the sign
+        negative = node.emit(relax.op.less(x, node.like(0)))
+        rest = node.emit(relax.op.where(negative, node.like(-1), node.like(0)))
+    return relax.op.where(valid, node.emit(shift(x, amount)), rest)
+
+
 def _extreme(kind: str) -> Callable[[Node], relax.Expr]:
     """TVM: has no extremes of booleans, and refuses axes from an input."""
 
@@ -188,6 +206,7 @@ def _reverse_sequence(node: Node) -> relax.Expr:
 
 MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "BitCast": _bit_cast,
+    "BitShift": _bit_shift,
     "Celu": _celu,
     "Clip": clip,
     "Elu": _elu,

@@ -22,6 +22,7 @@ from adrenoc.tvmapi import (
     Expr,
     Var,
     cast,
+    clamp,
     const_int,
     construct,
     dtype_of,
@@ -82,6 +83,8 @@ class Evaluator:
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(self._lane, tvm.ir.Range(0, LANES))
         self._env: list[tuple[Expr, Expr]] = []
+        self._channels = 0
+        self._channel_var: Expr | None = None
         self._conditions = 0
         """How many undecided conditions guard what is being evaluated."""
 
@@ -89,6 +92,10 @@ class Evaluator:
         """Tell the arithmetic that `var` runs over 0..extent-1."""
         if isinstance(var, Var):
             self._analyzer.bind(var, tvm.ir.Range(0, extent))
+
+    def know_channels(self, count: int) -> None:
+        """Tell how many channels there are: the last block's other lanes repeat the last one."""
+        self._channels = count
 
     def scalar(self, index: Sequence[Expr], more: Sequence[tuple[Expr, Expr]] = ()) -> Expr:
         """The element at a logical index; `more` binds further variables of the body."""
@@ -112,6 +119,7 @@ class Evaluator:
             zero = tirx.const(0, dtype_of(first))
             return construct([first, zero, zero, zero])
         index[channel_axis] = index[channel_axis] + self._lane
+        self._channel_var = self._body.axes[channel_axis]
         self._env = [*zip(self._body.axes, index, strict=True), *more]
         return self._vector(self._body.value)
 
@@ -149,13 +157,21 @@ class Evaluator:
     def _scalar_load(self, load: Any, lane: int | None) -> Expr:
         source = self._source(load.source)
         if isinstance(source, Access):
-            value = source.element([self._index(i, lane) for i in load.indices])
+            extents = source.spec.shape
+            value = source.element(
+                [self._safe_index(i, lane, e) for i, e in zip(load.indices, extents, strict=True)]
+            )
             # Indices and their arithmetic are int32, so an int64 that they are made of is too.
             return cast(value, "int32") if dtype_of(value) == "int64" else value
         texel = self._builder.let(source())
         if lanes_of(texel) == 1:
             return texel
         return tirx.Shuffle([texel], [iconst(lane or 0)])
+
+    def _safe_index(self, expr: Any, lane: int | None, extent: int) -> Expr:
+        """An index; one that is itself data is kept inside of the tensor."""
+        index = self._index(expr, lane)
+        return clamp(index, 0, extent - 1) if self._loads(expr) else index
 
     def _index(self, expr: Any, lane: int | None) -> Expr:
         return self._analyzer.simplify(self._scalar(expr, lane))
@@ -248,9 +264,14 @@ class Evaluator:
     def _bound(self, var: Expr, lane: int | None) -> Expr:
         for known, value in self._env:
             if known.same_as(var):
-                if lane is not None:
-                    return _fix(value, self._lane, lane)
-                return value
+                if lane is None:
+                    return value
+                fixed = _fix(value, self._lane, lane)
+                # What lies beyond the last channel is never stored, but must not be read either.
+                beyond = 0 < self._channels % LANES <= lane
+                if beyond and known.same_as(self._channel_var):
+                    return tirx.Min(fixed, iconst(self._channels - 1))
+                return fixed
         return var
 
     def _source(self, buffer: Any) -> Access | Texel:
@@ -298,6 +319,7 @@ def know_position(
     e = spec.extents
     for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
         evaluator.know(var, extent)
+    evaluator.know_channels(e.c)
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:

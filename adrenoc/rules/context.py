@@ -128,7 +128,7 @@ class RuleContext:
                 roles = spec.roles
                 value = pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
             self.params[name] = Param(
-                name=name, value=np.ascontiguousarray(value.astype(spec.dtype)), spec=spec
+                name=name, value=np.asarray(value.astype(spec.dtype), order="C"), spec=spec
             )
         return name, spec
 

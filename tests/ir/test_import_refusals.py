@@ -93,15 +93,18 @@ def test_all_unsupported_nodes_are_listed(tmp_path: Path) -> None:
 
 
 def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
-    pool = {"kernel_shape": [2, 2]}
     nodes = [
-        node("MaxPool", ["x"], ["a", "i"], name="pool", **pool),
+        node("Dropout", ["x", "r", "t"], ["a"], name="drop"),
         node("Pad", ["a", "p"], ["y"], name="crop"),
     ]
-    constants = {"p": np.array([0, 0, -1, 0, 0, 0, 0, 0], np.int64)}
-    path = write(graph(nodes, {"x": (1, 1, 4, 4)}, ["y", "i"], constants), tmp_path)
+    constants = {
+        "p": np.array([0, 0, -1, 0, 0, 0, 0, 0], np.int64),
+        "r": np.array(0.5, np.float32),
+        "t": np.array(True),
+    }
+    path = write(graph(nodes, {"x": (1, 1, 4, 4)}, ["y"], constants), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
-    assert "'pool': the output of indices" in said
+    assert "'drop': it trains" in said
     assert "'crop': negative pads" in said
 
 
