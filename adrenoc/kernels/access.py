@@ -7,6 +7,7 @@ kernel family is written once against `Access` and serves them all.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from adrenoc.kernels.builder import KernelBuilder
 
 
-class Access:
+class Access(ABC):
     """Reads and writes of one tensor in one kernel.
 
     A position is (n, block, h, w), all int32: the batch, the block of four channels, row and
@@ -62,17 +63,17 @@ class Access:
         """Extents of the roles N, C, H, W."""
         return self.spec.extents
 
+    @abstractmethod
     def element(self, index: Sequence[Expr]) -> Expr:
         """One element at a logical index that lies inside of the tensor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels at a position inside of the tensor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels; lanes beyond the last channel become zero or are not stored."""
-        raise NotImplementedError
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels, or zeros where (h, w) lies outside of the tensor."""
