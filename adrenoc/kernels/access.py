@@ -8,7 +8,7 @@ kernel family is written once against `Access` and serves them all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from adrenoc.layout import LANES, Extents, Fold
@@ -219,7 +219,7 @@ class PlainAccess(Access):
         self._builder.emit(store(self._buffer, list(index), self._stored(value)))
 
 
-_ACCESS = {
+_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, KernelBuilder], Access]] = {
     Memory.TEXTURE: TextureAccess,
     Memory.BLOCKED: BlockedBufferAccess,
     Memory.PLAIN: PlainAccess,
