@@ -120,3 +120,9 @@ class DiskFullError(OutputError):
     """The output did not fit: the disk or the quota is full."""
 
     exit_code = 27
+
+
+class RemoteError(AdrenocError):
+    """The RPC server is not there, refused, was cut off or took too long."""
+
+    exit_code = 28

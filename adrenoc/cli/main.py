@@ -17,6 +17,7 @@ from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
+from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.errors import AdrenocError
 from adrenoc.files import no_color
@@ -45,6 +46,7 @@ for _command in (
     presets_command,
     doctor_command,
     runtime_command,
+    serve_command,
 ):
     cli.add_command(_command)
 

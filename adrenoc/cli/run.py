@@ -43,6 +43,18 @@ _SHOWN_KERNELS = 20
     help="OpenCL device (adrenoc doctor).  [default: the first with images]",
 )
 @click.option(
+    "--rpc", "server", metavar="HOST:PORT", help="Run on the machine where `adrenoc serve` runs."
+)
+@click.option("--key", default="", help="The key that the server asks for.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for any answer of the server.",
+)
+@click.option(
     "--repeat",
     type=click.IntRange(min=1),
     default=10,
@@ -83,6 +95,9 @@ def run_command(
     std: tuple[float, ...] | None,
     layout: str | None,
     cl_device: str,
+    server: str | None,
+    key: str,
+    timeout_s: float,
     repeat: int,
     profile: bool,
     reference: Path | None,
@@ -91,7 +106,7 @@ def run_command(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Run BUNDLE (compiled with --device host) on an OpenCL device, time it and check it."""
+    """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.device.check import compare
@@ -99,6 +114,8 @@ def run_command(
     from adrenoc.errors import CheckFailedError
     from adrenoc.inputs import ImageOptions, make_inputs
 
+    if server is not None and (profile or layers_of is not None):
+        raise click.UsageError("--profile and --check-layers do not go with --rpc")
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
     inputs = make_inputs(opened.manifest.inputs, files, seed=seed, image=image)
@@ -107,7 +124,13 @@ def run_command(
         from adrenoc.reference import run_reference
 
         expected = run_reference(reference, inputs)
-    result = run_bundle(opened, inputs=inputs, device=cl_device, repeat=repeat, profile=profile)
+    if server is None:
+        result = run_bundle(opened, inputs=inputs, device=cl_device, repeat=repeat, profile=profile)
+    else:
+        from adrenoc.device.remote import RemoteAddress, run_remote
+
+        address = RemoteAddress.parse(server, key=key, timeout_s=timeout_s)
+        result = run_remote(opened, address, inputs=inputs, device=cl_device, repeat=repeat)
     if save is not None:
         _save(save, result)
     checked = None

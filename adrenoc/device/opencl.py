@@ -38,7 +38,11 @@ def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
     Raises:
         DeviceError: there is no device, none of that name, or none with images.
     """
-    devices = list_devices()
+    return choose_device(list_devices(), wanted)
+
+
+def choose_device(devices: list[dict[str, Any]], wanted: str) -> tuple[int, dict[str, Any]]:
+    """Like `pick_device`, among `devices` of this or another machine."""
     if not devices:
         raise DeviceError(
             "there is no OpenCL device on this machine",

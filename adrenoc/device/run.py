@@ -76,7 +76,7 @@ def run_bundle(
         DeviceError: no such device, or the device failed.
     """
     _check_machine(bundle)
-    _check_inputs(bundle.manifest.inputs, inputs)
+    check_inputs(bundle.manifest.inputs, inputs)
     number, facts = pick_device(device)
     try:
         return _run(
@@ -116,12 +116,12 @@ def _run(
     # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
     machine = relax.VirtualMachine(module, [device, tvm.cpu()])
     arrays = bundle.params()
-    params = [_upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
+    params = [upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
     device.sync()
-    load_ms = _ms_since(started)
+    load_ms = ms_since(started)
     started = time.perf_counter()
     build_all(module, number)
-    build_ms = _ms_since(started)
+    build_ms = ms_since(started)
 
     args = [tvm.runtime.tensor(inputs[spec.name], device) for spec in bundle.manifest.inputs]
     main = machine["main"]
@@ -130,7 +130,7 @@ def _run(
         begun = time.perf_counter()
         result = main(*args, *params)
         device.sync()
-        return _ms_since(begun), result
+        return ms_since(begun), result
 
     first_ms, result = timed()
     for _ in range(warmup):
@@ -145,16 +145,17 @@ def _run(
             build_ms=build_ms,
             first_ms=first_ms,
             cold_ms=load_ms + build_ms + first_ms,
-            p50_ms=_percentile(warm_ms, 50),
-            p90_ms=_percentile(warm_ms, 90),
-            p99_ms=_percentile(warm_ms, 99),
+            p50_ms=percentile(warm_ms, 50),
+            p90_ms=percentile(warm_ms, 90),
+            p99_ms=percentile(warm_ms, 99),
             runs=len(warm_ms),
         ),
         kernels=kernels,
     )
 
 
-def _upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
+def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
+    """A constant as a tensor of `device`, which may be a remote one, in its memory scope."""
     import tvm
 
     scope = None if spec.scope == "global" else spec.scope
@@ -192,7 +193,12 @@ def _check_machine(bundle: Bundle) -> None:
         )
 
 
-def _check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]) -> None:
+def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]) -> None:
+    """Refuse inputs that do not fit the model.
+
+    Raises:
+        InputError: an input is missing, unknown, or of another shape or dtype.
+    """
     wanted = [spec.name for spec in specs]
     unknown = sorted(set(inputs) - set(wanted))
     if unknown:
@@ -219,7 +225,7 @@ def _shown(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype} [{', '.join(str(extent) for extent in shape)}]"
 
 
-def _percentile(ascending: list[float], percent: int) -> float:
+def percentile(ascending: list[float], percent: int) -> float:
     """The nearest-rank percentile."""
     rank = -(-percent * len(ascending) // 100)
     return ascending[max(0, rank - 1)]
@@ -229,5 +235,6 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0]
 
 
-def _ms_since(started: float) -> float:
+def ms_since(started: float) -> float:
+    """Milliseconds since `started`, a value of `time.perf_counter`."""
     return (time.perf_counter() - started) * 1000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
@@ -78,7 +78,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundle(work: Path) -> Bundle:
-    """A small network with two inputs and two outputs, compiled for this machine."""
+    """A small network with a part for the CPU, two inputs, two outputs; for this machine."""
     rng = np.random.default_rng(3)
     constants = {
         "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
@@ -89,9 +89,12 @@ def bundle(work: Path) -> Bundle:
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("Add", ["r", "bias"], ["sum"]),
         helper.make_node("GlobalAveragePool", ["sum"], ["mean"]),
+        # No kernel computes in double: this part runs on the CPU.
+        helper.make_node("Cast", ["mean"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["grown"]),
     ]
     inputs = {"image": _SHAPE, "bias": (1, 6, 12, 12)}
-    model = write(graph(nodes, inputs, ["sum", "mean"], constants), work, "two.onnx")
+    model = write(graph(nodes, inputs, ["sum", "grown"], constants), work, "two.onnx")
     output = work / "two.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
     assert main([*command, "--output", str(output)]) == 0

@@ -101,6 +101,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "presets",
         "doctor",
         "runtime",
+        "serve",
     }
     commands = [name for name in cli.commands if name != "runtime"]
     for name in (*commands, "runtime build"):

@@ -138,8 +138,10 @@ ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
 
 /* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.
- * `folder` takes what the peer uploads.  For programs such as adrenoc_rpc. */
-ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder);
+ * `folder` takes what the peer uploads; `opencl_library` is as in adrenoc_options.  For programs
+ * such as adrenoc_rpc. */
+ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder,
+                                             const char* opencl_library);
 
 #ifdef __cplusplus
 }

@@ -19,18 +19,6 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
 
-#if defined(__aarch64__)
-constexpr const char* kMachine = "aarch64";
-#elif defined(__x86_64__)
-constexpr const char* kMachine = "x86_64";
-#elif defined(__arm__)
-constexpr const char* kMachine = "arm";
-#elif defined(__i386__)
-constexpr const char* kMachine = "i386";
-#else
-#error "adrenoc does not know this machine"
-#endif
-
 bool is_folder(const std::string& path) {
   struct stat facts {};
   return stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);

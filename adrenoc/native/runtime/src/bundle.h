@@ -15,6 +15,19 @@
 
 namespace adrenoc {
 
+// This machine, as manifests name it.
+#if defined(__aarch64__)
+constexpr const char* kMachine = "aarch64";
+#elif defined(__x86_64__)
+constexpr const char* kMachine = "x86_64";
+#elif defined(__arm__)
+constexpr const char* kMachine = "arm";
+#elif defined(__i386__)
+constexpr const char* kMachine = "i386";
+#else
+#error "adrenoc does not know this machine"
+#endif
+
 class Bundle {
  public:
   // From a folder or a tar file.  With `verify` each file that the runtime uses must have the

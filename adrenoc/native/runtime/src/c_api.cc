@@ -222,9 +222,9 @@ adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* time
   });
 }
 
-adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder) {
+adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder, const char* opencl_library) {
   return guarded([&] {
     require(folder, "folder");
-    adrenoc::serve_rpc(descriptor, folder);
+    adrenoc::serve_rpc(descriptor, folder, adrenoc::text_or_empty(opencl_library));
   });
 }

@@ -24,9 +24,6 @@ namespace ffi = tvm::ffi;
 using tvm::runtime::DeviceAPI;
 using tvm::runtime::Tensor;
 
-// The VM wants a device for each virtual device of the module; all of ours are the same device.
-constexpr int kVirtualDevices = 16;
-
 class Stopwatch {
  public:
   [[nodiscard]] double ms() const {
@@ -94,8 +91,9 @@ void Model::load_module() {
       arguments.emplace_back(static_cast<int64_t>(device.device_id));
       arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
     };
-    for (int i = 0; i < kVirtualDevices; ++i) add(device_);
-    add(DLDevice{kDLCPU, 0});  // for what the VM computes of shapes, and always last
+    // Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+    add(device_);
+    add(DLDevice{kDLCPU, 0});
     ffi::Any nothing;
     initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
     const auto main = (*machine_)->GetFunction("main", false);

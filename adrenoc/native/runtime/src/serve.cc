@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "cl_api.h"
 #include "loader_name.h"
 
 namespace adrenoc {
@@ -57,8 +58,9 @@ void define_functions() {
 
 }  // namespace
 
-void serve_rpc(int descriptor, const std::string& folder) {
+void serve_rpc(int descriptor, const std::string& folder, const std::string& opencl_library) {
   claim_loader_name();
+  if (!opencl_library.empty()) opencl::set_library(opencl_library);
   define_functions();
   {
     const std::lock_guard<std::mutex> lock(work_folder().mutex);

@@ -7,7 +7,7 @@
 namespace adrenoc {
 
 // Returns when the peer has left; see adrenoc_serve_rpc.  Throws tvm::ffi::Error.
-void serve_rpc(int descriptor, const std::string& folder);
+void serve_rpc(int descriptor, const std::string& folder, const std::string& opencl_library);
 
 }  // namespace adrenoc
 

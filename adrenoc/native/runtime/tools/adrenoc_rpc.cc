@@ -1,6 +1,7 @@
 // Serves TVM's RPC protocol, so that a compiler on another machine can load and time bundles here.
 //
 //   adrenoc_rpc [--host 127.0.0.1] [--port 9090] [--key KEY] [--timeout SECONDS] [--folder FOLDER]
+//               [--opencl LIBRARY]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
 // session and not the server.  Prints {"port": N} when it listens (port 0 takes any free one), then
@@ -41,6 +42,7 @@ struct Arguments {
   std::string key;
   int timeout_s = 600;
   std::string folder = "/tmp";
+  std::string opencl_library;
 };
 
 [[noreturn]] void fail(const std::string& deed) {
@@ -73,6 +75,8 @@ Arguments parse(int count, char** values) {
       arguments.timeout_s = parse_number(option, value, 1000000);
     } else if (option == "--folder") {
       arguments.folder = value;
+    } else if (option == "--opencl") {
+      arguments.opencl_library = value;
     } else {
       throw std::invalid_argument("unknown option " + option);
     }
@@ -144,16 +148,18 @@ const char* shake_hands(int connection, const std::string& key) {
 }
 
 // A session in a process of its own; returns its exit code.
-int serve(int connection, const std::string& key, const std::string& folder) {
+int serve(int connection, const Arguments& arguments, const std::string& folder) {
   limit_wait(connection, kHandshakeSeconds);
-  if (const char* wrong = shake_hands(connection, key)) {
+  if (const char* wrong = shake_hands(connection, arguments.key)) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong);
     return 1;
   }
   limit_wait(connection, 0);
   const int on = 1;
   setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  if (adrenoc_serve_rpc(connection, folder.c_str()) == ADRENOC_OK) return 0;
+  const char* opencl =
+      arguments.opencl_library.empty() ? nullptr : arguments.opencl_library.c_str();
+  if (adrenoc_serve_rpc(connection, folder.c_str(), opencl) == ADRENOC_OK) return 0;
   std::fprintf(stderr, "adrenoc_rpc: %s\n", adrenoc_last_error());
   return 1;
 }
@@ -199,7 +205,7 @@ std::string wait_for(pid_t session, int timeout_s) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != server) _exit(1);  // the server ended before the line above
       close(listening);
-      _exit(serve(connection, arguments.key, folder));
+      _exit(serve(connection, arguments, folder));
     }
     close(connection);
     const std::string ending = wait_for(session, arguments.timeout_s);
@@ -226,7 +232,7 @@ int main(int count, char** values) {
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr,
                  "adrenoc_rpc: %s\nusage: adrenoc_rpc [--host ADDRESS] [--port NUMBER] [--key KEY] "
-                 "[--timeout SECONDS] [--folder FOLDER]\n",
+                 "[--timeout SECONDS] [--folder FOLDER] [--opencl LIBRARY]\n",
                  error.what());
     return kUsageCode;
   } catch (const std::exception& error) {
