@@ -55,9 +55,11 @@ class RuleContext:
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
 
-    def kernel(self, node: Node, family: str) -> NodeKernel:
-        """Start the kernel of a node."""
-        builder = KernelBuilder(family, compute=self.options.compute_dtype, limits=self.limits)
+    def kernel(self, node: Node, family: str, *, compute: str | None = None) -> NodeKernel:
+        """Start the kernel of a node; `compute` is its arithmetic if not that of the options."""
+        builder = KernelBuilder(
+            family, compute=compute or self.options.compute_dtype, limits=self.limits
+        )
         return NodeKernel(context=self, node=node, builder=builder)
 
     def packed(

@@ -50,15 +50,18 @@ def dense_conv(
     out_extents = context.graph.operand(node.output).extents
     in_channels = context.graph.operand(x_name).extents.c
     window, _ = group_window(out_extents.c, in_channels, geometry.groups)
+    # A vector waits for its weights, not for arithmetic: its long sums are in float for nothing.
+    vector = out_extents.h * out_extents.w == 1
+    compute = "float32" if vector else context.options.compute_dtype
     work = ConvWork(
         geometry=geometry,
         out=out_extents,
         in_blocks=window,
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
-        half=context.options.compute_dtype == "float16",
+        half=compute == "float16",
     )
     tile = pick_conv_tile(work, context.performance, context.limits)
-    kernel = context.kernel(node, family)
+    kernel = context.kernel(node, family, compute=compute)
     x = kernel.input(x_name)
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
