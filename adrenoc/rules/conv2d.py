@@ -16,6 +16,10 @@ from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_tile import ConvWork, pick_conv_tile
 from adrenoc.tvmapi import bits_of
 
+FEW_PIXELS = 64
+"""Up to so many, a product waits for its weights and not for arithmetic, so that long sums are in
+float for nothing (`scripts/bench_kernels`: 960-160@7 and 512-512@7 take the same in both)."""
+
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     """A convolution, dense, grouped or depthwise, of an activation by constant weights."""
@@ -50,9 +54,8 @@ def dense_conv(
     out_extents = context.graph.operand(node.output).extents
     in_channels = context.graph.operand(x_name).extents.c
     window, _ = group_window(out_extents.c, in_channels, geometry.groups)
-    # A vector waits for its weights, not for arithmetic: its long sums are in float for nothing.
-    vector = out_extents.h * out_extents.w == 1
-    compute = "float32" if vector else context.options.compute_dtype
+    few_pixels = out_extents.h * out_extents.w <= FEW_PIXELS
+    compute = "float32" if few_pixels else context.options.compute_dtype
     work = ConvWork(
         geometry=geometry,
         out=out_extents,
