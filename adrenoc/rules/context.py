@@ -18,6 +18,7 @@ from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
+from adrenoc.rules.schedule import Schedules
 
 PACKED_LAYOUT = Layout("NHWC")
 """Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
@@ -54,6 +55,10 @@ class RuleContext:
     performance: Performance
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
+    schedules: Schedules = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schedules = Schedules(limits=self.limits, log=self.log)
 
     def kernel(self, node: Node, family: str, *, compute: str | None = None) -> NodeKernel:
         """Start the kernel of a node; `compute` is its arithmetic if not that of the options."""

@@ -13,7 +13,7 @@ from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d, depthwise
 from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.weights import group_window, pack_conv, pack_depthwise
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv_tile import ConvWork, pick_conv_tile
+from adrenoc.rules.conv_tile import ConvWork, Machine, candidates, estimate_clocks
 from adrenoc.tvmapi import bits_of
 
 FEW_PIXELS = 64
@@ -63,7 +63,13 @@ def dense_conv(
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
         half=compute == "float16",
     )
-    tile = pick_conv_tile(work, context.performance, context.limits)
+    machine = Machine.of(context.performance)
+    tile = context.schedules.choose(
+        "conv2d",
+        work,
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
     kernel = context.kernel(node, family, compute=compute)
     x = kernel.input(x_name)
     if tile.route is Route.TEXTURE:

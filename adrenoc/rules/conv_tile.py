@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from adrenoc.gpu import Limits, Performance
 from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvGeometry, ConvTile, Route
@@ -80,14 +79,8 @@ class ConvWork:
     """Whether arithmetic is in half precision."""
 
 
-@lru_cache(maxsize=1024)
-def pick_conv_tile(work: ConvWork, performance: Performance, limits: Limits) -> ConvTile:
-    """The tile with the least estimated time."""
-    machine = Machine.of(performance)
-    return min(_candidates(work, limits), key=lambda tile: estimate_clocks(work, tile, machine))
-
-
-def _candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+    """The tiles that suit the extents of a convolution."""
     e = work.out
     for pixels in (1, 2, 3, 4, 5, 6, 7, 8):
         if pixels > 1 and pixels > e.w // 2:
@@ -121,7 +114,7 @@ def _groups(x: int, y: int, z: int, limits: Limits) -> Iterator[tuple[int, int, 
     """Work-groups of at most a wave.
 
     Neighbours in x read neighbouring texels, so groups are at least four wide where the image
-    is.  8 x 8 and 4 x 16 gave wrong values on an 840 (ADRENO.md 2.8).
+    is.
     """
     most = min(WAVE, limits.max_work_group_size)
     if x * y == 1:
@@ -133,8 +126,6 @@ def _groups(x: int, y: int, z: int, limits: Limits) -> Iterator[tuple[int, int, 
         for gy in _sizes(y):
             if gx * gy > most:
                 break
-            if (gx, gy) in ((8, 8), (4, 16)):
-                continue
             yield gx, gy, min(_power_of_two(z), most // (gx * gy))
 
 

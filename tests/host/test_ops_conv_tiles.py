@@ -19,7 +19,7 @@ TILES = (
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}-{t.route.value}")
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "pick_conv_tile", lambda work, performance, limits: tile)
+    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
     ops = Ops()
     x = ops.input(2, 10, 9, 13)
     for kernel, attrs in (
