@@ -6,10 +6,12 @@ Three rules, applied in execution order:
   worth speaking of; chains of reshapes, transposes and slices become index arithmetic;
 - a map that only moves elements (a transpose of query, key and value at once) is computed where
   it is read even by several maps: none reads more elements for it, and the copy is gone;
-- a map that reads an operator's result element by element becomes that operator's epilogue.
+- a map that reads an operator's result element by element becomes that operator's epilogue;
+  a map that reads it twice, as SiLU and GELU do, is one reader.
 
 Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
+    s = sigmoid(c); c * s                               conv2d[conv2d sigmoid multiply]
     reshape -> permute_dims -> reshape                  map[reshape permute_dims reshape]
 """
 
@@ -44,6 +46,8 @@ class _Fuser:
         self._graph = graph
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
+        self._inside: dict[str, str] = {}
+        """Output of a node that is no more -> output of the node that computes it where it reads."""
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
@@ -55,11 +59,17 @@ class _Fuser:
         return self._graph.with_nodes(n for n in self._made.values() if n.output in read)
 
     def _only_reader(self, name: str, reader: str) -> bool:
-        """Whether nobody but the original node `reader` needs the tensor `name`."""
+        """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
         if name in self._graph.outputs:
             return False
-        readers = self._graph.consumers[name]
-        return len(readers) == 1 and readers[0].output == reader
+        readers = {self._computed_by(node.output) for node in self._graph.consumers[name]}
+        return readers == {reader}
+
+    def _computed_by(self, output: str) -> str:
+        """The output of the node that now computes the tensor `output`."""
+        while output in self._inside:
+            output = self._inside[output]
+        return output
 
     def _moves_for_maps_alone(self, producer: Node) -> bool:
         """Whether a node is one load at other indices, read by maps alone, by each once."""
@@ -99,6 +109,7 @@ class _Fuser:
             )
             if self._only_reader(name, node.output):
                 del self._made[name]
+                self._inside[name] = node.output
         return node
 
     # A map moves behind the operator that it reads

@@ -57,6 +57,29 @@ def test_a_residual_that_others_read_stays_a_tensor() -> None:
     assert first.output in second.inputs
 
 
+def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
+    silu = graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("Sigmoid", ["c"], ["s"]),
+            helper.make_node("Mul", ["c", "s"], ["m"]),
+            helper.make_node("Conv", ["m", "w"], ["d"], pads=[1, 1, 1, 1]),
+            helper.make_node("Tanh", ["d"], ["t"]),
+            helper.make_node("Mul", ["d", "t"], ["y"]),
+            helper.make_node("Exp", ["t"], ["z"]),
+        ],
+        {"x": [1, 6, 8, 8]},
+        ["y", "z"],
+        {"w": _weights(6, 6, 3, 3)},
+    )
+    state = plan(silu, until="fuse")
+    assert state.graph is not None
+    first, second, *maps = state.graph.nodes
+    assert first.operators == ("conv2d", "sigmoid", "multiply")
+    assert second.operators == ("conv2d",), "d is read by y, and by t which z reads too"
+    assert all(node.is_map for node in maps)
+
+
 def test_movement_becomes_index_arithmetic() -> None:
     shuffle = graph(
         [
