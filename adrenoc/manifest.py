@@ -68,7 +68,8 @@ class KernelInfo:
 class MemorySlot:
     """One piece of storage that the memory plan allocates once and reuses.
 
-    `scope` is `global` (a buffer), `global.texture` (an image) or `cpu` (the CPU's own memory).
+    `scope` is `global` (a buffer), `global.texture` (an image) or `cpu` (the CPU's own memory);
+    `bytes` is what the runtime takes for it.
     """
 
     scope: str
@@ -79,9 +80,20 @@ class MemorySlot:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """All storage for intermediate tensors; `peak_bytes` is what the GPU holds of it."""
+    """What the GPU holds while the model runs, in bytes as the runtime allocates them.
+
+    `slots` hold the intermediate tensors, `slot_bytes` of them on the GPU; inputs, outputs and
+    packed constants have memory of their own.  `live_bytes` is the most that intermediate tensors
+    need at one step, which no reuse can go below.  `peak_bytes` is all that the GPU holds: slots
+    are allocated once and kept until the end of a run.
+    """
 
     slots: tuple[MemorySlot, ...] = ()
+    slot_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    param_bytes: int = 0
+    live_bytes: int = 0
     peak_bytes: int = 0
 
 

@@ -215,7 +215,8 @@ def _count_kernels(state: State) -> str:
 
 
 def _peak(state: State) -> str:
-    return f"{_storage(state).plan.peak_bytes / 2**20:.1f} MiB"
+    plan = _storage(state).plan
+    return f"{plan.slot_bytes / 2**20:.1f} MiB, {plan.peak_bytes / 2**20:.1f} with constants"
 
 
 def _facts(*names: str) -> frozenset[str]:

@@ -179,7 +179,8 @@ def _show(made: Made) -> None:
             ),
             (
                 "memory",
-                f"{console.size(memory.peak_bytes)} in {slots}",
+                f"{console.size(memory.peak_bytes)}: {console.size(memory.param_bytes)} constants, "
+                f"{console.size(memory.slot_bytes)} in {slots}",
             ),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
             ("next", _next(made)),

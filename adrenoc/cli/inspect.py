@@ -114,9 +114,11 @@ def _memory(bundle: Bundle) -> str:
     memory, params = bundle.manifest.memory, bundle.manifest.params
     textures = sum(1 for spec in params if "texture" in spec.scope)
     return (
-        f"{console.size(memory.peak_bytes)} for intermediates in "
-        f"{console.counted(len(memory.slots), 'slot')}; "
-        f"{console.counted(len(params), 'constant')}, {textures} in textures"
+        f"{console.size(memory.peak_bytes)} of the GPU: "
+        f"{console.size(memory.param_bytes)} in {console.counted(len(params), 'constant')} "
+        f"({textures} in textures), "
+        f"{console.size(memory.slot_bytes)} in {console.counted(len(memory.slots), 'slot')}, "
+        f"{console.size(memory.input_bytes + memory.output_bytes)} inputs and outputs"
     )
 
 

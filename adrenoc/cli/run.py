@@ -189,6 +189,7 @@ def _plain(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
     plain: dict[str, object] = {
         "device": result.device,
         "times": result.times,
+        "memory_bytes": result.memory_bytes,
         "outputs": outputs,
         "kernels": result.kernels,
     }
@@ -205,7 +206,9 @@ def _show(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> Non
     from adrenoc.cli import console
 
     times = result.times
-    console.print_title(bundle.manifest.name, f"on {result.device}")
+    held = result.memory_bytes
+    memory = "" if held is None else f", {console.size(held)} of its memory"
+    console.print_title(bundle.manifest.name, f"on {result.device}{memory}")
     console.print_table(
         ("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
         [

@@ -48,11 +48,16 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What a run gave: outputs by the model's own names, times, and kernel times if asked for."""
+    """What a run gave: outputs by the model's own names, times, and kernel times if asked for.
+
+    `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
+    what the manifest plans as `memory.peak_bytes`.  None where another machine ran it.
+    """
 
     device: str
     outputs: dict[str, np.ndarray]
     times: Times
+    memory_bytes: int | None = None
     kernels: tuple[KernelTime, ...] = ()
 
 
@@ -108,8 +113,10 @@ def _run(
     import tvm
     from tvm import relax
 
-    from adrenoc.native.opencl import build_all
+    from adrenoc.native.opencl import build_all, memory_stats, release_pool
 
+    release_pool(number)
+    held_before = memory_stats(number)["allocated_bytes"]
     device = tvm.runtime.device("opencl", number)
     started = time.perf_counter()
     module = tvm.runtime.load_module(str(bundle.library))
@@ -133,13 +140,16 @@ def _run(
         return ms_since(begun), result
 
     first_ms, result = timed()
+    memory_bytes = memory_stats(number)["peak_bytes"] - held_before
+    outputs = _outputs(bundle.manifest.outputs, result)
+    del result  # else each further run would need memory for its outputs beside these
     for _ in range(warmup):
         timed()
     warm_ms = sorted(timed()[0] for _ in range(max(1, repeat)))
     kernels = _profile(timed, number) if profile else ()
     return RunResult(
         device=name,
-        outputs=_outputs(bundle.manifest.outputs, result),
+        outputs=outputs,
         times=Times(
             load_ms=load_ms,
             build_ms=build_ms,
@@ -150,6 +160,7 @@ def _run(
             p99_ms=percentile(warm_ms, 99),
             runs=len(warm_ms),
         ),
+        memory_bytes=memory_bytes,
         kernels=kernels,
     )
 

@@ -1,20 +1,24 @@
-"""Give intermediate tensors their storage, reusing it as soon as its last reader has run.
+"""Give intermediate tensors their storage, and say what the GPU holds while the model runs.
 
 An image serves another tensor only if width, height and format agree, for the clamp border must
 stay where it is; it may have more layers than are used.  A buffer serves any tensor that is not
-larger.
+larger.  Tensors that can share are a class of their own, packed apart from the others.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adrenoc.layout import bytes_of
+from adrenoc.allocation import buffer_bytes, image_bytes
+from adrenoc.graph import Graph
 from adrenoc.manifest import MemoryPlan, MemorySlot
 from adrenoc.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.lower import Program
+from adrenoc.passes.pack_slots import Interval, most_alive, pack_slots
 from adrenoc.tvmapi import bits_of
 
 
@@ -29,91 +33,93 @@ class Storage:
 def plan_memory(program: Program) -> Storage:
     """Assign a slot to the output of each step that is not an output of the graph."""
     graph = program.graph
-    last_use: dict[str, int] = {}
-    for position, step in enumerate(program.steps):
-        for name in step.arguments:
-            last_use[graph.aliases.get(name, name)] = position
-    slots: list[_Slot] = []
+    intervals = live_intervals(program)
+    classes: dict[object, list[Interval]] = defaultdict(list)
+    for interval in intervals:
+        classes[_class_of(graph.operand(interval.name))].append(interval)
+    slots: list[MemorySlot] = []
     slot_of: dict[str, int] = {}
-    for position, step in enumerate(program.steps):
-        name = step.arguments[-1]
-        if name in graph.outputs:
-            continue
-        spec = graph.operand(name)
-        index = _best(slots, spec, position)
-        if index is None:
-            slots.append(_Slot(spec))
-            index = len(slots) - 1
-        slots[index].take(spec, until=last_use[name])
-        slot_of[name] = index
+    for members in classes.values():
+        for held in pack_slots(members):
+            slot_of.update((interval.name, len(slots)) for interval in held)
+            slots.append(_slot([graph.operand(interval.name) for interval in held]))
+    slot_bytes = sum(slot.bytes for slot in slots if slot.scope != CPU)
+    input_bytes = _border_bytes(graph, graph.inputs)
+    output_bytes = _border_bytes(graph, graph.outputs)
+    param_bytes = sum(allocated_bytes(p.spec) for p in program.params.values())
+    on_gpu = [i for i in intervals if graph.operand(i.name).memory is not Memory.CPU]
     return Storage(
         plan=MemoryPlan(
-            slots=tuple(s.result() for s in slots),
-            peak_bytes=sum(s.bytes for s in slots if not s.on_cpu),
+            slots=tuple(slots),
+            slot_bytes=slot_bytes,
+            input_bytes=input_bytes,
+            output_bytes=output_bytes,
+            param_bytes=param_bytes,
+            live_bytes=most_alive(on_gpu)[0],
+            peak_bytes=slot_bytes + input_bytes + output_bytes + param_bytes,
         ),
         slot_of=slot_of,
     )
 
 
-class _Slot:
-    """Storage under planning: grows to the largest tensor that it serves."""
-
-    def __init__(self, spec: OperandSpec) -> None:
-        self.texture = spec.memory is Memory.TEXTURE
-        self.on_cpu = spec.memory is Memory.CPU
-        self.dtype = spec.dtype
-        self.shape = list(spec.physical) if self.texture else [size_bytes(spec)]
-        self._until = -1
-
-    def take(self, spec: OperandSpec, until: int) -> None:
-        self._until = until
-        if self.texture:
-            self.shape[0] = max(self.shape[0], spec.physical[0])
-        else:
-            self.shape[0] = max(self.shape[0], size_bytes(spec))
-
-    def free_at(self, position: int) -> bool:
-        return self._until < position
-
-    def serves(self, spec: OperandSpec) -> bool:
-        if self.texture != (spec.memory is Memory.TEXTURE):
-            return False
-        if self.on_cpu != (spec.memory is Memory.CPU):
-            return False
-        return not self.texture or (
-            self.dtype == spec.dtype and self.shape[1:] == list(spec.physical[1:])
+def live_intervals(program: Program) -> list[Interval]:
+    """When each intermediate tensor is alive, in steps, and the bytes that hold it alone."""
+    graph = program.graph
+    last_use: dict[str, int] = {}
+    for position, step in enumerate(program.steps):
+        for name in step.arguments:
+            last_use[graph.aliases.get(name, name)] = position
+    outputs = {graph.aliases.get(name, name) for name in graph.outputs}
+    return [
+        Interval(
+            name=name,
+            first=position,
+            last=last_use[name],
+            bytes=allocated_bytes(graph.operand(name)),
         )
+        for position, step in enumerate(program.steps)
+        if (name := step.arguments[-1]) not in outputs
+    ]
 
-    def growth(self, spec: OperandSpec) -> int:
-        """How far the slot is from the size that this tensor needs."""
-        need = spec.physical[0] if self.texture else size_bytes(spec)
-        return abs(self.shape[0] - need)
 
-    @property
-    def bytes(self) -> int:
-        if self.texture:
-            return bytes_of(self.shape, bits_of(self.dtype))
-        return self.shape[0]
+def _class_of(spec: OperandSpec) -> object:
+    """Tensors with equal classes can share memory."""
+    if spec.memory is Memory.TEXTURE:
+        return spec.dtype, spec.physical[1:]
+    return spec.memory is Memory.CPU
 
-    def result(self) -> MemorySlot:
-        return MemorySlot(
-            scope=TEXTURE if self.texture else CPU if self.on_cpu else GLOBAL,
-            shape=tuple(self.shape),
-            dtype=self.dtype if self.texture else "uint8",
-            bytes=self.bytes,
-        )
+
+def _slot(specs: Sequence[OperandSpec]) -> MemorySlot:
+    """The storage that serves all of these tensors."""
+    first = specs[0]
+    if first.memory is Memory.TEXTURE:
+        shape = (max(spec.physical[0] for spec in specs), *first.physical[1:])
+        held = image_bytes(shape, bits_of(first.dtype))
+        return MemorySlot(scope=TEXTURE, shape=shape, dtype=first.dtype, bytes=held)
+    requested = max(size_bytes(spec) for spec in specs)
+    on_cpu = first.memory is Memory.CPU
+    return MemorySlot(
+        scope=CPU if on_cpu else GLOBAL,
+        shape=(requested,),
+        dtype="uint8",
+        bytes=requested if on_cpu else buffer_bytes(requested),
+    )
+
+
+def _border_bytes(graph: Graph, names: Sequence[str]) -> int:
+    """What the inputs or outputs of the model take on the GPU."""
+    specs = (graph.operand(graph.aliases.get(name, name)) for name in dict.fromkeys(names))
+    return sum(allocated_bytes(spec) for spec in specs if spec.memory is not Memory.CPU)
+
+
+def allocated_bytes(spec: OperandSpec) -> int:
+    """What the runtime takes for a tensor that has memory of its own."""
+    if spec.memory is Memory.TEXTURE:
+        return image_bytes(spec.physical, bits_of(spec.dtype))
+    requested = size_bytes(spec)
+    return requested if spec.memory is Memory.CPU else buffer_bytes(requested)
 
 
 def size_bytes(spec: OperandSpec) -> int:
     """Bytes of a tensor in a buffer; a scalar has one element."""
     return math.prod(spec.physical) * max(bits_of(spec.dtype) // 8, 1)
-
-
-def _best(slots: list[_Slot], spec: OperandSpec, position: int) -> int | None:
-    """The free slot that wastes least, None if there is none."""
-    fitting = [
-        (slot.growth(spec), index)
-        for index, slot in enumerate(slots)
-        if slot.free_at(position) and slot.serves(spec)
-    ]
-    return min(fitting)[1] if fitting else None

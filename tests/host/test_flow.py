@@ -69,6 +69,7 @@ def test_compiled_looked_at_run_and_checked(
     else:
         assert statistics["nodes_texture"] > 5 * statistics["nodes_buffer"]
     ran = _json(capsys, "run", bundle, "--check", model, "--repeat", "2")
+    assert ran["memory_bytes"] == seen["memory"]["peak_bytes"]
     assert ran["check"]["passed"]
     assert ran["check"]["tensors"]
     limit = 1e-4 if preset == "fp32" else 1e-2

@@ -93,7 +93,7 @@ def test_cpu_part_is_counted_and_explained(tmp_path: Path) -> None:
     scopes = {slot.scope for slot in compiled.memory.slots}
     assert "cpu" in scopes
     on_gpu = sum(slot.bytes for slot in compiled.memory.slots if slot.scope != "cpu")
-    assert compiled.memory.peak_bytes == on_gpu
+    assert compiled.memory.slot_bytes == on_gpu
 
 
 def test_forbidden_cpu_lists_all_offenders(tmp_path: Path) -> None:

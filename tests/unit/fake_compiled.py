@@ -50,7 +50,7 @@ class FakeCompiled:
             ),
         )
         slot = MemorySlot(scope="global.texture", shape=(2, 8, 8, 4), dtype="float16", bytes=1024)
-        self.memory = MemoryPlan(slots=(slot,), peak_bytes=1024)
+        self.memory = MemoryPlan(slots=(slot,), slot_bytes=1024)
         self.statistics = Statistics(nodes_texture=1, tensors_texture=2, layout_kernels=1)
         self.decisions = DecisionLog()
         self.decisions.add("conv2d_0", "texture", "8 channels fill 2 blocks")

@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tvmapi", "native", "elf", "opencl_source"),
     ("options",),
     ("target",),
-    ("common_gpu",),
+    ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout"),
     ("proc", "files"),
     ("errors", "reporter", "spelling"),

@@ -1,0 +1,214 @@
+"""How much each step of a program has to do: multiply-adds, operations, texels, bytes.
+
+Multiply-adds and operations are those of the operator as mathematics states it, so that they do
+not depend on how a kernel is scheduled.  Texels are counted in the TIR of the kernel: every
+`texture2d_load` times the loops and threads around it.  Bytes count each tensor and each packed
+constant once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import WalkResult, structural_walk
+
+from adrenoc.graph import Body, Graph, Node
+from adrenoc.operand import Memory, OperandSpec
+from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.lower import Kernel, Program, Step
+from adrenoc.passes.plan_memory import size_bytes
+from adrenoc.roofline import Work
+from adrenoc.tvmapi import (
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Call,
+    Evaluate,
+    For,
+    IfThenElse,
+    Op,
+    SeqStmt,
+    tvm,
+)
+
+_PER_ELEMENT = {
+    "softmax": 5,  # largest, subtract, exp, sum, divide
+    "log_softmax": 5,
+    "layer_norm": 8,  # mean 1, variance 3, normalise 2, scale and shift 2
+    "group_norm": 8,
+    "instance_norm": 8,
+    "rms_norm": 4,  # square, sum, normalise, scale
+}
+"""Operations an input element of operators that are more than one pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """The work of one step; `macs` are its multiply-adds, which `work.flops` counts twice."""
+
+    macs: int
+    work: Work
+
+
+def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
+    """The work of each step in order; `half` says that kernels compute in half precision."""
+    texels = {name: texel_reads(kernel) for name, kernel in program.kernels.items()}
+    steps = zip(program.graph.nodes, program.steps, strict=True)
+    return tuple(
+        _measured(program, node, step, texels=texels.get(step.kernel, 0), half=half)
+        for node, step in steps
+    )
+
+
+def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
+    graph = program.graph
+    macs = 0 if node.op in (CPU, TO_CPU, TO_GPU) else multiply_adds(graph, node)
+    flops = 2 * macs
+    if node.op not in (CPU, TO_CPU, TO_GPU):
+        flops += _operations(graph, node)
+    *read, written = step.arguments
+    return StepWork(
+        macs=macs,
+        work=Work(
+            flops=flops,
+            half=half,
+            texels=texels,
+            bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(read)),
+            bytes_written=_bytes(program, written),
+        ),
+    )
+
+
+def _bytes(program: Program, name: str) -> int:
+    param = program.params.get(name)
+    return param.value.nbytes if param is not None else size_bytes(program.graph.operand(name))
+
+
+# Arithmetic
+
+
+def multiply_adds(graph: Graph, node: Node) -> int:
+    """The multiply-adds of a node that is a product; 0 for the others."""
+    count = _PRODUCTS.get(node.op)
+    return count(graph, node) if count is not None else 0
+
+
+def _of_convolution(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each output position."""
+    return _size(graph, node.inputs[1]) * _positions(graph, node.output)
+
+
+def _of_transposed(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each input position."""
+    return _size(graph, node.inputs[1]) * _positions(graph, node.inputs[0])
+
+
+def _of_matmul(graph: Graph, node: Node) -> int:
+    return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[-1]
+
+
+_PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
+    "conv1d": _of_convolution,
+    "conv2d": _of_convolution,
+    "conv1d_transpose": _of_transposed,
+    "conv2d_transpose": _of_transposed,
+    "matmul": _of_matmul,
+}
+
+
+def _size(graph: Graph, name: str) -> int:
+    return math.prod(graph.tensors[name].shape)
+
+
+def _positions(graph: Graph, name: str) -> int:
+    """Elements of one channel."""
+    return _size(graph, name) // graph.operand(name).extents.c
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """Operations beside multiply-adds: of bodies, epilogues and what runs over elements."""
+    count = 0
+    if node.body is not None:
+        reduced = math.prod(extent for _, extent in node.body.reduced)
+        count += body_operations(node.body) * _size(graph, node.output) * reduced
+    elif node.op not in _PRODUCTS:
+        count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
+    if node.epilogue is not None:
+        count += body_operations(node.epilogue) * _size(graph, node.output)
+    return count
+
+
+def _read_once(graph: Graph, node: Node) -> int:
+    return _size(graph, node.output if "pool_size" in node.attrs else node.inputs[0])
+
+
+def _window(node: Node) -> int:
+    return math.prod(node.attrs.get("pool_size", ()))
+
+
+_COUNTED = (tvm.ir.prim.BinaryOpExpr, tvm.ir.prim.CmpExpr, tvm.ir.prim.Select, Call)
+
+
+def body_operations(body: Body) -> int:
+    """Operations of one element: arithmetic, comparisons, selections and functions.
+
+    What indexes a load is address arithmetic and does not count.
+    """
+    count = 0
+
+    def visit(expr: Any) -> WalkResult:
+        nonlocal count
+        if isinstance(expr, tvm.ir.TensorLoad):
+            return WalkResult.SKIP
+        count += isinstance(expr, _COUNTED)
+        return WalkResult.ADVANCE
+
+    structural_walk(body.value, (tvm.ir.Expr, visit), order="pre")
+    return count
+
+
+# Texture reads
+
+
+def texel_reads(kernel: Kernel) -> int:
+    """Texels that one launch of the kernel reads, threads beyond the edge included."""
+    threads = math.prod(kernel.launch.grid) * math.prod(kernel.launch.work_group)
+    return threads * _loads(kernel.func.body)
+
+
+def _loads(stmt: Any) -> int:
+    """Texture loads of one thread; of two branches the longer one counts."""
+    if isinstance(stmt, SeqStmt):
+        return sum(_loads(inner) for inner in stmt.seq)
+    if isinstance(stmt, For):
+        return int(stmt.extent) * _loads(stmt.body)
+    if isinstance(stmt, AttrStmt):
+        return _loads(stmt.body)
+    if isinstance(stmt, IfThenElse):
+        other = _loads(stmt.else_case) if stmt.else_case is not None else 0
+        return max(_loads(stmt.then_case), other) + _loads_in(stmt.condition)
+    if isinstance(stmt, Bind | BufferStore | Evaluate):
+        return _loads_in(stmt.value)
+    return 0
+
+
+_TEXTURE_LOAD = "tirx.texture2d_load"
+
+
+def _loads_in(expr: Any) -> int:
+    found = 0
+
+    def visit(call: Any) -> None:
+        nonlocal found
+        found += isinstance(call.op, Op) and call.op.name == _TEXTURE_LOAD
+
+    structural_walk(expr, (Call, visit))
+    return found
+
+
+def place_of(spec: OperandSpec) -> str:
+    """`texture`, `buffer` or `cpu`: where the step that writes this tensor runs."""
+    return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"

@@ -1,0 +1,69 @@
+"""Packing of intervals into slots: never two alive in one, never below what is alive."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adrenoc.allocation import buffer_bytes, image_bytes, pitched_image_bytes
+from adrenoc.passes.pack_slots import Interval, most_alive, pack_slots
+
+
+def _cost(slots: list[list[Interval]]) -> int:
+    return sum(max(i.bytes for i in held) for held in slots)
+
+
+def _interval(name: str, first: int, last: int, size: int) -> Interval:
+    return Interval(name=name, first=first, last=last, bytes=size)
+
+
+SPANS = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 64))
+
+
+@given(st.lists(SPANS, max_size=40))
+def test_slots_hold_one_tensor_at_a_time(spans: list[tuple[int, int, int]]) -> None:
+    intervals = [_interval(str(n), a, a + length, s) for n, (a, length, s) in enumerate(spans)]
+    slots = pack_slots(intervals)
+    assert sorted(i.name for held in slots for i in held) == sorted(i.name for i in intervals)
+    for held in slots:
+        for one, other in combinations(held, 2):
+            assert one.last < other.first or other.last < one.first
+    least, _ = most_alive(intervals)
+    assert least <= _cost(slots) <= sum(i.bytes for i in intervals)
+
+
+def test_chain_needs_two_slots() -> None:
+    chain = [_interval(str(n), n, n + 1, 100) for n in range(50)]
+    assert _cost(pack_slots(chain)) == 200
+
+
+def test_tensors_that_grow_share_what_the_largest_needs() -> None:
+    """DenseNet: each step concatenates; packing in the order of steps would grow every slot."""
+    grown = [_interval(f"g{n}", 2 * n, 2 * n + 2, 10 * (n + 1)) for n in range(20)]
+    small = [_interval(f"s{n}", 2 * n + 1, 2 * n + 2, 10) for n in range(20)]
+    least, where = most_alive([*grown, *small])
+    assert (least, where) == (400, 38)  # the last two grown and one small
+    assert _cost(pack_slots([*grown, *small])) <= 1.1 * least
+
+
+def test_peak_is_where_most_is_alive() -> None:
+    assert most_alive([]) == (0, 0)
+    assert most_alive([_interval("a", 0, 3, 5), _interval("b", 2, 4, 7)]) == (12, 2)
+
+
+def test_allocation_follows_the_size_classes_of_the_pool() -> None:
+    assert [buffer_bytes(n) for n in (0, 1, 256, 257, 4096, 4097, 5000)] == [
+        256,
+        256,
+        256,
+        512,
+        4096,
+        4608,
+        5120,
+    ]
+    for requested in range(1, 100_000, 37):
+        assert requested <= buffer_bytes(requested) <= max(256, requested * 9 // 8 + 256)
+    assert image_bytes((2, 3, 5, 4), 16) == 240
+    assert pitched_image_bytes((2, 3, 5, 4), 16, 64) == 2 * 3 * 64 * 4 * 2
