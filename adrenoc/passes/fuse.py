@@ -26,6 +26,7 @@ from tvm_ffi.structural import structural_map
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import default_layout
 from adrenoc.passes.cpu_nodes import CPU
+from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.scalar_body import loaded, substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
@@ -47,7 +48,7 @@ class _Fuser:
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
         self._inside: dict[str, str] = {}
-        """Output of a node that is no more -> output of the node that computes it where it reads."""
+        """Output of a node that is gone -> output of the node that computes it where it reads."""
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
@@ -122,7 +123,7 @@ class _Fuser:
             if (
                 anchor is None
                 or anchor.is_map
-                or anchor.op == CPU
+                or anchor.op in (CPU, CLML, ALLOC)
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS
