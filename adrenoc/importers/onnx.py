@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -17,20 +18,22 @@ from adrenoc.errors import (
 )
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_fold import fold_constants
 from adrenoc.importers.onnx_graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
     all_nodes,
+    first_output,
     load_constants,
     node_label,
 )
+from adrenoc.importers.onnx_remedies import REMEDIES
 from adrenoc.importers.onnx_shapes import fix_input_shapes
 from adrenoc.manifest import TensorSpec
 
 OLDEST_OPSET = 7
+"""The oldest opset that is translated as it is; older models are converted to it first."""
 
 
 def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
@@ -43,20 +46,13 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     """
     from adrenoc.importers.onnx_convert import convert
 
-    model = _load(files)
     decisions: list[Decision] = []
+    model = _converted(_load(files), files, decisions)
     model = _inline_functions(model, decisions)
-    decisions += [
-        Decision(
-            subject=f"{DOMAIN}.{op_type}",
-            taken=f"written {count} times as standard operators",
-            reason="onnxruntime defines it by them",
-        )
-        for op_type, count in sorted(rewrite_contrib(model.graph, _opset(model)).items())
-    ]
-    _check_domains(model.graph)
     graph = _prepare(model, shapes)
+    decisions += _left_out(model.graph, graph)
     decisions += fold_constants(graph)
+    _check_domains(graph)
     graph = _expand_functions(graph, decisions)
     _check_operators(graph)
     _check_extents(graph)
@@ -77,6 +73,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
         decisions=tuple(decisions),
         model_sha256=files.sha256(),
         tensors=tensors,
+        nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
     )
 
 
@@ -100,12 +97,10 @@ def _load(files: ModelFiles) -> onnx.ModelProto:
         )
     newest = onnx.defs.onnx_opset_version()
     opset = _opset(model)
-    if not OLDEST_OPSET <= opset <= newest:
-        step = (
-            "pip install --upgrade onnx" if opset > newest else "convert it: onnx.version_converter"
-        )
+    if not 1 <= opset <= newest:
         raise ModelFormatError(
-            f"{path} uses opset {opset}; expected {OLDEST_OPSET} to {newest}", hint=step
+            f"{path} uses opset {opset}; expected 1 to {newest}",
+            hint="pip install --upgrade onnx" if opset > newest else hint,
         )
     if model.graph.sparse_initializer:
         names = ", ".join(f"'{t.values.name}'" for t in model.graph.sparse_initializer)
@@ -114,6 +109,33 @@ def _load(files: ModelFiles) -> onnx.ModelProto:
             hint="export the model with dense weights",
         )
     return model
+
+
+def _converted(
+    model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
+) -> onnx.ModelProto:
+    """`model` in the oldest opset that is translated, where it is older than that."""
+    from onnx import version_converter
+
+    opset = _opset(model)
+    if opset >= OLDEST_OPSET:
+        return model
+    try:
+        converted = version_converter.convert_version(model, OLDEST_OPSET)
+    except (RuntimeError, onnx.checker.ValidationError, version_converter.ConvertError) as error:
+        raise ModelFormatError(
+            f"{files.paths[0]} uses opset {opset}, and onnx cannot convert it to {OLDEST_OPSET}: "
+            f"{error}",
+            hint="export the model again with a newer opset",
+        ) from error
+    decisions.append(
+        Decision(
+            subject="graph",
+            taken=f"converted from opset {opset} to {OLDEST_OPSET}",
+            reason="older operators broadcast and count by rules of their own",
+        )
+    )
+    return converted
 
 
 def _opset(model: onnx.ModelProto) -> int:
@@ -133,13 +155,17 @@ def _inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx
     return inline_local_functions(model)
 
 
-def _check_domains(graph: onnx.GraphProto) -> None:
-    foreign = [n for n in all_nodes(graph.node) if n.domain not in STANDARD_DOMAINS]
+def _check_domains(graph: OnnxGraph) -> None:
+    foreign = [n for n in all_nodes(graph.nodes) if n.domain not in STANDARD_DOMAINS]
     if not foreign:
         return
     kinds = Counter(f"{n.domain}.{n.op_type}" for n in foreign)
     counts = ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
-    where = ", ".join(node_label(n) for n in foreign)
+    refusals = [graph.refusals.get(first_output(n), "") for n in foreign]
+    where = "; ".join(
+        node_label(n) + (f": {why}" if why else "")
+        for n, why in zip(foreign, refusals, strict=True)
+    )
     raise CustomDomainError(
         f"operators outside of the ONNX standard: {counts}; at {where}",
         hint="export without optimisation for one runtime, or cut these nodes off with "
@@ -158,6 +184,9 @@ def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> O
     elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
     for spec in graph.inputs:
         graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
+        if 0 in spec.shape:  # it holds nothing, which makes it a constant
+            graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
+    graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
     for name, value in load_constants(source).items():
         graph.set_constant(name, value)
     made = {*graph.types, *(name for node in source.node for name in node.output)}
@@ -168,6 +197,20 @@ def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> O
                 hint="export the model again",
             )
     return graph
+
+
+def _left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
+    kept = {spec.name for spec in graph.inputs}
+    constants = {tensor.name for tensor in source.initializer}
+    return [
+        Decision(
+            subject=value.name,
+            taken="left the input out",
+            reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
+        )
+        for value in source.input
+        if value.name not in kept | constants
+    ]
 
 
 def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
@@ -196,7 +239,7 @@ def _check_operators(graph: OnnxGraph) -> None:
 
     known = supported_operators()
     missing = [
-        (n, "its condition is not constant" if n.op_type == "If" else "")
+        (n, graph.refusals.get(first_output(n)) or REMEDIES.get(n.op_type, ""))
         for n in graph.nodes
         if n.op_type not in known
     ]

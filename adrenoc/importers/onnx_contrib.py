@@ -13,66 +13,37 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
-from adrenoc.importers.onnx_graph import attributes
+from adrenoc.importers.onnx_attention import ATTENTION
+from adrenoc.importers.onnx_contrib_quantised import QUANTISED
+from adrenoc.importers.onnx_graph import OnnxGraph
+from adrenoc.importers.onnx_writer import CannotWriteError, Writer
 
 DOMAIN = "com.microsoft"
 
-_LAYER_NORMALIZATION_OPSET = 17
-"""The first opset of the standard that has LayerNormalization."""
+
+def _gelu_of(write: Writer, x: str, out: str) -> None:
+    """x / 2 * (1 + erf(x / sqrt 2))."""
+    inner = write("Erf", write("Mul", x, write.constant(math.sqrt(0.5))))
+    grown = write("Add", inner, write.constant(1.0))
+    write("Mul", write("Mul", x, write.constant(0.5)), grown, out=out)
 
 
-class _Writer:
-    """Collects the nodes that take the place of one; names are unique by its output."""
-
-    def __init__(self, node: onnx.NodeProto, opset: int) -> None:
-        self.node, self.opset = node, opset
-        self.attrs = attributes(node)
-        self.nodes: list[onnx.NodeProto] = []
-        self._prefix = f"{next(name for name in node.output if name)}/{node.op_type}/"
-
-    def input(self, index: int) -> str:
-        """An input's name, empty where it is left out."""
-        return self.node.input[index] if index < len(self.node.input) else ""
-
-    def number(self, name: str, default: float) -> float:
-        """An attribute of one number."""
-        return float(self.attrs.get(name, default))  # type: ignore[arg-type]
-
-    def constant(self, value: float) -> str:
-        """A scalar of float32."""
-        tensor = numpy_helper.from_array(np.array(value, np.float32))
-        return self("Constant", value=tensor)
-
-    def __call__(self, op: str, *inputs: str, to: str = "", **attrs: object) -> str:
-        """Add a standard operator; `to` names its output."""
-        output = to or f"{self._prefix}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], **attrs))
-        return output
-
-    def gelu(self, x: str, to: str) -> None:
-        """x / 2 * (1 + erf(x / sqrt 2))."""
-        inner = self("Erf", self("Mul", x, self.constant(math.sqrt(0.5))))
-        grown = self("Add", inner, self.constant(1.0))
-        self("Mul", self("Mul", x, self.constant(0.5)), grown, to=to)
+def _gelu(write: Writer) -> None:
+    _gelu_of(write, write.input(0), write.result)
 
 
-def _gelu(write: _Writer) -> None:
-    write.gelu(write.input(0), write.node.output[0])
+def _bias_gelu(write: Writer) -> None:
+    _gelu_of(write, write("Add", write.input(0), write.input(1)), write.result)
 
 
-def _bias_gelu(write: _Writer) -> None:
-    write.gelu(write("Add", write.input(0), write.input(1)), write.node.output[0])
-
-
-def _quick_gelu(write: _Writer) -> None:
+def _quick_gelu(write: Writer) -> None:
     x = write.input(0)
     scaled = write("Mul", x, write.constant(write.number("alpha", 1.702)))
-    write("Mul", x, write("Sigmoid", scaled), to=write.node.output[0])
+    write("Mul", x, write("Sigmoid", scaled), out=write.result)
 
 
-def _fast_gelu(write: _Writer) -> None:
+def _fast_gelu(write: Writer) -> None:
     x = write.input(0)
     if write.input(1):
         x = write("Add", x, write.input(1))
@@ -80,81 +51,166 @@ def _fast_gelu(write: _Writer) -> None:
     inner = write("Add", x, write("Mul", cube, write.constant(0.044715)))
     bent = write("Tanh", write("Mul", inner, write.constant(math.sqrt(2 / math.pi))))
     half = write("Mul", x, write.constant(0.5))
-    write("Mul", half, write("Add", bent, write.constant(1.0)), to=write.node.output[0])
+    write("Mul", half, write("Add", bent, write.constant(1.0)), out=write.result)
 
 
-def _fused_conv(write: _Writer) -> None:
+def _activated(write: Writer, x: str) -> None:
+    params: Sequence[float] = write.attrs.get("activation_params", ())
+    write.activate(write.text("activation"), x, params, out=write.result)
+
+
+def _fused_conv(write: Writer) -> None:
     own = {"activation", "activation_params"}
     kept = {k: v for k, v in write.attrs.items() if k not in own}
-    result = write("Conv", *[n for n in write.node.input[:3] if n], **kept)  # type: ignore[arg-type]
+    result = write("Conv", *[n for n in write.node.input[:3] if n], **kept)
     if write.input(3):
         result = write("Add", result, write.input(3))
-    name = write.attrs.get("activation", b"")
-    activation = name.decode() if isinstance(name, bytes) else ""
-    params: Sequence[float] = write.attrs.get("activation_params", ())  # type: ignore[assignment]
-    output = write.node.output[0]
-    if activation == "Clip":
-        bounds = [write.constant(bound) for bound in params]
-        write("Clip", result, *bounds, to=output)
-    elif activation == "LeakyRelu":
-        write("LeakyRelu", result, alpha=params[0], to=output)
-    elif activation == "HardSigmoid":
-        write("HardSigmoid", result, alpha=params[0], beta=params[1], to=output)
-    else:
-        write(activation or "Identity", result, to=output)
+    _activated(write, result)
 
 
-def _skip_layer_normalization(write: _Writer) -> None:
-    total = write("Add", write.input(0), write.input(1))
-    if write.input(4):
-        total = write("Add", total, write.input(4))
-    outputs = list(write.node.output)
-    if len(outputs) > 3 and outputs[3]:
-        write("Identity", total, to=outputs[3])
-    operands = [total, write.input(2)] + ([write.input(3)] if write.input(3) else [])
-    write(
-        "LayerNormalization",
-        *operands,
-        axis=-1,
-        epsilon=write.number("epsilon", 1e-12),
-        to=outputs[0],
+def _fused_gemm(write: Writer) -> None:
+    kept = {k: v for k, v in write.attrs.items() if not k.startswith("activation")}
+    result = write("Gemm", *write.node.input, **kept)
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    params = [write.number(name, 0.0) for name in names if name in write.attrs]
+    write.activate(write.text("activation"), result, params, out=write.result)
+
+
+def _fused_matmul(write: Writer) -> None:
+    operands = []
+    for index, side in enumerate("AB"):
+        name = write.input(index)
+        order = list(range(len(write.shape(name))))
+        if write.attrs.get(f"transBatch{side}", 0):
+            # The batch dimensions are those from 1 to the last but one: the first moves there.
+            order = [*order[1:-1], order[0], order[-1]]
+        if write.attrs.get(f"trans{side}", 0):
+            order[-2:] = order[:-3:-1]
+        moved = order != sorted(order)
+        operands.append(write("Transpose", name, perm=order) if moved else name)
+    alpha = write.number("alpha", 1.0)
+    product = write("MatMul", *operands, out=write.result if alpha == 1.0 else "")
+    if alpha != 1.0:
+        write("Mul", product, write.constant(alpha), out=write.result)
+
+
+def _skipped(write: Writer, bias: int) -> str:
+    """The sum of data, skip connection and bias, which may be wanted as an output too."""
+    x, skip = write.input(0), write.input(1)
+    if len(write.shape(skip)) == len(write.shape(x)) - 1:
+        skip = write.reshape(skip, 1, *write.shape(skip))
+    total = write("Add", x, skip)
+    if write.input(bias):
+        total = write("Add", total, write.input(bias))
+    if any(write.output(index) for index in (1, 2)):
+        raise CannotWriteError("mean and deviation are read, which are for training")
+    if write.output(3):
+        write("Identity", total, out=write.output(3))
+    return total
+
+
+def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> None:
+    operands = [x, scale] + ([offset] if offset else [])
+    epsilon = write.number("epsilon", 1e-12)
+    write.like("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=out)
+
+
+def _skip_layer_normalization(write: Writer) -> None:
+    total = _skipped(write, 4)
+    _layer_norm(write, total, write.input(2), write.input(3), write.result)
+
+
+def _skip_simplified(write: Writer) -> None:
+    total = _skipped(write, 3)
+    epsilon = write.number("epsilon", 1e-12)
+    write.like(
+        "RMSNormalization", total, write.input(2), axis=-1, epsilon=epsilon, out=write.result
     )
 
 
-_REWRITES: dict[str, Callable[[_Writer], None]] = {
+def _simplified(write: Writer) -> None:
+    if write.output(1):
+        raise CannotWriteError("the deviation is read, which is for training")
+    axis, epsilon = int(write.number("axis", -1)), write.number("epsilon", 1e-5)
+    write.like(
+        "RMSNormalization", *write.node.input[:2], axis=axis, epsilon=epsilon, out=write.result
+    )
+
+
+def _embed_layer_normalization(write: Writer) -> None:
+    ids, segments, words, positions, parts, scale, offset, mask = (
+        write.input(index) for index in range(8)
+    )
+    length = write.shape(ids)[1]
+    total = write("Gather", words, ids, axis=0)
+    if write.input(8):
+        place = write("Gather", positions, write.input(8), axis=0)
+    else:
+        place = write.slice(positions, 0, length, 0)
+    total = write("Add", total, place)
+    if segments:
+        total = write("Add", total, write("Gather", parts, segments, axis=0))
+    if write.output(2):
+        write("Identity", total, out=write.output(2))
+    operands = [total, scale] + ([offset] if offset else [])
+    epsilon = write.number("epsilon", 1e-12)
+    write("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=write.result)
+    if write.output(1):
+        _mask_lengths(write, mask, write.shape(ids)[0])
+
+
+def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
+    """The number of words of each sentence, from a mask of ones and zeros."""
+    if not mask:
+        write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
+    elif write.opset < 13:
+        write("ReduceSum", mask, axes=[1], keepdims=0, out=write.output(1))
+    else:
+        axes = write.array(np.array([1], np.int64))
+        write("ReduceSum", mask, axes, keepdims=0, out=write.output(1))
+
+
+def _standard(write: Writer) -> None:
+    """An operator that the standard has by the same name and form."""
+    write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
+
+
+_REWRITES: dict[str, Callable[[Writer], None]] = {
+    **ATTENTION,
+    **QUANTISED,
     "BiasGelu": _bias_gelu,
+    "DequantizeLinear": _standard,
+    "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
+    "QuantizeLinear": _standard,
     "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _simplified,
     "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_simplified,
+    "TransposeMatMul": _fused_matmul,
 }
 
+_IN_STANDARD_DOMAIN = ("SimplifiedLayerNormalization",)
+"""Operators that onnxruntime registers under the standard domain, which does not have them."""
 
-def rewrite_contrib(graph: onnx.GraphProto, opset: int) -> dict[str, int]:
-    """Write the contrib operators of `graph`, in place, as standard ones; count them by type.
 
-    What cannot be rewritten stays, to be refused by its domain.
+def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The standard nodes that take the place of a node of onnxruntime's domain.
+
+    None where there are none; `graph.refusals` then says why, if it is for how the node is used.
     """
-    counts: dict[str, int] = {}
-    nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
-        rewrite = _REWRITES.get(node.op_type) if node.domain == DOMAIN else None
-        if rewrite is None or not _can(node, opset):
-            nodes.append(node)
-            continue
-        writer = _Writer(node, opset)
+    ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
+    rewrite = _REWRITES.get(node.op_type) if ours else None
+    if rewrite is None:
+        return None
+    writer = Writer(node, graph)
+    try:
         rewrite(writer)
-        nodes += writer.nodes
-        counts[node.op_type] = counts.get(node.op_type, 0) + 1
-    if counts:
-        del graph.node[:]
-        graph.node.extend(nodes)
-    return counts
-
-
-def _can(node: onnx.NodeProto, opset: int) -> bool:
-    if node.op_type == "SkipLayerNormalization":
-        # Mean and deviation, its second and third output, are for training.
-        return opset >= _LAYER_NORMALIZATION_OPSET and not any(node.output[1:3])
-    return True
+    except CannotWriteError as error:
+        graph.refusals[writer.result] = str(error)
+        return None
+    return writer.nodes

@@ -28,9 +28,11 @@ from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_norm import NORM_OPS
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_quantised import QUANTISED_OPS
+from adrenoc.importers.onnx_regions import REGION_OPS, roi_align_max
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.onnx_rnn import RNN_OPS
 from adrenoc.importers.onnx_signal import SIGNAL_OPS
+from adrenoc.importers.onnx_tfidf import TFIDF_OPS
 from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
 OWN = {
@@ -40,7 +42,9 @@ OWN = {
     **NORM_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
+    **REGION_OPS,
     **SIGNAL_OPS,
+    **TFIDF_OPS,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }
@@ -72,6 +76,10 @@ _NOT_STATIC = frozenset(
         "Unique",
     }
 )
+
+
+# Operators that rewrites of other domains use in opsets that do not have them yet.
+_FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +153,12 @@ class _Importer(ONNXGraphImporter):
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         own = OWN.get(op_name)
+        if op_name == "RoiAlign" and attrs.get("mode") == b"max":
+            own = roi_align_max
         if own is None:
-            if op_name == "RoiAlign" and attrs.get("mode") == b"max":
-                # TVM takes the largest sample, ONNX the largest of its weighted neighbours.
-                raise ValueError("the mode max is not supported, expected avg")
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")
+            opset = max(opset, _FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
         node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)

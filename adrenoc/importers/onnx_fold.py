@@ -10,6 +10,7 @@ Before → after:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,14 +19,23 @@ from onnx import numpy_helper
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx_branch import (
+    branch_taken,
+    can_select,
+    compress_as_gather,
+    inline_branch,
+    select_branches,
+)
+from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_graph import (
     OnnxGraph,
     TensorType,
     all_nodes,
     attributes,
+    first_output,
     node_label,
 )
-from adrenoc.importers.onnx_unroll import LoopState, instantiate, unroll_loop, unroll_scan
+from adrenoc.importers.onnx_unroll import LoopState, unroll_loop, unroll_scan
 
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
 _SHAPE_OPERAND_MAX_ELEMENTS = 4096
@@ -40,14 +50,15 @@ _FOLDABLE = frozenset({
     "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
     "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
     "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
-    "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min", "Mod",
-    "Mul", "Neg", "NonZero", "Not", "OneHot", "Or",
-    "Pad", "Pow", "Range", "Reciprocal", "ReduceL2", "ReduceMax",
-    "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
-    "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign",
-    "Sin", "Size", "Slice", "Softmax", "Split", "Sqrt",
-    "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose",
-    "Trilu", "Unsqueeze", "Where", "Xor",
+    "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min",
+    "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
+    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round",
+    "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin",
+    "Size", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
+    "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",
+    "Unsqueeze", "Where", "Xor",
 })
 # fmt: on
 
@@ -64,7 +75,7 @@ def fold_constants(graph: OnnxGraph) -> list[Decision]:
     while pending:
         pending.extend(reversed(folder.visit(pending.pop())))
     dropped = graph.drop_unused()
-    decisions = [*folder.decisions]
+    decisions = [*folder.decisions, *folder.contrib_decisions()]
     if folder.folded:
         decisions.append(
             Decision(
@@ -93,33 +104,73 @@ class _Folder:
         self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
         self._used.update(graph.outputs)
         self._inlined = 0
+        self._rewritten: Counter[str] = Counter()
+        self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
-        graph = self.graph
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
-        written_out = self._written_out(node)
-        if written_out is not None:
-            return written_out
+        for step in (self._replaced, self._passed_on, self._computed):
+            instead = step(node)
+            if instead is not None:
+                return instead
+        if node.op_type == "Concat":
+            self._drop_empty_parts(node)
+        self._infer(node)
+        if all(self._is_empty(name) for name in node.output if name):
+            self._set_empty(node)
+        else:
+            self.graph.nodes.append(node)
+        return []
+
+    def _replaced(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """Other nodes that say the same, or None."""
+        branching = self._selected.pop(first_output(node), None)
+        unlike = can_select(self.graph, node) if branching is not None else ""
+        if branching is not None and unlike:
+            self.graph.refusals[first_output(branching)] = unlike
+            return [branching]
+        standard = rewrite_contrib(self.graph, node)
+        if standard is not None:
+            self._rewritten[node.op_type] += 1
+            return standard
+        return self._written_out(node)
+
+    def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         source = self._forwarded(node)
-        if source and node.output[0] not in graph.outputs:
+        if source and node.output[0] not in self.graph.outputs:
             self._alias[node.output[0]] = source
             return []
         if source and node.op_type != "Identity":
             return [onnx.helper.make_node("Identity", [source], [node.output[0]])]
+        return None
+
+    def _computed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An empty list where the node became constants."""
+        graph = self.graph
         if node.op_type in ("Shape", "Size") and self._fold_shape(node):
+            return []
+        if node.op_type == "OptionalHasElement":
+            self._set(node.output[0], np.array(any(n in graph.types for n in node.input)))
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
             self._evaluate(node)
             return []
-        if node.op_type == "Concat":
-            self._drop_empty_parts(node)
-        self._infer(node)
-        graph.nodes.append(node)
-        return []
+        return None
+
+    def contrib_decisions(self) -> list[Decision]:
+        """What was written by standard operators, by type."""
+        return [
+            Decision(
+                subject=f"{DOMAIN}.{op_type}",
+                taken=f"written {count} times as standard operators",
+                reason="onnxruntime defines it by them",
+            )
+            for op_type, count in sorted(self._rewritten.items())
+        ]
 
     def _forwarded(self, node: onnx.NodeProto) -> str:
         """The input that a node only passes on, or an empty string."""
@@ -136,6 +187,9 @@ class _Folder:
                 )
             )
             return str(node.input[0])
+        if node.op_type in ("Optional", "OptionalGetElement"):
+            held = node.input[0] if node.input else ""
+            return held if held in self.graph.types else ""
         return str(node.input[0]) if node.op_type == "Identity" else ""
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
@@ -164,7 +218,8 @@ class _Folder:
             opset = 13
         try:
             evaluator = ReferenceEvaluator(node, opsets={"": opset})
-            values = evaluator.run(None, feeds)
+            with np.errstate(all="ignore"):  # infinities and NaN are values like others
+                values = evaluator.run(None, feeds)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ModelFormatError(
                 f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
@@ -213,8 +268,16 @@ class _Folder:
         result = graph.types.get(node.output[0])
         if node.op_type == "STFT" and result is not None:
             graph.types[node.output[0]] = self._stft_type(node, result)
+        if node.op_type == "MaxUnpool" and len(node.input) > 2 and result is not None:
+            graph.types[node.output[0]] = self._with_constant_shape(result, node.input[2])
         if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
             graph.types[node.output[0]] = graph.types[node.input[0]]
+
+    def _with_constant_shape(self, known: TensorType, name: str) -> TensorType:
+        shape = self.graph.constants.get(name)
+        if known.shape is not None or shape is None:
+            return known
+        return TensorType(element=known.element, shape=tuple(int(d) for d in shape))
 
     def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
         """Leave out operands of a Concat that hold no element."""
@@ -225,6 +288,13 @@ class _Folder:
     def _is_empty(self, name: str) -> bool:
         known = self.graph.types.get(name)
         return known is not None and known.shape is not None and 0 in known.shape
+
+    def _set_empty(self, node: onnx.NodeProto) -> None:
+        """What holds no element is known, whatever computes it."""
+        for name in node.output:
+            known = self.graph.types.get(name)
+            if known is not None and known.shape is not None:
+                self._set(name, np.empty(known.shape, known.dtype))
 
     def _stft_type(self, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
         """The type of an STFT: inference overlooks that half of the frequencies is the default."""
@@ -257,9 +327,9 @@ class _Folder:
         }
 
     def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """What takes the place of If, Loop, Scan or Compress where constants decide; else None."""
-        if node.op_type == "If" and node.input[0] in self.graph.constants:
-            return self._inline_branch(node)
+        """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
+        if node.op_type == "If" and first_output(node) not in self.graph.refusals:
+            return self._branches(node)
         if node.op_type == "Loop":
             key = node.output[0] or node.output[-1]
             state = self._loops.setdefault(key, LoopState())
@@ -270,7 +340,7 @@ class _Folder:
             nodes = unroll_scan(self.graph, node)
             count, done = 0, nodes is not None
         elif node.op_type == "Compress":
-            return self._gathered(node)
+            return compress_as_gather(self.graph, node)
         else:
             return None
         if done:
@@ -279,38 +349,20 @@ class _Folder:
             self.decisions.append(Decision(subject=node.output[0], taken=taken, reason=reason))
         return nodes
 
-    def _gathered(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Compress with a constant condition, as the Gather that it then is."""
-        condition = self.graph.constants.get(node.input[1])
-        if condition is None:
-            return None
-        prefix = f"{node.output[0]}/taken"
-        self.graph.set_constant(prefix, np.flatnonzero(condition))
-        axis, source, nodes = attributes(node).get("axis"), node.input[0], []
-        if axis is None:
-            self.graph.set_constant(f"{prefix}/flat", np.array([-1], np.int64))
-            flat = f"{prefix}/from"
-            nodes = [onnx.helper.make_node("Reshape", [source, f"{prefix}/flat"], [flat])]
-            source, axis = flat, 0
-        gather = onnx.helper.make_node("Gather", [source, prefix], [node.output[0]], axis=axis)
-        return [*nodes, gather]
-
-    def _inline_branch(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        taken = bool(self.graph.constants[node.input[0]].reshape(-1)[0])
-        key = "then_branch" if taken else "else_branch"
-        branch = next(a.g for a in node.attribute if a.name == key)
-        prefix = f"{node.output[0]}/{self._inlined}/"
+    def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """An If without its nested graphs."""
+        prefix = f"{first_output(node)}/{self._inlined}/"
         self._inlined += 1
-        nodes, results = instantiate(self.graph, branch, (), prefix)
-        for source, name in zip(results, node.output, strict=True):
-            nodes.append(onnx.helper.make_node("Identity", [source], [name]))
-        self.decisions.append(
-            Decision(
-                subject=node.output[0],
-                taken=f"inlined the {key.replace('_', ' ')} of an If",
-                reason="its condition is constant",
-            )
-        )
+        if node.input[0] in self.graph.constants:
+            taken = f"inlined the {branch_taken(self.graph, node).replace('_', ' ')} of an If"
+            reason = "its condition is constant"
+            nodes = inline_branch(self.graph, node, prefix)
+        else:
+            taken = "computed both branches of an If, then selected"
+            reason = "its condition is known at run time alone"
+            nodes = select_branches(self.graph, node, prefix)
+            self._selected.update({name: node for name in node.output if name})
+        self.decisions.append(Decision(subject=first_output(node), taken=taken, reason=reason))
         return nodes
 
 

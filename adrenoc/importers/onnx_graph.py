@@ -40,7 +40,8 @@ class TensorType:
 class OnnxGraph:
     """A graph whose nodes stand in topological order.
 
-    `types` holds what is known about each tensor, constants included.
+    `types` holds what is known about each tensor, constants included; `refusals` says of a first
+    output why its node is left as it is, for the error that lists it.
     """
 
     nodes: list[onnx.NodeProto]
@@ -49,6 +50,7 @@ class OnnxGraph:
     opset: int
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
 
     def set_constant(self, name: str, value: np.ndarray) -> None:
         """Make the tensor `name` a constant."""
@@ -92,7 +94,12 @@ def attributes(node: onnx.NodeProto) -> dict[str, object]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
+def first_output(node: onnx.NodeProto) -> str:
+    """The first output that has a name, or an empty string."""
+    return next((str(name) for name in node.output if name), "")
+
+
 def node_label(node: onnx.NodeProto) -> str:
     """How a message names a node: by its name, or by its output where it has none."""
-    output = next((name for name in node.output if name), "?")
+    output = first_output(node) or "?"
     return f"'{node.name}'" if node.name else f"the node of '{output}'"

@@ -204,6 +204,20 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     return node.bb.call_te(reversed_, x, lengths, primfunc_name_hint="reverse_sequence")
 
 
+def _unsqueeze(node: Node) -> relax.Expr:
+    """TVM: fails on axes that are one number without a dimension."""
+    axes = node.ints(1, "axes")
+    if axes is None:
+        raise ValueError("the axes are missing")
+    x = node.inputs[0]
+    value = constant_value(x)
+    rank = len(node.shape()) + len(axes)
+    inserted = sorted(axis % rank for axis in axes)
+    if value is not None:
+        return make_constant(np.expand_dims(value, tuple(inserted)))
+    return relax.op.expand_dims(x, inserted)
+
+
 MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "BitCast": _bit_cast,
     "BitShift": _bit_shift,
@@ -219,4 +233,5 @@ MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
     "Size": _size,
+    "Unsqueeze": _unsqueeze,
 }

@@ -279,13 +279,17 @@ def _pad(node: Node) -> relax.Expr:
     for index, axis in enumerate(axes):
         width[2 * (axis % rank)] = pads[index]
         width[2 * (axis % rank) + 1] = pads[index + len(axes)]
-    if any(w < 0 for w in width):
-        raise ValueError(f"negative pads {pads} are not supported")
+    x = node.inputs[0]
+    if any(w < 0 for w in width):  # a negative pad cuts off
+        begins = [max(-w, 0) for w in width[::2]]
+        ends = [e - max(-w, 0) for e, w in zip(node.shape(), width[1::2], strict=True)]
+        x = node.emit(relax.op.strided_slice(x, list(range(rank)), begins, ends))
+        width = [max(w, 0) for w in width]
     fill = float(node.attrs.get("value", 0.0)) if value is None else float(value.item())
     modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
     if mode not in modes:
         raise ValueError(f"unknown mode '{mode}'")
-    return relax.op.nn.pad(node.inputs[0], width, pad_mode=modes[mode], pad_value=fill)
+    return relax.op.nn.pad(x, width, pad_mode=modes[mode], pad_value=fill)
 
 
 def _pow(node: Node) -> relax.Expr:

@@ -11,6 +11,9 @@ from tvm import relax
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import make_constant
 
+# Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
+Wanted = tuple[float | None, int | None, tuple[float, float] | None]
+
 _EXACT_MODES = {
     "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
     "linear": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
@@ -33,22 +36,25 @@ def convert_resize(node: Node) -> relax.Expr:
         scales = np.asarray(node.attrs["scales"], np.float32)
     scales = None if scales is None or scales.size == 0 else scales
     sizes = None if sizes is None or sizes.size == 0 else sizes
-    axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     attrs = _attributes(node)
-    matrices = {}
+    axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
+    crops = attrs["coordinate_transformation_mode"] == b"tf_crop_and_resize"
+    matrices: dict[int, Wanted] = {}
     for index, axis in enumerate(axes):
         scale = None if scales is None else float(scales[index])
         size = None if sizes is None else int(sizes[index])
-        if scale == 1.0 or (scale is None and size == shape[axis]):
+        part = None
+        if crops and roi is not None and roi.size:
+            part = (float(roi[index]), float(roi[index + len(axes)]))
+        same = scale == 1.0 or (scale is None and size == shape[axis])
+        if same and part in (None, (0.0, 1.0)):
             continue
-        matrices[axis] = (scale, size)
+        matrices[axis] = (scale, size, part)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and sizes is not None:
         matrices = _keep_aspect(matrices, shape, policy)
     if not matrices:
         return node.inputs[0]
-    if attrs["coordinate_transformation_mode"] == b"tf_crop_and_resize" and roi is not None:
-        raise ValueError("coordinate_transformation_mode tf_crop_and_resize is not supported")
     exact = _as_resize2d(node, matrices, shape, attrs)
     return exact if exact is not None else _as_products(node, matrices, shape, attrs)
 
@@ -61,6 +67,7 @@ def _attributes(node: Node) -> dict[str, Any]:
         "cubic_coeff_a": -0.75,
         "exclude_outside": 0,
         "antialias": 0,
+        "extrapolation_value": 0.0,
     }
     attrs: dict[str, Any] = {key: node.attrs.get(key, value) for key, value in known.items()}
     if attrs["mode"] == b"bilinear":
@@ -69,11 +76,14 @@ def _attributes(node: Node) -> dict[str, Any]:
 
 
 def _keep_aspect(
-    wanted: dict[int, tuple[float | None, int | None]], shape: tuple[int, ...], policy: str
-) -> dict[int, tuple[float | None, int | None]]:
-    ratios = [size / shape[axis] for axis, (_, size) in wanted.items() if size is not None]
+    wanted: dict[int, Wanted], shape: tuple[int, ...], policy: str
+) -> dict[int, Wanted]:
+    ratios = [size / shape[axis] for axis, (_, size, _) in wanted.items() if size is not None]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return {axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5))) for axis in wanted}
+    return {
+        axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
+        for axis, (_, _, part) in wanted.items()
+    }
 
 
 def _extent(extent: int, scale: float | None, size: int | None) -> int:
@@ -82,7 +92,7 @@ def _extent(extent: int, scale: float | None, size: int | None) -> int:
 
 def _as_resize2d(
     node: Node,
-    wanted: dict[int, tuple[float | None, int | None]],
+    wanted: dict[int, Wanted],
     shape: tuple[int, ...],
     attrs: dict[str, Any],
 ) -> relax.Expr | None:
@@ -92,7 +102,10 @@ def _as_resize2d(
     if coordinates not in _EXACT_MODES.get(mode, ()):
         return None
     rounding = attrs["nearest_mode"].decode()
-    size = [_extent(shape[axis], *wanted.get(axis, (None, shape[axis]))) for axis in (2, 3)]
+    size = [
+        _extent(shape[axis], *wanted[axis][:2]) if axis in wanted else shape[axis]
+        for axis in (2, 3)
+    ]
     if mode == "nearest":
         # Where an extent is no multiple, a sample may lie halfway between two elements, and which
         # one is taken hangs on the last bit of the ratio.
@@ -103,7 +116,7 @@ def _as_resize2d(
             ("half_pixel", "round_prefer_ceil"),
         ):
             return None
-    for axis, (scale, _) in wanted.items():
+    for axis, (scale, _, _) in wanted.items():
         # resize2d takes the ratio of the extents; ONNX takes the scale that the node gives.
         if scale is not None and abs(scale * shape[axis] - size[axis - 2]) > 1e-4:
             return None
@@ -121,45 +134,58 @@ def _as_resize2d(
 
 def _as_products(
     node: Node,
-    wanted: dict[int, tuple[float | None, int | None]],
+    wanted: dict[int, Wanted],
     shape: tuple[int, ...],
     attrs: dict[str, Any],
 ) -> relax.Expr:
     value = node.inputs[0]
     rank = len(shape)
-    for axis, (scale, size) in wanted.items():
-        matrix = _matrix(shape[axis], scale, size, attrs)
-        if attrs["mode"] == b"nearest":
+    outside: np.ndarray = np.zeros((), bool)
+    for axis, one in wanted.items():
+        matrix = _matrix(shape[axis], one, attrs)
+        beyond = ~matrix.any(axis=1)  # samples outside of the data, which a crop may ask for
+        outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(rank)])
+        if attrs["mode"] == b"nearest" and not beyond.any():
             taken = make_constant(matrix.argmax(axis=1).astype(np.int32))
             value = node.emit(relax.op.take(value, taken, axis=axis))
             continue
-        if axis == rank - 2:
-            value = node.emit(relax.op.matmul(node.like(matrix), value))
-            continue
-        order = [*(a for a in range(rank) if a != axis), axis]
-        if axis != rank - 1:
-            value = node.emit(relax.op.permute_dims(value, order))
-        value = node.emit(relax.op.matmul(value, node.like(np.ascontiguousarray(matrix.T))))
-        if axis != rank - 1:
-            value = node.emit(relax.op.permute_dims(value, list(np.argsort(order))))
+        value = _product(node, value, matrix, axis=axis, rank=rank)
+    if outside.any() and attrs["extrapolation_value"]:
+        filling = node.like(outside * np.float32(attrs["extrapolation_value"]))
+        value = node.emit(relax.op.add(value, filling))
     return value
 
 
-def _matrix(
-    extent: int, scale: float | None, size: int | None, attrs: dict[str, Any]
-) -> np.ndarray:
-    """The matrix [outputs, extent] that resizes one axis."""
+def _product(
+    node: Node, value: relax.Expr, matrix: np.ndarray, *, axis: int, rank: int
+) -> relax.Expr:
+    if axis == rank - 2:
+        return node.emit(relax.op.matmul(node.like(matrix), value))
+    order = [*(a for a in range(rank) if a != axis), axis]
+    if axis != rank - 1:
+        value = node.emit(relax.op.permute_dims(value, order))
+    value = node.emit(relax.op.matmul(value, node.like(np.ascontiguousarray(matrix.T))))
+    if axis != rank - 1:
+        value = node.emit(relax.op.permute_dims(value, list(np.argsort(order))))
+    return value
+
+
+def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """The matrix [outputs, extent] that resizes one axis; rows of samples outside are zeros."""
     from onnx.reference import ReferenceEvaluator
 
-    target = _extent(extent, scale, size)
+    scale, size, part = wanted
     by_scale = scale is not None and size is None
+    operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
     resize = onnx.helper.make_node(
-        "Resize", ["x", "", "s"] if by_scale else ["x", "", "", "s"], ["y"], **attrs
+        "Resize", operands, ["y"], **{**attrs, "extrapolation_value": 0.0}
     )
     feeds: dict[str, np.ndarray] = {"x": np.eye(extent, dtype=np.float32)}
+    if part:
+        feeds["r"] = np.array([0.0, part[0], 1.0, part[1]], np.float32)
     if by_scale:
         feeds["s"] = np.array([1.0, scale], np.float32)
     else:
-        feeds["s"] = np.array([extent, target], np.int64)
+        feeds["s"] = np.array([extent, _extent(extent, scale, size)], np.int64)
     result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
     return np.asarray(result[0]).T

@@ -92,9 +92,9 @@ def _bind(
     name: str, dims: list[Dim] | None, wanted: tuple[int, ...], symbols: dict[str, int]
 ) -> None:
     given = ",".join(map(str, wanted))
-    if any(extent <= 0 for extent in wanted):
+    if any(extent < 0 for extent in wanted):
         raise ShapeError(
-            f"--shape {name}:{given} has an extent below 1", hint=f"--shape {name}:1,..."
+            f"--shape {name}:{given} has an extent below 0", hint=f"--shape {name}:1,..."
         )
     if dims is None:
         return

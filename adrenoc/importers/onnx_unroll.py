@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from adrenoc.importers.onnx_graph import OnnxGraph, attributes
+from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, attributes
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -62,14 +62,21 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The nodes of all steps, or None where their number is not known or is too large."""
-    attrs = attributes(node)
+    if graph.opset < _FIRST_SCAN_OPSET:
+        return _unroll_batches(graph, node)
+    return _unroll_steps(graph, node, attributes(node))
+
+
+def _unroll_steps(
+    graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, object]
+) -> list[onnx.NodeProto] | None:
     body = attrs["body"]
     count = int(attrs["num_scan_inputs"])  # type: ignore[call-overload]
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
     in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
     backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
     first = graph.types.get(scanned[0])
-    if first is None or first.shape is None or graph.opset < _FIRST_SCAN_OPSET:
+    if first is None or first.shape is None:
         return None
     steps = first.shape[in_axes[0]]
     if not 0 < steps <= MOST_ITERATIONS:
@@ -102,6 +109,41 @@ def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] 
     for name, state in zip(node.output, states, strict=False):
         if name:
             nodes.append(helper.make_node("Identity", [state], [name]))
+    return nodes
+
+
+def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The steps of a Scan of opset 8, each batch on its own; None where lengths are given."""
+    types = [graph.types.get(name) for name in node.input[1:]]
+    shapes = [t.shape for t in types if t is not None and t.shape is not None]
+    if node.input[0] or len(shapes) != len(types) or not shapes or not all(shapes):
+        return None
+    prefix = f"{next(n for n in node.output if n)}/scan/batch"
+    nodes: list[onnx.NodeProto] = []
+    results: list[list[str]] = [[] for _ in node.output]
+    for batch in range(shapes[0][0]):
+        own = f"{prefix}{batch}/"
+        graph.set_constant(f"{own}at", np.array(batch, np.int64))
+        taken = [f"{own}in{index}" for index in range(len(types))]
+        for name, source, known in zip(taken, node.input[1:], types, strict=True):
+            nodes.append(helper.make_node("Gather", [source, f"{own}at"], [name], axis=0))
+            if known is not None and known.shape is not None:
+                graph.types[name] = TensorType(element=known.element, shape=known.shape[1:])
+        outputs = [f"{own}out{index}" for index in range(len(node.output))]
+        scan = helper.make_node("Scan", taken, outputs)
+        for attribute in node.attribute:
+            scan.attribute.add().CopyFrom(attribute)
+            if attribute.name == "directions":
+                scan.attribute[-1].name = "scan_input_directions"
+        made = _unroll_steps(graph, scan, attributes(scan))
+        if made is None:
+            return None
+        nodes += made
+        for collected, name in zip(results, outputs, strict=True):
+            collected.append(name)
+    for collected, name in zip(results, node.output, strict=True):
+        if name:
+            nodes += stacked(graph, collected, 0, name)
     return nodes
 
 

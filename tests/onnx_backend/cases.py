@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-STANDARD_DOMAINS = ("", "ai.onnx")
+from adrenoc.importers.onnx_graph import STANDARD_DOMAINS, all_nodes, attributes
 
 _ALL = range(16)
 
@@ -151,18 +151,34 @@ def _exclusion(model: onnx.ModelProto, inputs: Sequence[object], outputs: Sequen
     foreign = {n.domain for n in graph.node} - set(STANDARD_DOMAINS)
     if foreign:
         return f"domain {', '.join(sorted(foreign))}"
+    given = dict(zip((v.name for v in graph.input), inputs, strict=False))
+    if any(_trains(node, given) for node in graph.node):
+        return "training mode"
     if _RANDOM & {n.op_type for n in graph.node}:
         return "draws random numbers"
-    for value in (*graph.input, *graph.output):
-        kind = value.type.WhichOneof("value")
-        if kind != "tensor_type":
-            return f"{kind.removesuffix('_type')} as input or output"
-        name = _DTYPES_OF_NO_PHONE.get(value.type.tensor_type.elem_type)
-        if name is not None:
-            return f"dtype {name}"
+    reasons = [why for value in (*graph.input, *graph.output) if (why := _foreign_type(value))]
     if not all(isinstance(v, np.ndarray | np.generic) for v in (*inputs, *outputs)):
-        return "an input or output is no tensor"
-    return ""
+        reasons.append("an input or output is no tensor")
+    return reasons[0] if reasons else ""
+
+
+def _foreign_type(value: onnx.ValueInfoProto) -> str:
+    """Why no phone computes with values of this type; empty where one does."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return f"{kind.removesuffix('_type')} as input or output"
+    name = _DTYPES_OF_NO_PHONE.get(value.type.tensor_type.elem_type)
+    return "" if name is None else f"dtype {name}"
+
+
+def _trains(node: onnx.NodeProto, given: Mapping[str, object]) -> bool:
+    """Whether a node updates statistics, or drops elements at random."""
+    if node.op_type == "BatchNormalization":
+        return bool(attributes(node).get("training_mode", 0))
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    ratio, training = (np.asarray(given.get(name, 0.5)) for name in node.input[1:3])
+    return bool(training.all() and ratio.any())
 
 
 def _constant_names(graph: onnx.GraphProto) -> set[str]:
@@ -176,6 +192,7 @@ def _constant_names(graph: onnx.GraphProto) -> set[str]:
     for node in reversed(graph.node):
         if wanted.intersection(node.output) and node.op_type not in ("Shape", "Size"):
             wanted.update(node.input)
+            wanted.update(name for inner in all_nodes([node]) for name in inner.input)
     return wanted
 
 

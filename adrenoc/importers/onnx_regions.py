@@ -1,0 +1,110 @@
+"""Operators that read or write by regions and positions: RoiAlign, MaxUnpool.
+
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from adrenoc.importers.onnx_node import Node
+from adrenoc.importers.relax_values import constant_value, make_constant
+
+_HALF_PIXEL_OPSET = 16
+"""The first opset in which regions are shifted by half a pixel unless told otherwise."""
+
+
+def roi_align_max(node: Node) -> relax.Expr:
+    """TVM: takes the largest sample, ONNX the largest of its four weighted neighbours."""
+    shape, regions = node.shape(), node.shape(1)[0]
+    height, width = (int(node.attrs.get(f"output_{side}", 1)) for side in ("height", "width"))
+    samples = int(node.attrs.get("sampling_ratio", 0))
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
+    half_pixel = node.text("coordinate_transformation_mode", default) == "half_pixel"
+    if samples < 1:
+        raise ValueError("the mode max needs a sampling_ratio of 1 or more")
+    extents = (shape[2], shape[3])
+
+    def axis_sample(rois: te.Tensor, roi: tirx.Expr, position: tirx.Expr, axis: int) -> _Sample:
+        """Where sample `position` of a region lies on an axis: 0 for rows, 1 for columns."""
+        cells, extent = (height, width)[axis], extents[axis]
+        shift = 0.5 if half_pixel else 0.0
+        start = rois(roi, 1 - axis) * scale - shift
+        end = rois(roi, 3 - axis) * scale - shift
+        size = end - start if half_pixel else te.max(end - start, tirx.const(1.0, "float32"))
+        step = size / tirx.const(float(cells * samples), "float32")
+        at = start + (position.astype("float32") + 0.5) * step
+        inside = tirx.all(at >= -1.0, at <= float(extent))
+        kept = te.min(te.max(at, tirx.const(0.0, "float32")), tirx.const(extent - 1.0, "float32"))
+        low = te.floor(kept).astype("int32")
+        high = te.min(low + 1, tirx.const(extent - 1, "int32"))
+        return inside, low, high, kept - low.astype("float32")
+
+    def build(data: te.Tensor, rois: te.Tensor, batches: te.Tensor) -> te.Tensor:
+        down = te.reduce_axis((0, samples), name="down")
+        across = te.reduce_axis((0, samples), name="across")
+
+        def element(roi: tirx.Expr, c: tirx.Expr, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+            row_in, top, bottom, v = axis_sample(rois, roi, y * samples + down, 0)
+            column_in, left, right, u = axis_sample(rois, roi, x * samples + across, 1)
+            n = batches(roi).astype("int32")
+            parts = (
+                data(n, c, top, left) * (1 - v) * (1 - u),
+                data(n, c, top, right) * (1 - v) * u,
+                data(n, c, bottom, left) * v * (1 - u),
+                data(n, c, bottom, right) * v * u,
+            )
+            largest = te.max(te.max(parts[0], parts[1]), te.max(parts[2], parts[3]))
+            inside = tirx.all(row_in, column_in)
+            return te.max(
+                tirx.Select(inside, largest, tirx.const(0.0, "float32")), axis=[down, across]
+            )
+
+        return te.compute((regions, shape[1], height, width), element, name="roi_align_max")
+
+    return node.bb.call_te(build, *node.inputs[:3], primfunc_name_hint="roi_align_max")
+
+
+_Sample = tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]
+"""Whether a sample lies inside, its two neighbours, and the weight of the second."""
+
+
+def _max_unpool(node: Node) -> relax.Expr:
+    """TVM: fails on a constant output_shape.
+
+    The positions count in the shape that kernel, strides and pads give; a larger output_shape
+    adds zeros behind it.
+    """
+    shape, wanted = node.shape(), node.ints(2, "output_shape")
+    axes = len(shape) - 2
+    kernel = node.attrs["kernel_shape"]
+    strides = node.attrs.get("strides", [1] * axes)
+    pads = node.attrs.get("pads", [0] * 2 * axes)
+    spatial = [
+        (shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + axes] for i in range(axes)
+    ]
+    whole = (*shape[:2], *spatial)
+    index = constant_value(node.inputs[1])
+    flat_index = (
+        make_constant(index.reshape(-1))
+        if index is not None
+        else node.emit(relax.op.reshape(node.inputs[1], [-1]))
+    )
+    values = node.emit(relax.op.reshape(node.inputs[0], [-1]))
+    zeros = node.like(np.zeros(math.prod(whole)))
+    filled = node.emit(relax.op.scatter_elements(zeros, flat_index, values, axis=0))
+    result = relax.op.reshape(filled, whole)
+    if wanted is None or tuple(wanted) == whole:
+        return result
+    width = [v for have, want in zip(whole, wanted, strict=True) for v in (0, want - have)]
+    if any(w < 0 for w in width):
+        raise ValueError(f"output_shape {wanted} is smaller than {list(whole)}, which it unpools")
+    return relax.op.nn.pad(node.emit(result), width)
+
+
+REGION_OPS: dict[str, Callable[[Node], relax.Expr]] = {"MaxUnpool": _max_unpool}

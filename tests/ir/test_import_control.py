@@ -1,0 +1,107 @@
+"""Control flow and tensors that hold nothing: what remains is what onnxruntime computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc.importers import import_model
+from adrenoc.importers.simplify import simplify
+from adrenoc.inputs import make_inputs
+from tests.ir.import_and_run import check, operators, run_on_cpu
+from tests.models import graph, write
+
+node = helper.make_node
+
+
+def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+    (name,) = nodes[-1].output
+    return helper.make_graph(list(nodes), "branch", [], [onnx.ValueInfoProto(name=name)])
+
+
+@pytest.mark.parametrize("offset", [-100.0, 100.0])
+def test_if_on_data_selects(tmp_path: Path, offset: float) -> None:
+    """The branch that is not taken would give infinities; none of them may be seen."""
+    inner = branch(node("Log", ["zero"], ["l"]), node("Mul", ["l", "x"], ["r"]))
+    nested = branch(node("If", ["c"], ["n"], then_branch=inner, else_branch=inner))
+    nodes = [
+        node("ReduceSum", ["x"], ["t"], keepdims=0),
+        node("Add", ["t", "offset"], ["u"]),
+        node("Greater", ["u", "zero"], ["c"]),
+        node("Relu", ["x"], ["a"]),
+        node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch(node("Neg", ["a"], ["r"])) if offset > 0 else nested,
+            else_branch=nested if offset > 0 else branch(node("Neg", ["a"], ["r"])),
+        ),
+    ]
+    constants = {"zero": np.float32(0), "offset": np.float32(offset)}
+    path = write(graph(nodes, {"x": (2, 3)}, ["y"], constants), tmp_path)
+    imported, _ = check(path)
+    assert [d.taken for d in imported.decisions].count(
+        "computed both branches of an If, then selected"
+    ) == 2
+
+
+def test_concat_with_nothing_passes_the_rest_on(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", ["x", "two", "two", "axis"], ["nothing"]),
+        node("Relu", ["nothing"], ["still_nothing"]),
+        node("Concat", ["x", "still_nothing"], ["y"], axis=1),
+    ]
+    constants = {"two": np.array([2], np.int64), "axis": np.array([1], np.int64)}
+    path = write(graph(nodes, {"x": (2, 3)}, ["y"], constants), tmp_path)
+    _, module = check(path)
+    assert set(operators(module)) <= {""}
+
+
+def test_sum_over_an_input_of_nothing_is_zero(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceSum", ["empty", "axes"], ["s"], keepdims=1),
+        node("Add", ["x", "s"], ["y"]),
+    ]
+    constants = {"axes": np.array([1], np.int64)}
+    model = graph(nodes, {"x": (2, 3), "empty": (2, "n")}, ["y"], constants)
+    imported, _ = check_without(write(model, tmp_path), {"empty": (2, 0)})
+    assert [spec.name for spec in imported.inputs] == ["x"]
+    assert ("empty", "left the input out") in [(d.subject, d.taken) for d in imported.decisions]
+
+
+def check_without(path: Path, empty: dict[str, tuple[int, ...]]) -> tuple:
+    """Compare with onnxruntime, which takes the inputs that hold nothing."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    imported = import_model(path, shapes=empty)
+    module, _ = simplify(imported.module)
+    feeds = make_inputs(imported.inputs)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    expected = session.run(
+        None, {**feeds, **{name: np.empty(shape, np.float32) for name, shape in empty.items()}}
+    )
+    for found, wanted in zip(run_on_cpu(module, list(feeds.values())), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    return imported, module
+
+
+def test_old_opset_is_converted(tmp_path: Path) -> None:
+    """Until opset 7 an operand was broadcast by an attribute."""
+    nodes = [node("Add", ["x", "b"], ["y"], broadcast=1)]
+    constants = {"b": np.arange(4, dtype=np.float32)}
+    model = graph(nodes, {"x": (2, 3, 4)}, ["y"], constants, opset=6)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, (2, 3, 4)))
+    imported = import_model(write(model, tmp_path), shapes={})
+    x = np.ones((2, 3, 4), np.float32)
+    (found,) = run_on_cpu(imported.module, [x])
+    np.testing.assert_array_equal(found, x + constants["b"])
+    assert any(d.taken == "converted from opset 6 to 7" for d in imported.decisions)
+
+
+def test_pads_below_zero_cut(tmp_path: Path) -> None:
+    constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
+    model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
+    check(write(model, tmp_path))
