@@ -19,7 +19,8 @@ class Imported:
     `module["main"]` takes the inputs in order and returns one tensor or a tuple of tensors; its
     weights are constants and all its shapes are static.  `inputs` and `outputs` carry the model's
     own names.  `tensors` maps each variable of `main` to the tensor of the model that it holds,
-    which a comparison layer by layer needs.
+    which a comparison layer by layer needs; `nodes` maps a tensor of the model to its node there,
+    where nodes have names.
     """
 
     module: tvm.IRModule
@@ -29,3 +30,4 @@ class Imported:
     decisions: tuple[Decision, ...]
     model_sha256: str
     tensors: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)
