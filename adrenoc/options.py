@@ -32,7 +32,7 @@ class CompileOptions:
 
     Raises:
         OptionError: a value has the wrong type or is not one that the option can have.
-        ShapeError: a shape has a dimension below 1, or an input is named twice.
+        ShapeError: a shape has a negative dimension, or an input is named twice.
     """
 
     preset: str = DEFAULT_PRESET
@@ -207,7 +207,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Read `NAME:D,D,...` of the command line; the name may itself hold colons.
 
     Raises:
-        ShapeError: it has another form, or a dimension below 1.
+        ShapeError: it has another form, or a negative dimension.
     """
     name, colon, dims = text.rpartition(":")
     numbers = [part.strip() for part in dims.split(",")]
@@ -243,9 +243,9 @@ def _require(name: str, value: object, good: bool, expected: str) -> None:
 def _check_shapes(shapes: Shapes) -> None:
     seen = set()
     for name, dims in shapes:
-        if not dims or not all(type(dim) is int and dim > 0 for dim in dims):
+        if not dims or not all(type(dim) is int and dim >= 0 for dim in dims):
             raise ShapeError(
-                f'shape of input "{name}": seen {list(dims)}, expected dimensions of 1 or more',
+                f'shape of input "{name}": seen {list(dims)}, expected dimensions of 0 or more',
                 hint=f"adrenoc compile MODEL --shape {name}:1,3,224,224",
             )
         if name in seen:
