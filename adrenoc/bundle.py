@@ -6,6 +6,7 @@ NAME.adrenoc/
     params.safetensors   the packed constants, under the names that the manifest lists
     kernels/NAME.cl      the source of each kernel, to read
     decisions.json       what the compiler chose, and why
+    programs/            kernels built for one device and driver, where `adrenoc warm` put some
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ LIBRARY = "model.so"
 PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
 KERNELS = "kernels"
+PROGRAMS = "programs"
 
 _COPY_BYTES = 1 << 20
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"

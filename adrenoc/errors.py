@@ -126,3 +126,9 @@ class RemoteError(AdrenocError):
     """The RPC server is not there, refused, was cut off or took too long."""
 
     exit_code = 28
+
+
+class DeviceMemoryError(DeviceError):
+    """The device has no memory left for the bundle."""
+
+    exit_code = 29

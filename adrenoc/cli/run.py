@@ -1,21 +1,22 @@
-"""`adrenoc run`: a bundle computes on a device of this machine."""
+"""`adrenoc run`: a bundle computes on a device of this machine or of a server."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from adrenoc.cli.options import InputParam, NumbersParam, json_option, path_argument
+from adrenoc.cli.place_options import PlaceChoice, choose_place, place_options, program_folder
 
 if TYPE_CHECKING:
-    from adrenoc.bundle import Bundle
-    from adrenoc.device.check import CheckResult
-    from adrenoc.device.run import RunResult
-    from adrenoc.inputs import InputFile
+    import numpy as np
 
-_SHOWN_KERNELS = 20
+    from adrenoc.bundle import Bundle
+    from adrenoc.device.result import RunOptions, RunResult
+    from adrenoc.inputs import InputFile
 
 
 @click.command("run")
@@ -36,24 +37,7 @@ _SHOWN_KERNELS = 20
     type=click.Choice(["NCHW", "NHWC"]),
     help="How an image lies in the input.  [default: by the extents]",
 )
-@click.option(
-    "--cl-device",
-    default="",
-    metavar="NUMBER|NAME",
-    help="OpenCL device (adrenoc doctor).  [default: the first with images]",
-)
-@click.option(
-    "--rpc", "server", metavar="HOST:PORT", help="Run on the machine where `adrenoc serve` runs."
-)
-@click.option("--key", default="", help="The key that the server asks for.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for any answer of the server.",
-)
+@place_options()
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -61,7 +45,34 @@ _SHOWN_KERNELS = 20
     show_default=True,
     help="Warm runs to time.",
 )
+@click.option(
+    "--sustain",
+    "sustain_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Then run for that long, and compare the end with the begin.",
+)
+@click.option(
+    "--pause",
+    "pause_ms",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="MS",
+    help="Pause between the runs of --sustain.",
+)
 @click.option("--profile", is_flag=True, help="Show the time of each kernel.")
+@click.option(
+    "--program-cache/--no-program-cache",
+    "keep_programs",
+    default=True,
+    help="Keep built kernels for the next run.  [default: keep]",
+)
+@click.option(
+    "--qualcomm-programs",
+    is_flag=True,
+    help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
+)
 @click.option(
     "--check",
     "reference",
@@ -94,28 +105,31 @@ def run_command(
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     layout: str | None,
-    cl_device: str,
-    server: str | None,
-    key: str,
-    timeout_s: float,
     repeat: int,
+    sustain_s: float,
+    pause_ms: float,
     profile: bool,
+    keep_programs: bool,
+    qualcomm_programs: bool,
     reference: Path | None,
     layers_of: Path | None,
     tolerance: float | None,
     save: Path | None,
     as_json: bool,
+    **where: Any,
 ) -> None:
     """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
+    from adrenoc.cli.show_run import plain_run, show_run
     from adrenoc.device.check import compare
-    from adrenoc.device.run import run_bundle
+    from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
     from adrenoc.inputs import ImageOptions, make_inputs
 
-    if server is not None and (profile or layers_of is not None):
-        raise click.UsageError("--profile and --check-layers do not go with --rpc")
+    place = choose_place(**where)
+    if place.address is not None and layers_of is not None:
+        raise click.UsageError("--check-layers does not go with --rpc and --tracker")
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
     inputs = make_inputs(opened.manifest.inputs, files, seed=seed, image=image)
@@ -124,18 +138,20 @@ def run_command(
         from adrenoc.reference import run_reference
 
         expected = run_reference(reference, inputs)
-    if server is None:
-        result = run_bundle(opened, inputs=inputs, device=cl_device, repeat=repeat, profile=profile)
-    else:
-        from adrenoc.device.remote import RemoteAddress, run_remote
-
-        address = RemoteAddress.parse(server, key=key, timeout_s=timeout_s)
-        result = run_remote(opened, address, inputs=inputs, device=cl_device, repeat=repeat)
-    if save is not None:
-        _save(save, result)
+    options = RunOptions(
+        device=place.cl_device,
+        repeat=repeat,
+        sustain_s=sustain_s,
+        pause_ms=pause_ms,
+        profile=profile,
+        programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs)
+        if keep_programs
+        else None,
+    )
+    result = _run(opened, place, inputs, options, save=save)
+    limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        limit = _default_tolerance(opened) if tolerance is None else tolerance
         checked = compare(result.outputs, expected, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check_layers import check_layers
@@ -145,20 +161,53 @@ def run_command(
                 opened,
                 layers_of,
                 inputs,
-                device=cl_device,
-                tolerance=_default_tolerance(opened) if tolerance is None else tolerance,
+                device=place.cl_device,
+                tolerance=limit,
                 reporter=reporter,
             )
         checked = layers.result
     if as_json:
-        console.print_json(_plain(result, checked))
+        console.print_json(plain_run(result, checked))
         failed = checked is not None and not checked.passed
         ctx.exit(CheckFailedError.exit_code if failed else 0)
-    _show(opened, result, checked)
+    show_run(opened, result, checked)
     if layers_of is not None:
         layers.raise_if_failed()
     elif checked is not None:
         checked.raise_if_failed()
+
+
+def _run(
+    bundle: Bundle,
+    place: PlaceChoice,
+    inputs: Mapping[str, np.ndarray],
+    options: RunOptions,
+    *,
+    save: Path | None,
+) -> RunResult:
+    """Run, and keep what is known when the run fails half-way."""
+    from adrenoc.device.remote import run_remote
+    from adrenoc.device.result import Progress
+    from adrenoc.device.run import run_bundle
+    from adrenoc.errors import AdrenocError
+
+    progress = Progress()
+    try:
+        if place.address is None:
+            result = run_bundle(bundle, inputs=inputs, options=options, progress=progress)
+        else:
+            result = run_remote(
+                bundle, place.address, inputs=inputs, options=options, progress=progress
+            )
+    except AdrenocError as error:
+        if progress.first_ms is not None:
+            error.message += f" (before that {progress})"
+        if save is not None and progress.outputs:
+            _save(save, progress.outputs)
+        raise
+    if save is not None:
+        _save(save, result.outputs)
+    return result
 
 
 def _default_tolerance(bundle: Bundle) -> float:
@@ -168,7 +217,7 @@ def _default_tolerance(bundle: Bundle) -> float:
     return default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
 
 
-def _save(path: Path, result: RunResult) -> None:
+def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
     from io import BytesIO
 
     import numpy as np
@@ -176,106 +225,6 @@ def _save(path: Path, result: RunResult) -> None:
     from adrenoc.files import write_atomically
 
     buffer = BytesIO()
-    arrays: dict[str, np.ndarray] = dict(result.outputs)
+    arrays: dict[str, np.ndarray] = dict(outputs)
     np.savez(buffer, allow_pickle=False, **arrays)
     write_atomically(path, buffer.getvalue())
-
-
-def _plain(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
-    outputs = {
-        name: {"shape": array.shape, "dtype": str(array.dtype)}
-        for name, array in result.outputs.items()
-    }
-    plain: dict[str, object] = {
-        "device": result.device,
-        "times": result.times,
-        "memory_bytes": result.memory_bytes,
-        "outputs": outputs,
-        "kernels": result.kernels,
-    }
-    if checked is not None:
-        plain["check"] = {
-            "passed": checked.passed,
-            "tolerance": checked.tolerance,
-            "tensors": checked.tensors,
-        }
-    return plain
-
-
-def _show(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> None:
-    from adrenoc.cli import console
-
-    times = result.times
-    held = result.memory_bytes
-    memory = "" if held is None else f", {console.size(held)} of its memory"
-    console.print_title(bundle.manifest.name, f"on {result.device}{memory}")
-    console.print_table(
-        ("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
-        [
-            (
-                console.ms(times.load_ms),
-                console.ms(times.build_ms),
-                console.ms(times.first_ms),
-                console.ms(times.cold_ms),
-                console.ms(times.p50_ms),
-                console.ms(times.p90_ms),
-                console.ms(times.p99_ms),
-                str(times.runs),
-            )
-        ],
-        right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
-    )
-    if result.kernels:
-        _show_kernels(result)
-    console.blank()
-    if checked is None:
-        console.print_table(
-            ("output", "shape", "dtype"),
-            [
-                (name, console.dims(array.shape), str(array.dtype))
-                for name, array in result.outputs.items()
-            ],
-        )
-        return
-    console.print_table(
-        ("output", "shape", "max error", "of the range", "RMSE", "cosine"),
-        [
-            (
-                tensor.name,
-                console.dims(tensor.shape),
-                f"{tensor.max_error:.2e}",
-                f"{tensor.range_error:.2e}",
-                f"{tensor.rmse:.2e}",
-                f"{tensor.cosine:.6f}",
-            )
-            for tensor in checked.tensors
-        ],
-        right=("max error", "of the range", "RMSE", "cosine"),
-    )
-    verdict = "agrees" if checked.passed else "does not agree"
-    console.print_verdict(
-        checked.passed, f"{verdict} with the reference (tolerance {checked.tolerance:.0e})"
-    )
-
-
-def _show_kernels(result: RunResult) -> None:
-    from adrenoc.cli import console
-
-    whole_ms = sum(kernel.time_ms for kernel in result.kernels)
-    console.blank()
-    console.print_table(
-        ("kernel", "calls", "time", "share"),
-        [
-            (
-                kernel.name,
-                str(kernel.calls),
-                console.ms(kernel.time_ms),
-                f"{kernel.time_ms / whole_ms:.1%}" if whole_ms else "",
-            )
-            for kernel in result.kernels[:_SHOWN_KERNELS]
-        ],
-        right=("calls", "time", "share"),
-    )
-    hidden = len(result.kernels) - _SHOWN_KERNELS
-    if hidden > 0:
-        console.print_fields([(f"and {hidden} more", "(--json lists all)")])

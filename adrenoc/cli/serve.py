@@ -21,7 +21,9 @@ from adrenoc.cli.options import json_option
     show_default=True,
     help="The port; 0 takes any free one.",
 )
-@click.option("--key", default="", help="What peers have to know.")
+@click.option(
+    "--key", default="", help="What peers have to know; with --tracker the kind of device."
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -30,13 +32,65 @@ from adrenoc.cli.options import json_option
     show_default=True,
     help="Seconds until a session is stopped; 0 for never.",
 )
+@click.option(
+    "--tracker",
+    metavar="HOST:PORT",
+    help="Offer this server at TVM's tracker there, as a device of the kind --key.",
+)
+@click.option(
+    "--advertise",
+    "advertised",
+    default="",
+    metavar="ADDRESS",
+    help="Where clients of the tracker reach this server.  [default: as the tracker sees it]",
+)
+@click.option(
+    "--max-message",
+    "max_message_mib",
+    type=click.IntRange(1, 1 << 20),
+    default=1024,
+    show_default=True,
+    help="Longest message of a peer in MiB; a longer one ends its session.",
+)
 @json_option()
-def serve_command(host: str, port: int, key: str, timeout_s: float, as_json: bool) -> None:
-    """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --rpc HOST:PORT`."""
-    from adrenoc.cli import console
-    from adrenoc.device.serve import RpcServer
+def serve_command(
+    host: str,
+    port: int,
+    key: str,
+    timeout_s: float,
+    tracker: str | None,
+    advertised: str,
+    max_message_mib: int,
+    as_json: bool,
+) -> None:
+    """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --rpc HOST:PORT`.
 
-    server = RpcServer(host=host, port=port, key=key, timeout_s=timeout_s)
+    A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
+    and built kernels are kept in the cache folder, so that they are sent and built once.
+    """
+    from adrenoc.cli import console
+    from adrenoc.device.serve import RpcServer, ServeOptions
+    from adrenoc.device.tracker import HostPort
+    from adrenoc.files import cache_folder
+
+    if tracker is not None and not key:
+        raise click.UsageError("--tracker needs --key, the name of this kind of device")
+    where = None
+    if tracker is not None:
+        example = "adrenoc serve --tracker 127.0.0.1:9190 --key adreno"
+        where = HostPort.parse(tracker, what="the tracker", example=example)
+    server = RpcServer(
+        ServeOptions(
+            host=host,
+            port=port,
+            key=key,
+            tracker=where,
+            advertised=advertised,
+            session_s=timeout_s,
+            store=cache_folder() / "served",
+            max_message_bytes=max_message_mib << 20,
+        )
+    )
     if as_json:
         console.print_json({"host": host, "port": server.port})
     else:

@@ -8,53 +8,74 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.bundle import LIBRARY, Bundle
+from adrenoc.bundle import LIBRARY, PARAMS, Bundle
+from adrenoc.device.execute import execute
+from adrenoc.device.failures import device_failure, first_sentence
+from adrenoc.device.fit import check_device, check_inputs, check_version
 from adrenoc.device.opencl import choose_device
-from adrenoc.device.run import RunResult, Times, check_inputs, ms_since, percentile, upload
-from adrenoc.errors import BundleError, DeviceError, OptionError, RemoteError
+from adrenoc.device.place import OPENCL, upload
+from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
+from adrenoc.device.rpc_limits import limit_waits, limited
+from adrenoc.device.tracker import HostPort, Tracker
+from adrenoc.errors import BundleError, RemoteError
 
 if TYPE_CHECKING:
     import numpy as np
 
 _FROM_SERVER = "Error caught from RPC call"
-_DESCRIPTORS = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteAddress:
-    """Where a server listens, the key that it asks for, and how long to wait for any answer (s)."""
+    """Where a server is, the key that it asks for, and how long to wait for any answer (s).
 
-    host: str
-    port: int
+    With `tracked`, `where` is a tracker and `key` the kind of server to ask it for.
+    """
+
+    where: HostPort
     key: str = ""
+    tracked: bool = False
     timeout_s: float = 60.0
 
     @staticmethod
-    def parse(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
-        """Read `HOST:PORT`.
+    def server(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
+        """A server by `HOST:PORT`.
 
         Raises:
             OptionError: it is of another form.
         """
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise OptionError(
-                f'the address of the server is "{text}", expected HOST:PORT',
-                hint="adrenoc run BUNDLE --rpc 127.0.0.1:9090",
-            )
-        return RemoteAddress(host=host, port=int(port), key=key, timeout_s=timeout_s)
+        where = HostPort.parse(
+            text, what="the server", example="adrenoc run BUNDLE --rpc 127.0.0.1:9090"
+        )
+        return RemoteAddress(where=where, key=key, timeout_s=timeout_s)
 
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+    @staticmethod
+    def tracker(text: str, *, key: str, timeout_s: float = 60.0) -> RemoteAddress:
+        """Any server of the kind `key` that the tracker at `HOST:PORT` knows.
+
+        Raises:
+            OptionError: it is of another form.
+        """
+        where = HostPort.parse(
+            text, what="the tracker", example="adrenoc run BUNDLE --tracker 127.0.0.1:9190 --key K"
+        )
+        return RemoteAddress(where=where, key=key, tracked=True, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteDevice:
+    """A server and what it says of itself; `version` and `machine` are empty where it does not."""
+
+    where: str
+    version: str
+    machine: str
+    devices: tuple[dict[str, Any], ...]
 
 
 def run_remote(
@@ -62,9 +83,9 @@ def run_remote(
     address: RemoteAddress,
     *,
     inputs: Mapping[str, np.ndarray],
-    device: str = "",
-    repeat: int = 10,
-    warmup: int = 1,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    **changes: object,
 ) -> RunResult:
     """Run `bundle` with `inputs` on an OpenCL device of the server at `address`.
 
@@ -73,205 +94,206 @@ def run_remote(
 
     Raises:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
-        BundleError: the bundle is for another kind of machine.
+        BundleError: the bundle is for another kind of machine, or another TVM.
         InputError: an input is missing, unknown, or of another shape or dtype.
-        DeviceError: the server has no such device, or the device failed.
+        DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
+    wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     check_inputs(bundle.manifest.inputs, inputs)
-    _greet(address)
-    with _typed_errors(address):
-        with _limited(address):
-            session = _connect(address)
-        number, name = _check_server(session, bundle, device, address)
-        return _run(
-            session,
-            bundle,
-            inputs,
-            number=number,
-            name=f"{name} at {address}",
-            repeat=repeat,
-            warmup=warmup,
+    with open_session(address) as (session, where):
+        with _typed_errors(where, address):
+            place = _check_server(session, bundle, wanted.device, where)
+            result = execute(place, bundle, inputs, wanted, progress or Progress())
+        sent = f"{place.sent_bytes / 1e6:.1f} MB were sent, {place.kept_bytes / 1e6:.1f} were there"
+        return replace(result, device=f"{result.device} at {where}", notes=(*result.notes, sent))
+
+
+def describe(address: RemoteAddress) -> RemoteDevice:
+    """Ask a server what it is.
+
+    Raises:
+        RemoteError: the server is not there, refuses, is cut off or takes too long.
+        DeviceError: it cannot list its devices.
+    """
+    with open_session(address) as (session, where), _typed_errors(where, address):
+        version = _remote_function(session, "adrenoc.runtime.version")
+        machine = _remote_function(session, "adrenoc.runtime.machine")
+        devices = _remote_function(session, "adrenoc.opencl.devices")
+        return RemoteDevice(
+            where=str(where),
+            version="" if version is None else str(version()),
+            machine="" if machine is None else str(machine()),
+            devices=() if devices is None else tuple(json.loads(devices())),
         )
 
 
-def _greet(address: RemoteAddress) -> None:
+@contextmanager
+def open_session(address: RemoteAddress) -> Iterator[tuple[Any, HostPort]]:
+    """A session of TVM with a server, and where that is.
+
+    Raises:
+        RemoteError: the tracker or the server is not there, refuses, or takes too long.
+    """
+    where, key = address.where, address.key
+    if address.tracked:
+        tracker = Tracker(where, timeout_s=address.timeout_s)
+        try:
+            offer = tracker.request(key)
+        finally:
+            tracker.close()
+        where, key = offer.address, offer.key
+    else:
+        _greet(where, address.timeout_s)
+    with _typed_errors(where, address):
+        with limited(where.host, where.port, address.timeout_s):
+            from tvm import rpc
+
+            session = rpc.connect(where.host, where.port, key=key)
+        limit_waits(where.host, where.port, address.timeout_s)
+    yield session, where
+
+
+def _greet(where: HostPort, timeout_s: float) -> None:
     """See whether anybody listens, so that the usual mistakes get their own messages."""
     try:
-        socket.create_connection((address.host, address.port), address.timeout_s).close()
+        socket.create_connection((where.host, where.port), timeout_s).close()
     except OSError as error:
         raise RemoteError(
-            f"no server at {address}: {error.strerror or error}",
+            f"no server at {where}: {error.strerror or error}",
             hint="adrenoc serve starts one on that machine",
         ) from error
 
 
-def _connect(address: RemoteAddress) -> Any:
-    from tvm import rpc
-
-    session = rpc.connect(address.host, address.port, key=address.key)
-    # From now on the system ends each wait by itself.
-    seconds = int(address.timeout_s)
-    limit = struct.pack("ll", seconds, int((address.timeout_s - seconds) * 1e6))
-    for connection in _connections(address):
-        with connection:
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                connection.setsockopt(socket.SOL_SOCKET, option, limit)
-    return session
-
-
 @contextmanager
-def _limited(address: RemoteAddress) -> Iterator[None]:
-    """Cut the connections to `address` when the block takes longer than its limit.
-
-    TVM makes the socket itself, and waits for the handshake without end.
-    """
-    timer = threading.Timer(address.timeout_s, _cut, [address])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _cut(address: RemoteAddress) -> None:
-    for connection in _connections(address):
-        with connection, suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-
-def _connections(address: RemoteAddress) -> list[socket.socket]:
-    """The sockets of this process that are connected to `address`, as descriptors of our own."""
-    found = []
-    hosts = {info[4][0] for info in socket.getaddrinfo(address.host, address.port)}
-    for entry in _DESCRIPTORS.iterdir():
-        try:
-            if not str(entry.readlink()).startswith("socket:"):
-                continue
-            candidate = socket.socket(fileno=socket.dup(int(entry.name)))
-        except OSError:
-            continue  # it was closed meanwhile
-        with suppress(OSError):
-            peer = candidate.getpeername()
-            if isinstance(peer, tuple) and peer[0] in hosts and peer[1] == address.port:
-                found.append(candidate)
-                continue
-        candidate.close()
-    return found
-
-
-@contextmanager
-def _typed_errors(address: RemoteAddress) -> Iterator[None]:
+def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
     """Turn what TVM raises into an error that says what to do."""
     started = time.perf_counter()
     try:
         yield
     except (RuntimeError, ValueError, MemoryError) as error:
-        lines = str(error).strip().splitlines() or ["no message"]
+        said = str(error)
         # What the server raised comes with this line before it; all else is the connection.
-        if _FROM_SERVER in lines[0]:
-            raise DeviceError(
-                f"the device of the server at {address} failed: {lines[min(1, len(lines) - 1)]}",
-                hint="look at the server's output, or choose another device with --cl-device",
-            ) from error
-        if "cannot find server that matches key" in lines[0]:
+        if _FROM_SERVER in said.partition("\n")[0]:
+            raise device_failure(said, where=f"the device of the server at {where}") from error
+        if "cannot find server that matches key" in said:
             raise RemoteError(
-                f'the server at {address} does not take the key "{address.key}"',
+                f'the server at {where} does not take the key "{address.key}"',
                 hint="adrenoc run --rpc HOST:PORT --key KEY with the key of the server",
             ) from error
         raise RemoteError(
-            f"the server at {address} left or did not answer within {address.timeout_s:.0f} s "
-            f"(after {ms_since(started) / 1000:.1f} s: {lines[0]})",
-            hint="look at the server's output; --timeout SECONDS waits longer",
+            f"the server at {where} left or did not answer within {address.timeout_s:.0f} s "
+            f"(after {ms_since(started) / 1000:.1f} s: {first_sentence(said)})",
+            hint="look at the server's output (it serves one client at a time); "
+            "--timeout SECONDS waits longer",
         ) from error
 
 
-def _check_server(
-    session: Any, bundle: Bundle, device: str, address: RemoteAddress
-) -> tuple[int, str]:
-    """Whether the bundle can run there; returns the number and the name of the device."""
-    machine = _remote_function(session, "adrenoc.runtime.machine")
+def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) -> RemotePlace:
+    """Whether the bundle can run there, before anything is sent."""
+    server = f"the server at {where}"
     wanted = bundle.manifest.library.machine
+    machine = _remote_function(session, "adrenoc.runtime.machine")
     if machine is not None and machine() != wanted:
         raise BundleError(
             f"{bundle.path} was compiled for {bundle.manifest.target.name} ({wanted}), "
-            f"but the server at {address} is {machine()}",
+            f"but {server} is {machine()}",
             hint=f"adrenoc compile {bundle.manifest.model.file} --device DEVICE of that machine",
         )
+    version = _remote_function(session, "adrenoc.runtime.version")
+    if version is not None:
+        check_version(bundle, str(version()), where=server)
     devices = _remote_function(session, "adrenoc.opencl.devices")
     if devices is None:
         raise RemoteError(
-            f"the server at {address} runs without adrenoc's OpenCL runtime",
+            f"{server} runs without adrenoc's OpenCL runtime",
             hint="start `adrenoc serve` or `adrenoc_rpc` there",
         )
     number, facts = choose_device(json.loads(devices()), device)
-    return number, str(facts["name"])
+    check_device(bundle, facts, where=f"the OpenCL device of {server}")
+    return RemotePlace(session, number, facts)
 
 
-def _remote_function(session: Any, name: str) -> Callable[[], Any] | None:
+def _remote_function(session: Any, name: str) -> Callable[..., Any] | None:
     try:
-        found: Callable[[], Any] = session.get_function(name)
+        found: Callable[..., Any] = session.get_function(name)
     except AttributeError:  # what TVM raises for a name that the server does not know
         return None
     return found
 
 
-def _run(
-    session: Any,
-    bundle: Bundle,
-    inputs: Mapping[str, np.ndarray],
-    *,
-    number: int,
-    name: str,
-    repeat: int,
-    warmup: int,
-) -> RunResult:
+class RemotePlace:
+    """A device of a server; what the server has by digest is not sent again."""
+
+    def __init__(self, session: Any, number: int, facts: dict[str, Any]) -> None:
+        self._session = session
+        self.number = number
+        self.facts = facts
+        self.sent_bytes = 0
+        self.kept_bytes = 0
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """See `Place`."""
+        return _remote_function(self._session, name)
+
+    def device(self) -> Any:
+        """See `Place`."""
+        return self._session.device(OPENCL, self.number)
+
+    def cpu(self) -> Any:
+        """See `Place`."""
+        return self._session.cpu()
+
+    def load(self, bundle: Bundle) -> Any:
+        """See `Place`."""
+        digest = self._keep(bundle, LIBRARY)
+        load = self.function("adrenoc.store.load_module")
+        if digest and load is not None:
+            return load(digest)
+        self._session.upload(str(bundle.library), LIBRARY)
+        self.sent_bytes += bundle.library.stat().st_size
+        return self._session.load_module(LIBRARY)
+
+    def constants(self, bundle: Bundle) -> list[Any]:
+        """See `Place`."""
+        specs = bundle.manifest.params
+        digest = self._keep(bundle, PARAMS) if specs else ""
+        stored = self.function("adrenoc.store.tensor")
+        if digest and stored is not None:
+            kind = _device_type()
+            return [stored(digest, spec.name, kind, self.number, spec.scope) for spec in specs]
+        device, arrays = self.device(), bundle.params()
+        self.sent_bytes += sum(arrays[spec.name].nbytes for spec in specs)
+        return [upload(spec, arrays[spec.name], device) for spec in specs]
+
+    def embedded(self, bundle: Bundle) -> str:
+        """See `Place`; the server has a cache of its own."""
+        return ""
+
+    def fields(self, result: Any, count: int) -> list[Any]:
+        """See `Place`."""
+        if hasattr(result, "numpy"):
+            return [result]
+        # A tuple stays there, and its fields are asked for.
+        field = self._session.get_function("vm.builtin.tuple_getitem")
+        return [field(result, index) for index in range(count)]
+
+    def _keep(self, bundle: Bundle, path: str) -> str:
+        """Have a file of the bundle in the server's store; its digest, or nothing without one."""
+        has = self.function("adrenoc.store.has")
+        keep = self.function("adrenoc.store.keep")
+        if has is None or keep is None:
+            return ""
+        entry = next(entry for entry in bundle.manifest.files if entry.path == path)
+        if has(entry.sha256):
+            self.kept_bytes += entry.bytes
+            return entry.sha256
+        self._session.upload(str(bundle.root / path), path)
+        keep(path, entry.sha256)
+        self.sent_bytes += entry.bytes
+        return entry.sha256
+
+
+def _device_type() -> int:
     import tvm
-    from tvm import relax
 
-    device = session.device("opencl", number)
-    started = time.perf_counter()
-    session.upload(str(bundle.library), LIBRARY)
-    module = session.load_module(LIBRARY)
-    machine = relax.VirtualMachine(module, [device, session.cpu()])
-    arrays = bundle.params()
-    params = [upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
-    device.sync()
-    load_ms = ms_since(started)
-    started = time.perf_counter()
-    session.get_function("adrenoc.opencl.build_all")(module, number)
-    build_ms = ms_since(started)
-
-    args = [tvm.runtime.tensor(inputs[spec.name], device) for spec in bundle.manifest.inputs]
-    # Not `set_input`: over RPC it copies textures to buffers.
-    main = machine["main"]
-
-    def timed() -> tuple[float, Any]:
-        begun = time.perf_counter()
-        result = main(*args, *params)
-        device.sync()
-        return ms_since(begun), result
-
-    first_ms, result = timed()
-    for _ in range(warmup):
-        timed()
-    warm_ms = sorted(timed()[0] for _ in range(max(1, repeat)))
-    specs = bundle.manifest.outputs
-    tensors = [result]
-    if not hasattr(result, "numpy"):  # a tuple stays there, and its fields are asked for
-        field = session.get_function("vm.builtin.tuple_getitem")
-        tensors = [field(result, index) for index in range(len(specs))]
-    return RunResult(
-        device=name,
-        outputs={s.name: tensor.numpy() for s, tensor in zip(specs, tensors, strict=True)},
-        times=Times(
-            load_ms=load_ms,
-            build_ms=build_ms,
-            first_ms=first_ms,
-            cold_ms=load_ms + build_ms + first_ms,
-            p50_ms=percentile(warm_ms, 50),
-            p90_ms=percentile(warm_ms, 90),
-            p99_ms=percentile(warm_ms, 99),
-            runs=len(warm_ms),
-        ),
-    )
+    return int(tvm.runtime.device(OPENCL, 0).dlpack_device_type())

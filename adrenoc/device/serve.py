@@ -6,13 +6,18 @@ ends that session and not the server.
 
 from __future__ import annotations
 
+import secrets
+import select
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
+from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
 from adrenoc.reporter import Reporter
 
@@ -21,6 +26,28 @@ MAGIC = 0xFF271
 MISMATCH = MAGIC + 2
 _MAX_KEY_BYTES = 1024
 _HANDSHAKE_S = 10.0
+# The file in a session's folder that tells what it does.
+_TRACE = "doing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How to serve.
+
+    `host` is the address to listen on and `port` 0 for any free one; `key` what peers have to
+    know, or with a `tracker` the kind of device that this server offers there, at the address
+    `advertised` (empty: the one that the tracker sees).  `session_s` stops a session, 0 never
+    does; `store` keeps what peers sent; a longer message than `max_message_bytes` ends a session.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    key: str = ""
+    tracker: HostPort | None = None
+    advertised: str = ""
+    session_s: float = 600.0
+    store: Path | None = None
+    max_message_bytes: int = 1 << 30
 
 
 class RpcServer:
@@ -30,17 +57,23 @@ class RpcServer:
         RemoteError: the address cannot be listened on.
     """
 
-    def __init__(self, *, host: str, port: int, key: str, timeout_s: float) -> None:
-        self._key = key
-        self._timeout_s = timeout_s
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
         try:
-            self._listening = socket.create_server((host, port))
+            if options.store is not None:
+                options.store.mkdir(parents=True, exist_ok=True)
+            self._listening = socket.create_server((options.host, options.port))
         except OSError as error:
             raise RemoteError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}",
+                f"cannot listen on {options.host}:{options.port}: {error.strerror or error}",
                 hint="adrenoc serve --port 0 takes any free port",
             ) from error
         self.port: int = self._listening.getsockname()[1]
+        self._entry: TrackerEntry | None = None
+        if options.tracker is not None:
+            self._entry = TrackerEntry(
+                options.tracker, key=options.key, host=options.advertised or None, port=self.port
+            )
 
     def close(self) -> None:
         """Stop listening."""
@@ -48,38 +81,74 @@ class RpcServer:
 
     def serve_one(self, reporter: Reporter) -> None:
         """Wait for a peer and serve it until it leaves; tell the reporter how that went."""
-        connection, address = self._listening.accept()
+        connection, address = self._accept(reporter)
+        expected = self._options.key if self._entry is None else self._entry.session_key
         with connection:
             peer = f"{address[0]}:{address[1]}"
             connection.settimeout(_HANDSHAKE_S)
             try:
-                _shake_hands(connection, self._key)
+                _shake_hands(connection, expected, own_key=self._options.key)
+            except _LeftInSilenceError:
+                return  # somebody looked whether anybody listens
             except (OSError, ValueError) as error:
                 reporter.warn(f"refused {peer}: {error}")
                 return
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A peer that vanished without a word is noticed after a minute.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in (
+                (socket.TCP_KEEPIDLE, 20),
+                (socket.TCP_KEEPINTVL, 10),
+                (socket.TCP_KEEPCNT, 3),
+            ):
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
             reporter.note(f"session of {peer} {self._run(connection)}")
+
+    def _accept(self, reporter: Reporter) -> tuple[socket.socket, tuple[str, int]]:
+        """The next connection; keeps the tracker's entry alive meanwhile."""
+        if self._entry is None:
+            return self._listening.accept()
+        if wrong := self._entry.offer():
+            reporter.warn(f"{wrong}; tried again every {TICK_S:.0f} s")
+        while not select.select([self._listening], [], [], TICK_S)[0]:
+            self._entry.keep()
+        return self._listening.accept()
 
     def _run(self, connection: socket.socket) -> str:
         """Run the session of a connection, and say how it ended."""
-        number = connection.fileno()
+        number, options = connection.fileno(), self._options
+        store = "" if options.store is None else str(options.store)
         with tempfile.TemporaryDirectory(prefix="adrenoc-rpc-") as folder:
             command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), folder]
+            command += [store, str(options.max_message_bytes)]
             session = subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL)
             try:
-                code = session.wait(self._timeout_s or None)
+                code = session.wait(options.session_s or None)
             except subprocess.TimeoutExpired:
-                return f"was stopped after {self._timeout_s:.0f} s"
+                return f"was stopped after {options.session_s:.0f} s{_last_deed(folder)}"
             finally:
                 session.kill()
                 session.wait()
-        if code < 0:
-            return f"crashed with signal {-code}"
+            if code < 0:
+                return f"crashed with signal {-code}{_last_deed(folder)}"
         return "ended" if code == 0 else "failed"
 
 
-def _shake_hands(connection: socket.socket, key: str) -> None:
+def _last_deed(folder: str) -> str:
+    """What a session did last, as its trace file tells; empty when it did nothing on a device."""
+    try:
+        text = (Path(folder) / _TRACE).read_bytes().partition(b"\0")[0].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return f"; last it was {text}" if text else ""
+
+
+class _LeftInSilenceError(ConnectionError):
+    """The peer left before it said anything."""
+
+
+def _shake_hands(connection: socket.socket, expected_key: str, *, own_key: str) -> None:
     """Greet a peer.
 
     Raises:
@@ -92,12 +161,12 @@ def _shake_hands(connection: socket.socket, key: str) -> None:
     if not 0 < length <= _MAX_KEY_BYTES:
         raise ValueError(f"its key has {length} bytes")
     # Options may follow the key: "client:KEY -timeout=60".
-    greeting = _receive(connection, length).decode("utf-8", "replace")
-    if greeting.partition(" ")[0] != f"client:{key}":
+    greeting = _receive(connection, length).partition(b" ")[0]
+    if not secrets.compare_digest(greeting, f"client:{expected_key}".encode()):
         with suppress(OSError):
             connection.sendall(struct.pack("<i", MISMATCH))
         raise ValueError("it has another key")
-    own = f"server:{key}".encode()
+    own = f"server:{own_key}".encode()
     connection.sendall(struct.pack("<ii", MAGIC, len(own)) + own)
 
 
@@ -106,6 +175,6 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     while len(received) < count:
         piece = connection.recv(count - len(received))
         if not piece:
-            raise ConnectionError("it left")
+            raise ConnectionError("it left") if received else _LeftInSilenceError("it left")
         received += piece
     return received

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import adrenoc
 from adrenoc.errors import DependencyError
 from adrenoc.files import cache_folder, output_error
 from adrenoc.proc import run_tool
@@ -68,7 +69,7 @@ def _compile(
         unit = Path(scratch) / "adrenoc_opencl.cc"
         unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
         made = Path(scratch) / _NAME
-        command = [compiler, *_FLAGS, *_include_options(tvm_folder, ffi_folder), str(unit)]
+        command = [compiler, *_FLAGS, _stamp_option(), *_include_options(tvm_folder, ffi_folder), str(unit)]
         # Naming the libraries makes them needed by name only: at run time the loader takes those
         # that TVM has loaded, wherever they lie.
         command += ["-o", str(made), str(tvm_folder / "lib" / "libtvm_runtime.so")]
@@ -92,6 +93,7 @@ def _include_options(tvm_folder: Path, ffi_folder: Path) -> list[str]:
     # `compat` comes after TVM's own headers, so a wheel that has them is used as it is.
     folders = (
         here / "src",
+        here / "include",
         tvm_folder / "include",
         tvm_folder / "src",
         ffi_folder / "include",
@@ -100,11 +102,18 @@ def _include_options(tvm_folder: Path, ffi_folder: Path) -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
+def _stamp_option() -> str:
+    """What `adrenoc.runtime.version` answers; the runtime without Python says the same."""
+    packages = {name: importlib.metadata.version(f"apache-{name}") for name in ("tvm", "tvm-ffi")}
+    told = " ".join(f"{name}-{number}" for name, number in packages.items())
+    return f'-DADRENOC_STAMP="{adrenoc.__version__} {told} python"'
+
+
 def _sources() -> list[Path]:
     here = Path(__file__).resolve().parent
     return sorted(
         path
-        for folder in ("src", "compat")
+        for folder in ("src", "include", "compat")
         for path in (here / folder).rglob("*")
         if path.suffix in (".cc", ".h", ".def")
     )
@@ -114,7 +123,7 @@ def _digest(sources: list[Path]) -> str:
     facts = {
         "apache-tvm": importlib.metadata.version("apache-tvm"),
         "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
-        "flags": " ".join(_FLAGS),
+        "flags": " ".join((*_FLAGS, _stamp_option())),
         "machine": f"{sys.platform} {platform.machine()}",
     }
     digest = hashlib.sha256(repr(sorted(facts.items())).encode())

@@ -129,17 +129,18 @@ bool accepted(Read read) {
   }
 }
 
-int check_cache(const std::string& folder, Random* random) {
-  const adrenoc::ProgramCacheEntry entry(folder, "key");
+int check_cache(const std::string& folder, long rounds, Random* random) {
+  const adrenoc::ProgramCache cache(folder);
+  const adrenoc::ProgramKey key{"a device", "a driver", "sources"};
+  const adrenoc::DriverRule same = adrenoc::DriverRule::kSame;
   const std::string programs(5000, 'p');
-  entry.store(programs);
-  if (entry.find() != programs) return 1;
-  const std::string path = folder + "/" + adrenoc::sha256_hex("key") + ".programs";
-  const std::string whole = read_file(path);
-  for (int i = 0; i < 100; ++i) {
+  cache.store(key, programs);
+  if (cache.find(key, same).binaries != programs) return 1;
+  const std::string whole = read_file(folder + "/" + key.file_name());
+  for (long i = 0; i < rounds; ++i) {
     const std::string other = damaged(whole, random);
-    std::ofstream(path, std::ios::binary) << other;
-    if (other != whole && entry.find().has_value()) return 1;
+    const adrenoc::FoundPrograms found = adrenoc::read_programs(other, key, same);
+    if (other != whole && (found.binaries.has_value() || !found.is_damaged)) return 1;
   }
   return 0;
 }
@@ -168,5 +169,5 @@ int main(int count, char** values) {
     (void)accepted([&] { (void)adrenoc::read_safetensors(tensors, "tensors"); });
   }
   std::printf("%ld\n", taken);
-  return check_cache(values[4], &random);
+  return check_cache(values[4], rounds, &random);
 }

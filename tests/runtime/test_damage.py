@@ -17,16 +17,20 @@ Execute = Callable[..., Finished]
 ROUNDS = 600
 NATIVE = Path(adrenoc.__file__).parent / "native"
 # The readers of the runtime: none of them needs TVM.
-READERS = ("bundle", "json", "manifest", "mapped_file", "program_cache", "safetensors", "sha256")
+READERS = (
+    *(f"src/{name}" for name in ("json", "mapped_file", "old_files", "program_cache")),
+    *(f"src/{name}" for name in ("safetensors", "sha256")),
+    *(f"runtime/src/{name}" for name in ("bundle", "manifest", "tar")),
+)
 
 
 def build_damage(folder: Path) -> Path:
     """Compile the program that damages and reads, with sanitizers."""
     program = folder / "damage"
-    sources = [NATIVE / "runtime" / "src" / f"{name}.cc" for name in (*READERS, "tar")]
+    sources = [NATIVE / f"{name}.cc" for name in READERS]
     command = ["c++", "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'runtime' / 'src'}"]
+    command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'runtime' / 'src'}"]
     command += [str(path) for path in (Path(__file__).with_name("damage.cc"), *sources)]
     subprocess.run([*command, "-o", str(program)], check=True)
     return program

@@ -73,12 +73,12 @@ def _native_server(runtime: Runtime, opencl: str, *options: str) -> _Served:
 
 
 def _address(port: int, **options: object) -> RemoteAddress:
-    return RemoteAddress(host="127.0.0.1", port=port, **{"timeout_s": _WAIT_S, **options})
+    return RemoteAddress.server(f"127.0.0.1:{port}", **{"timeout_s": _WAIT_S, **options})
 
 
 def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
     result = run_remote(bundle, address, inputs=case.arrays, repeat=2)
-    assert str(address) in result.device
+    assert str(address.where) in result.device
     for name, expected in case.outputs.items():
         np.testing.assert_array_equal(result.outputs[name], expected)
 
@@ -237,4 +237,4 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])
 def test_addresses(text: str) -> None:
     with pytest.raises(OptionError, match="expected HOST:PORT"):
-        RemoteAddress.parse(text)
+        RemoteAddress.server(text)

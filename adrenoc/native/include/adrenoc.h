@@ -61,6 +61,9 @@ typedef struct adrenoc_options {
   /* A folder for built kernels, so that the next load needs no compiler; NULL for none.  It is
    * made if its parent is there.  Damaged or foreign files in it are replaced. */
   const char* cache_folder;
+  /* 1: on Qualcomm's drivers, kernels that another driver built are used if that driver is of the
+   * same branch or older.  0: only if it is the very same. */
+  uint32_t qualcomm_programs;
 } adrenoc_options;
 
 typedef struct adrenoc_tensor_info {
@@ -72,7 +75,7 @@ typedef struct adrenoc_tensor_info {
 } adrenoc_tensor_info;
 
 /* Milliseconds of wall clock.  Of the load: opening and checking files, moving the constants to the
- * device, building kernels.  Of the last run: moving inputs, computing, moving outputs. */
+ * device, building kernels (which goes on while constants move: build_ms holds both).  Of the last run: moving inputs, computing, moving outputs. */
 typedef struct adrenoc_times {
   double open_ms;
   double constants_ms;
@@ -82,8 +85,9 @@ typedef struct adrenoc_times {
   double compute_ms;
   double download_ms;
   uint64_t runs;
-  uint32_t cache_hits;   /* sets of built kernels that came from the cache folder */
-  uint32_t cache_misses; /* sets that had to be built */
+  uint32_t cache_hits;    /* kernels that came built from the cache folder or the bundle */
+  uint32_t cache_misses;  /* kernels that had to be built */
+  uint32_t cache_damaged; /* of these: what the cache had for them could not be used */
 } adrenoc_times;
 
 /* "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 <digest of the sources>". */
@@ -137,11 +141,22 @@ ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
 /* Times of the load and of the last run. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
 
-/* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.
- * `folder` takes what the peer uploads; `opencl_library` is as in adrenoc_options.  For programs
- * such as adrenoc_rpc. */
-ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder,
-                                             const char* opencl_library);
+/* For adrenoc_serve_rpc.  Set everything to 0 and `struct_bytes` to sizeof first. */
+typedef struct adrenoc_rpc_options {
+  uint32_t struct_bytes;
+  /* Takes what the peer uploads.  Its file "doing" names what the session did last. */
+  const char* folder;
+  /* Keeps what peers sent and built kernels for later sessions; NULL for neither. */
+  const char* store;
+  /* As in adrenoc_options. */
+  const char* opencl_library;
+  /* A longer message ends the session; 0 for 1 GiB. */
+  uint64_t max_message_bytes;
+} adrenoc_rpc_options;
+
+/* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.  Once
+ * in a process.  For programs such as adrenoc_rpc. */
+ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options* options);
 
 #ifdef __cplusplus
 }

@@ -35,6 +35,7 @@ struct Options {
   std::string opencl_library;
   std::string cache_folder;
   bool trust_files = false;
+  bool qualcomm_programs = false;
 };
 
 struct Tensor {
@@ -115,6 +116,7 @@ class Model {
     plain.device = or_null(options.device);
     plain.opencl_library = or_null(options.opencl_library);
     plain.cache_folder = or_null(options.cache_folder);
+    plain.qualcomm_programs = options.qualcomm_programs ? 1 : 0;
     return plain;
   }
   template <typename Load>

@@ -4,20 +4,11 @@
 
 #include <utility>
 
+#include "trace.h"
+
 namespace adrenoc {
 namespace opencl {
 namespace {
-
-std::string language_option(const DeviceInfo& info) {
-  if (info.c_version >= 300) return "-cl-std=CL3.0";
-  if (info.c_version >= 200) return "-cl-std=CL2.0";
-  // Below 2.0 the generated code reads images without a sampler, and then what lies outside an
-  // image is undefined instead of 0: kernels would compute wrong numbers at the borders.
-  TVM_FFI_THROW(RuntimeError) << info.name << " compiles OpenCL C " << info.c_version / 100 << "."
-                              << info.c_version % 100 / 10
-                              << "; kernels need OpenCL C 2.0 or newer";
-  TVM_FFI_UNREACHABLE();
-}
 
 std::string argument_text(const KernelArgument& argument) {
   if (argument.memory != nullptr) return "a " + argument.memory->text();
@@ -34,9 +25,20 @@ std::string work_size_text(const WorkSize& work) {
 
 }  // namespace
 
+std::string build_options(const DeviceInfo& info) {
+  if (info.c_version >= 300) return "-cl-std=CL3.0";
+  if (info.c_version >= 200) return "-cl-std=CL2.0";
+  // Below 2.0 the generated code reads images without a sampler, and then what lies outside an
+  // image is undefined instead of 0: kernels would compute wrong numbers at the borders.
+  TVM_FFI_THROW(RuntimeError) << info.name << " compiles OpenCL C " << info.c_version / 100 << "."
+                              << info.c_version % 100 / 10
+                              << "; kernels need OpenCL C 2.0 or newer";
+  TVM_FFI_UNREACHABLE();
+}
+
 Kernel::Kernel(Device& device, std::string name, const std::string& source)
     : device_(device), name_(std::move(name)) {
-  const std::string options = language_option(device_.info());
+  const std::string options = build_options(device_.info());
   const char* text = source.data();
   const size_t length = source.size();
   cl_int code = CL_SUCCESS;
@@ -57,10 +59,11 @@ Kernel::Kernel(Device& device, std::string name, Binary binary)
       api().clCreateProgramWithBinary(device_.context(), 1, &id, &length, &bytes, &status, &code));
   check(code, "clCreateProgramWithBinary");
   check(status, "clCreateProgramWithBinary");
-  build(language_option(device_.info()));
+  build(build_options(device_.info()));
 }
 
 void Kernel::build(const std::string& options) {
+  trace("building kernel", name_);
   const cl_device_id id = device_.id();
   const cl_int built =
       api().clBuildProgram(program_.get(), 1, &id, options.c_str(), nullptr, nullptr);
@@ -118,6 +121,7 @@ void Kernel::check_work_group(const WorkSize& work) const {
 void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arguments) {
   check_work_group(work);
   const QueueLock queue = device_.lock_queue();
+  trace("launching kernel", name_);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const cl_int code = api().clSetKernelArg(kernel_.get(), static_cast<cl_uint>(i),
                                              arguments[i].bytes, arguments[i].value);

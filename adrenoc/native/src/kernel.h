@@ -25,6 +25,10 @@ struct WorkSize {
   std::array<size_t, 3> local;
 };
 
+// The options that programs are built with.  Throws RuntimeError for a device whose OpenCL C is too
+// old.
+[[nodiscard]] std::string build_options(const DeviceInfo& info);
+
 class Kernel {
  public:
   // Compiles OpenCL C that defines the kernel `name`.  Throws RuntimeError with the compiler's log.

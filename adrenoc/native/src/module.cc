@@ -5,13 +5,19 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <exception>
+#include <future>
+#include <thread>
 #include <vector>
 
 #include "byte_stream.h"
 #include "device_api.h"
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
+#include "sha256.h"
 
 namespace adrenoc {
 namespace opencl {
@@ -20,7 +26,8 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::runtime::FunctionInfo;
 
-constexpr const char* kBinariesMagic = "adrenoc-opencl-binaries-1";
+constexpr const char* kBinariesMagic = "adrenoc-opencl-binaries-2";
+constexpr size_t kMaxBuildThreads = 4;
 
 // Sizes of a kernel's arguments in bytes; memory is passed as one handle.
 std::vector<size_t> argument_sizes(const FunctionInfo& info) {
@@ -45,14 +52,43 @@ uint64_t source_digest(const std::string& source) {
   return digest;
 }
 
-// A binary is valid for one device with one driver only.
-std::string device_identity(const DeviceInfo& info) {
-  return info.name + "\n" + info.version + "\n" + info.driver;
-}
+// A binary is valid for one device, and as a rule with one driver only.
+std::string device_identity(const DeviceInfo& info) { return info.name + "\n" + info.version; }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
+}
+
+// Does `work` for 0 to count - 1 on as many threads as help; throws what the first failure threw.
+template <typename Work>
+void for_each_on_threads(size_t count, Work work) {
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const size_t threads = std::min({count, cores, kMaxBuildThreads});
+  std::atomic<size_t> next{0};
+  const auto take = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        next = count;  // the others end after what they are at
+        throw;
+      }
+    }
+  };
+  std::vector<std::future<void>> others;
+  for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, take));
+  std::exception_ptr failure;
+  const auto watch = [&failure](auto run) {
+    try {
+      run();
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  };
+  watch(take);
+  for (std::future<void>& other : others) watch([&other] { other.get(); });
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 // Calls a kernel with the arguments that TVM's host code passes: the kernel's own, then the
@@ -177,7 +213,20 @@ ffi::Optional<ffi::Function> OpenClModule::GetFunction(const ffi::String& name) 
   }
   if (name == kLoadBinariesFunction) {
     return ffi::Function::FromTyped([self](const ffi::Bytes& bytes) {
-      self->load_binaries(std::string(bytes.data(), bytes.size()), current_device_id());
+      self->load_binaries(std::string(bytes.data(), bytes.size()), current_device_id(), false);
+    });
+  }
+  if (name == kProgramDigestFunction) {
+    return ffi::Function::FromTyped(
+        [self](int device_id) { return ffi::String(self->program_digest(device_id)); });
+  }
+  if (name == kSaveProgramsFunction) {
+    return ffi::Function::FromTyped(
+        [self](int device_id) { return self->save_binaries(device_id); });
+  }
+  if (name == kLoadProgramsFunction) {
+    return ffi::Function::FromTyped([self](const ffi::Bytes& bytes, int device_id) {
+      self->load_binaries(std::string(bytes.data(), bytes.size()), device_id, true);
     });
   }
   const auto info = functions_.Get(name);
@@ -213,26 +262,48 @@ Kernel& OpenClModule::kernel(const std::string& name, int device_id) {
 }
 
 ffi::json::Object OpenClModule::build_all(int device_id) {
+  Device& device = device_at(device_id);
+  std::vector<std::string> missing;
   ffi::json::Object times_ms;
-  for (const auto& [name, info] : functions_) {
-    const auto start = std::chrono::steady_clock::now();
-    const bool was_there = [&, key = std::make_pair(std::string(name), device_id)] {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = kernels_.find(key);
-      return found != kernels_.end() && found->second != nullptr;
-    }();
-    (void)kernel(name, device_id);
-    times_ms.Set(name, was_there ? 0.0 : milliseconds_since(start));
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [name, info] : functions_) {
+      times_ms.Set(name, 0.0);
+      const auto found = kernels_.find({name, device_id});
+      if (found == kernels_.end() || found->second == nullptr) missing.push_back(name);
+    }
   }
+  std::vector<double> taken_ms(missing.size());
+  for_each_on_threads(missing.size(), [&](size_t i) {
+    const auto start = std::chrono::steady_clock::now();
+    auto built = std::make_unique<Kernel>(device, missing[i], sources_.at(missing[i]));
+    taken_ms[i] = milliseconds_since(start);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // A kernel that is there stays: another thread may be launching it.
+    std::unique_ptr<Kernel>& entry = kernels_[{missing[i], device_id}];
+    if (entry == nullptr) entry = std::move(built);
+  });
+  for (size_t i = 0; i < missing.size(); ++i) times_ms.Set(missing[i], taken_ms[i]);
   return times_ms;
+}
+
+std::string OpenClModule::program_digest(int device_id) const {
+  std::string whole = build_options(device_at(device_id).info());
+  for (const auto& [name, info] : functions_) {
+    const std::string& source = sources_.at(name);
+    whole += "\n" + std::string(name) + " " + std::to_string(source.size()) + "\n" + source;
+  }
+  return sha256_hex(whole);
 }
 
 ffi::Bytes OpenClModule::save_binaries(int device_id) {
   ByteWriter writer;
   writer.Write(std::string(kBinariesMagic));
-  writer.Write(device_identity(device_at(device_id).info()));
+  const DeviceInfo& info = device_at(device_id).info();
+  writer.Write(device_identity(info));
+  writer.Write(info.driver);
   writer.Write(static_cast<uint64_t>(functions_.size()));
-  for (const auto& [name, info] : functions_) {
+  for (const auto& [name, function] : functions_) {
     writer.Write(std::string(name));
     writer.Write(source_digest(sources_.at(name)));
     writer.Write(kernel(name, device_id).binary());
@@ -240,17 +311,22 @@ ffi::Bytes OpenClModule::save_binaries(int device_id) {
   return ffi::Bytes(writer.finish());
 }
 
-void OpenClModule::load_binaries(const std::string& bytes, int device_id) {
+void OpenClModule::load_binaries(const std::string& bytes, int device_id,
+                                 bool driver_may_differ) {
   Device& device = device_at(device_id);
   ByteReader reader("A set of kernel binaries", bytes.data(), bytes.size());
   if (reader.take<std::string>() != kBinariesMagic) {
     TVM_FFI_THROW(ValueError) << "These are not kernel binaries of this runtime's version";
   }
   const auto identity = reader.take<std::string>();
-  if (identity != device_identity(device.info())) {
+  const auto driver = reader.take<std::string>();
+  const bool driver_fits = driver_may_differ || driver == device.info().driver;
+  if (identity != device_identity(device.info()) || !driver_fits) {
     TVM_FFI_THROW(ValueError) << "The kernel binaries are for another device or driver:\n"
-                              << identity << "\nbut this is\n"
-                              << device_identity(device.info());
+                              << identity << "\n"
+                              << driver << "\nbut this is\n"
+                              << device_identity(device.info()) << "\n"
+                              << device.info().driver;
   }
   std::map<std::string, std::unique_ptr<Kernel>> loaded;
   const auto count = reader.take<uint64_t>();

@@ -30,6 +30,9 @@ namespace opencl {
 // Functions that the module has beside its kernels.  The last two are also what TVM's own OpenCL
 // module has, so tools that save and restore binaries work with both.
 constexpr const char* kBuildAllFunction = "adrenoc.build_all";
+constexpr const char* kProgramDigestFunction = "adrenoc.program_digest";
+constexpr const char* kSaveProgramsFunction = "adrenoc.save_programs";
+constexpr const char* kLoadProgramsFunction = "adrenoc.load_programs";
 constexpr const char* kSaveBinariesFunction = "opencl.GetPreCompiledPrograms";
 constexpr const char* kLoadBinariesFunction = "opencl.SetPreCompiledPrograms";
 
@@ -54,15 +57,21 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   // The kernel built for a device, from the cache or now.
   [[nodiscard]] Kernel& kernel(const std::string& name, int device_id);
 
-  // Builds every kernel.  Returns how many ms each took, and 0 for those that were there.
+  // Builds every kernel, on several threads: drivers compile one kernel on one.  Returns how many
+  // ms each took, and 0 for those that were there.
   [[nodiscard]] tvm::ffi::json::Object build_all(int device_id);
+
+  // SHA-256 of all sources with the options that they are built with: what binaries depend on,
+  // beside device and driver.
+  [[nodiscard]] std::string program_digest(int device_id) const;
 
   // All kernels in the form that the device runs, building what is not built yet.
   [[nodiscard]] tvm::ffi::Bytes save_binaries(int device_id);
 
-  // Takes what save_binaries gave.  Throws ValueError when that was for another device, driver
-  // or source; the module is then unchanged and still works from source.
-  void load_binaries(const std::string& bytes, int device_id);
+  // Takes what save_binaries gave.  Throws ValueError when that was for another device or source,
+  // or for another driver unless `driver_may_differ`; the module is then unchanged and still works
+  // from source.
+  void load_binaries(const std::string& bytes, int device_id, bool driver_may_differ);
 
  private:
   [[nodiscard]] tvm::ffi::Function launcher(const std::string& name,

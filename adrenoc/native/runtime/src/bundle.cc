@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "failure.h"
+#include "machine.h"
 #include "sha256.h"
 #include "tar.h"
 
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
+constexpr const char* kPrograms = "programs/";
 
 bool is_folder(const std::string& path) {
   struct stat facts {};
@@ -86,6 +88,10 @@ void Bundle::read(const FindFile& find, bool verify) {
   library_file_.emplace(file_in_memory(checked(find, kLibrary, verify)));
   library_path_ = "/proc/self/fd/" + std::to_string(library_file_->get());
   params_ = read_safetensors(checked(find, kParams, verify), kParams);
+  for (const auto& [path, entry] : manifest_.files) {
+    // Built kernels carry a digest of their own, which is checked when they are used.
+    if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find(path);
+  }
   for (const ParamSpec& spec : manifest_.params) {
     const auto found = params_.find(spec.name);
     if (found == params_.end()) refuse_bundle("params.safetensors lacks " + spec.name);
@@ -111,6 +117,10 @@ std::string_view Bundle::checked(const FindFile& find, const std::string& path,
   return content;
 }
 
-const std::string& Bundle::library_digest() const { return manifest_.files.at(kLibrary).sha256; }
+std::optional<std::string_view> Bundle::programs(const std::string& name) const {
+  const auto found = programs_.find(name);
+  if (found == programs_.end()) return std::nullopt;
+  return found->second;
+}
 
 }  // namespace adrenoc

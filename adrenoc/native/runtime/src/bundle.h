@@ -15,19 +15,6 @@
 
 namespace adrenoc {
 
-// This machine, as manifests name it.
-#if defined(__aarch64__)
-constexpr const char* kMachine = "aarch64";
-#elif defined(__x86_64__)
-constexpr const char* kMachine = "x86_64";
-#elif defined(__arm__)
-constexpr const char* kMachine = "arm";
-#elif defined(__i386__)
-constexpr const char* kMachine = "i386";
-#else
-#error "adrenoc does not know this machine"
-#endif
-
 class Bundle {
  public:
   // From a folder or a tar file.  With `verify` each file that the runtime uses must have the
@@ -45,8 +32,8 @@ class Bundle {
   [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
   // A path for the dynamic loader, valid as long as the bundle lives.
   [[nodiscard]] const std::string& library_path() const { return library_path_; }
-  // SHA-256 of model.so as the manifest gives it.
-  [[nodiscard]] const std::string& library_digest() const;
+  // A file of built kernels that came with the bundle, by its name.
+  [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
 
  private:
   using FindFile = std::function<std::string_view(const std::string& path)>;
@@ -59,6 +46,7 @@ class Bundle {
   std::optional<Descriptor> library_file_;
   Manifest manifest_;
   std::map<std::string, StoredTensor> params_;
+  std::map<std::string, std::string_view> programs_;
   std::string library_path_;
 };
 

@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "adrenoc.h"
+#include "cl_api.h"
 #include "failure.h"
 #include "model.h"
-#include "serve.h"
+#include "loader_name.h"
+#include "rpc_session.h"
 
 struct adrenoc_model {
   adrenoc::Model model;
@@ -72,7 +74,7 @@ LoadOptions read_options(const adrenoc_options* given) {
     std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
   }
   return {plain.trust_files != 0, text_or_empty(plain.device), text_or_empty(plain.opencl_library),
-          text_or_empty(plain.cache_folder)};
+          text_or_empty(plain.cache_folder), plain.qualcomm_programs != 0};
 }
 
 // `open(verify)` gives the bundle.
@@ -222,9 +224,17 @@ adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* time
   });
 }
 
-adrenoc_status adrenoc_serve_rpc(int descriptor, const char* folder, const char* opencl_library) {
+adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options* options) {
   return guarded([&] {
-    require(folder, "folder");
-    adrenoc::serve_rpc(descriptor, folder, adrenoc::text_or_empty(opencl_library));
+    require(options, "options");
+    require(options->folder, "folder");
+    adrenoc::claim_loader_name();
+    const std::string library = adrenoc::text_or_empty(options->opencl_library);
+    if (!library.empty()) adrenoc::opencl::set_library(library);
+    adrenoc::RpcSession session;
+    session.folder = options->folder;
+    session.store = adrenoc::text_or_empty(options->store);
+    if (options->max_message_bytes != 0) session.max_message_bytes = options->max_message_bytes;
+    adrenoc::serve_rpc(descriptor, session);
   });
 }

@@ -37,8 +37,7 @@ ChosenDevice choose_opencl(const std::string& wanted) {
   for (const auto& device : opencl::all_devices()) {
     const opencl::DeviceInfo& info = device->info();
     if (fits(wanted, number, info)) {
-      return {DLDevice{kDLOpenCL, number}, info.name,
-              info.platform + "\n" + info.name + "\n" + info.version + "\n" + info.driver};
+      return {DLDevice{kDLOpenCL, number}, info.name};
     }
     listed += (listed.empty() ? "" : "; ") + std::to_string(number) + " = " + info.name;
     ++number;
@@ -51,7 +50,7 @@ ChosenDevice choose_opencl(const std::string& wanted) {
 }  // namespace
 
 ChosenDevice choose_device(const std::string& wanted, const std::string& library) {
-  if (wanted == "cpu") return {DLDevice{kDLCPU, 0}, "cpu", "cpu"};
+  if (wanted == "cpu") return {DLDevice{kDLCPU, 0}, "cpu"};
   try {
     if (!library.empty()) opencl::set_library(library);
     return choose_opencl(wanted);

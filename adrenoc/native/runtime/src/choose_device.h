@@ -12,7 +12,6 @@ namespace adrenoc {
 struct ChosenDevice {
   DLDevice device;
   std::string name;
-  std::string key;  // tells it and its driver from all others
 };
 
 // `wanted` as in adrenoc_options.  `library` is the OpenCL library to open, empty for the system's.

@@ -14,8 +14,7 @@
 #include "choose_device.h"
 #include "failure.h"
 #include "loader_name.h"
-#include "module.h"
-#include "program_cache.h"
+#include "program_build.h"
 
 namespace adrenoc {
 namespace {
@@ -65,11 +64,14 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
   device_ = chosen.device;
   device_name_ = chosen.name;
-  device_key_ = chosen.key;
   DeviceAPI::Get(device_)->SetDevice(device_);
   load_module();
+  const Stopwatch building;
+  std::future<opencl::BuildReport> build;
+  if (device_.device_type == kDLOpenCL) build = start_build(options);
   upload_constants();
-  build_kernels(options.cache_folder);
+  if (build.valid()) finish_build(std::move(build));
+  times_.build_ms = building.ms();
   bound_inputs_.resize(manifest().inputs.size());
   bound_outputs_.resize(manifest().outputs.size());
 }
@@ -120,39 +122,21 @@ void Model::upload_constants() {
   times_.constants_ms = watch.ms();
 }
 
-void Model::build_kernels(const std::string& cache_folder) {
-  const Stopwatch watch;
-  if (device_.device_type == kDLOpenCL) build_module(*module_, cache_folder, 0);
-  times_.build_ms = watch.ms();
+std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) const {
+  opencl::ProgramSources sources;
+  sources.folder = options.cache_folder;
+  sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
+  sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
+  return std::async(std::launch::async, [this, sources] {
+    return opencl::build_programs(*module_, device_.device_id, sources);
+  });
 }
 
-void Model::build_module(const ffi::Module& module, const std::string& cache_folder, int number) {
-  // By name, because module classes that come from a library carry no C++ type information.
-  if (std::string_view(module->kind()) == "opencl") {
-    const std::string key = std::string(adrenoc_runtime_version()) + "\n" + device_key_ + "\n" +
-                            bundle_->library_digest() + "\n" + std::to_string(number);
-    const ProgramCacheEntry entry(cache_folder, key);
-    const auto function = [&](const char* name) { return module->GetFunction(name).value(); };
-    const auto found = cache_folder.empty() ? std::nullopt : entry.find();
-    bool is_hit = false;
-    if (found.has_value()) {
-      try {
-        function(opencl::kLoadBinariesFunction)(ffi::Bytes(*found));
-        is_hit = true;
-      } catch (const ffi::Error&) {
-        entry.drop();  // the driver has the last word: build anew
-      }
-    }
-    function(opencl::kBuildAllFunction)(device_.device_id);
-    ++(is_hit ? times_.cache_hits : times_.cache_misses);
-    if (!cache_folder.empty() && !is_hit) {
-      const auto binaries = function(opencl::kSaveBinariesFunction)().cast<ffi::Bytes>();
-      entry.store({binaries.data(), binaries.size()});
-    }
-  }
-  for (const ffi::Any& import : module->imports()) {
-    build_module(import.cast<ffi::Module>(), cache_folder, ++number);
-  }
+void Model::finish_build(std::future<opencl::BuildReport> build) {
+  const opencl::BuildReport report = build.get();
+  times_.cache_hits = report.hits;
+  times_.cache_misses = report.misses;
+  times_.cache_damaged = report.damaged;
 }
 
 void Model::bind_input(size_t index, const void* data, size_t bytes) {

@@ -8,6 +8,7 @@
 #include <tvm/ffi/optional.h>
 #include <tvm/runtime/tensor.h>
 
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "adrenoc.h"
 #include "bundle.h"
+#include "program_build.h"
 
 namespace adrenoc {
 
@@ -23,6 +25,7 @@ struct LoadOptions {
   std::string device;
   std::string opencl_library;
   std::string cache_folder;
+  bool qualcomm_programs = false;
 };
 
 class Model {
@@ -41,8 +44,9 @@ class Model {
  private:
   void load_module();
   void upload_constants();
-  void build_kernels(const std::string& cache_folder);
-  void build_module(const tvm::ffi::Module& module, const std::string& cache_folder, int number);
+  // Builds kernels in the background, while constants move to the device.
+  [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
+  void finish_build(std::future<opencl::BuildReport> build);
   void download(const tvm::ffi::Any& result);
   void synchronize() const;
 
@@ -50,7 +54,6 @@ class Model {
   std::unique_ptr<Bundle> bundle_;
   DLDevice device_;
   std::string device_name_;
-  std::string device_key_;
   tvm::ffi::Optional<tvm::ffi::Module> module_;
   tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function main_;

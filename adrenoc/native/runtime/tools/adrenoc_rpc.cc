@@ -1,47 +1,59 @@
 // Serves TVM's RPC protocol, so that a compiler on another machine can load and time bundles here.
 //
-//   adrenoc_rpc [--host 127.0.0.1] [--port 9090] [--key KEY] [--timeout SECONDS] [--folder FOLDER]
-//               [--opencl LIBRARY]
+//   adrenoc_rpc [--host 127.0.0.1] [--port 9090] [--key KEY] [--tracker HOST:PORT]
+//               [--advertise ADDRESS] [--timeout SECONDS] [--folder FOLDER] [--store FOLDER]
+//               [--max-message MIB] [--opencl LIBRARY]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
-// session and not the server.  Prints {"port": N} when it listens (port 0 takes any free one), then
-// a line for each session.  Ends with the signal that ends it.
-#include <arpa/inet.h>
+// session and not the server.  With a tracker, it gives clients a key for one session; without, they
+// need KEY.  Prints {"port": N} when it listens (port 0 takes any free one), then a line for each
+// session.  Ends with the signal that ends it.
 #include <dirent.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "adrenoc.h"
+#include "rpc_socket.h"
+#include "rpc_tracker.h"
 
 namespace {
 
-// TVM's protocol: what both sides say first, and what a server says of a wrong key.
-constexpr int32_t kMagic = 0xff271;
-constexpr int32_t kMismatch = kMagic + 2;
-constexpr int32_t kMaxKeyBytes = 1024;
+using adrenoc_rpc::Socket;
+using adrenoc_rpc::TrackerEntry;
+
 constexpr int kHandshakeSeconds = 10;
 constexpr int kUsageCode = 2;
+// How a session ended whose peer was refused, or vanished.
+constexpr int kRefusedCode = 3;
+constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 
 struct Arguments {
   std::string host = "127.0.0.1";
   int port = 9090;
   std::string key;
+  std::string tracker_host;
+  int tracker_port = 0;
+  std::string address;
   int timeout_s = 600;
   std::string folder = "/tmp";
+  std::string store;
+  int max_message_mib = 1024;
   std::string opencl_library;
 };
 
@@ -59,6 +71,15 @@ int parse_number(const std::string& option, const std::string& text, long limit)
   return static_cast<int>(value);
 }
 
+void parse_tracker(const std::string& text, Arguments* arguments) {
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || colon == 0) {
+    throw std::invalid_argument("--tracker is \"" + text + "\", expected HOST:PORT");
+  }
+  arguments->tracker_host = text.substr(0, colon);
+  arguments->tracker_port = parse_number("--tracker", text.substr(colon + 1), 65535);
+}
+
 Arguments parse(int count, char** values) {
   Arguments arguments;
   for (int i = 1; i < count; i += 2) {
@@ -71,97 +92,50 @@ Arguments parse(int count, char** values) {
       arguments.port = parse_number(option, value, 65535);
     } else if (option == "--key") {
       arguments.key = value;
+    } else if (option == "--tracker") {
+      parse_tracker(value, &arguments);
+    } else if (option == "--advertise") {
+      arguments.address = value;
     } else if (option == "--timeout") {
       arguments.timeout_s = parse_number(option, value, 1000000);
     } else if (option == "--folder") {
       arguments.folder = value;
+    } else if (option == "--store") {
+      arguments.store = value;
+    } else if (option == "--max-message") {
+      arguments.max_message_mib = std::max(1, parse_number(option, value, 1 << 20));
     } else if (option == "--opencl") {
       arguments.opencl_library = value;
     } else {
       throw std::invalid_argument("unknown option " + option);
     }
   }
+  if (!arguments.tracker_host.empty() && arguments.key.empty()) {
+    throw std::invalid_argument("--tracker needs --key, the name of this kind of device");
+  }
   return arguments;
 }
 
-int listen_on(const Arguments& arguments, int* port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(arguments.port));
-  if (inet_pton(AF_INET, arguments.host.c_str(), &address.sin_addr) != 1) {
-    throw std::invalid_argument("--host is \"" + arguments.host + "\", expected an IPv4 address");
-  }
-  const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listening < 0) fail("cannot make a socket");
-  const int on = 1;
-  setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (bind(listening, generic, sizeof(address)) != 0 || listen(listening, 16) != 0) {
-    fail("cannot listen on " + arguments.host + ":" + std::to_string(arguments.port));
-  }
-  socklen_t size = sizeof(address);
-  getsockname(listening, generic, &size);
-  *port = ntohs(address.sin_port);
-  return listening;
-}
-
-void limit_wait(int connection, int seconds) {
-  timeval limit{};
-  limit.tv_sec = seconds;
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-bool receive(int connection, void* target, size_t bytes) {
-  return recv(connection, target, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
-}
-
-bool answer(int connection, int32_t code, const std::string& key) {
-  std::string text(reinterpret_cast<const char*>(&code), sizeof(code));
-  if (code == kMagic) {
-    const auto bytes = static_cast<int32_t>(key.size());
-    text.append(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
-    text += key;
-  }
-  return send(connection, text.data(), text.size(), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(text.size());
-}
-
-// What is wrong with the peer's greeting, or nullptr.
-const char* shake_hands(int connection, const std::string& key) {
-  int32_t code = 0;
-  int32_t bytes = 0;
-  if (!receive(connection, &code, sizeof(code)) || code != kMagic) {
-    return "the peer does not speak TVM's RPC protocol";
-  }
-  if (!receive(connection, &bytes, sizeof(bytes)) || bytes <= 0 || bytes > kMaxKeyBytes) {
-    return "the peer's key is too long";
-  }
-  std::string greeting(static_cast<size_t>(bytes), '\0');
-  if (!receive(connection, greeting.data(), greeting.size())) return "the peer left";
-  // Options may follow the key: "client:KEY -timeout=60".
-  if (greeting.substr(0, greeting.find(' ')) != "client:" + key) {
-    (void)answer(connection, kMismatch, "");
-    return "the peer has another key";
-  }
-  return answer(connection, kMagic, "server:" + key) ? nullptr : "the peer left";
-}
-
 // A session in a process of its own; returns its exit code.
-int serve(int connection, const Arguments& arguments, const std::string& folder) {
-  limit_wait(connection, kHandshakeSeconds);
-  if (const char* wrong = shake_hands(connection, arguments.key)) {
+int serve(const Socket& connection, const Arguments& arguments, const std::string& expected_key,
+          const std::string& folder) {
+  connection.limit_waits(kHandshakeSeconds);
+  if (const char* wrong = adrenoc_rpc::shake_hands(connection, expected_key, arguments.key)) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong);
-    return 1;
+    return kRefusedCode;
   }
-  limit_wait(connection, 0);
-  const int on = 1;
-  setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const char* opencl =
+  connection.limit_waits(0);
+  connection.prepare_session();
+  adrenoc_rpc_options options{};
+  options.struct_bytes = sizeof(options);
+  options.folder = folder.c_str();
+  options.store = arguments.store.empty() ? nullptr : arguments.store.c_str();
+  options.max_message_bytes = static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte;
+  options.opencl_library =
       arguments.opencl_library.empty() ? nullptr : arguments.opencl_library.c_str();
-  if (adrenoc_serve_rpc(connection, folder.c_str(), opencl) == ADRENOC_OK) return 0;
+  if (adrenoc_serve_rpc(connection.get(), &options) == ADRENOC_OK) return 0;
   std::fprintf(stderr, "adrenoc_rpc: %s\n", adrenoc_last_error());
-  return 1;
+  return kRefusedCode;
 }
 
 void remove_folder(const std::string& folder) {
@@ -172,8 +146,16 @@ void remove_folder(const std::string& folder) {
   rmdir(folder.c_str());
 }
 
+// What a session did last, as its trace file tells; empty when it did nothing on a device.
+std::string last_deed(const std::string& folder) {
+  std::ifstream stream(folder + "/doing");
+  std::string text;
+  std::getline(stream, text, '\0');
+  return text.empty() ? "" : "; last it was " + text;
+}
+
 // Waits for the process of a session, at most `timeout_s` (0: for ever), and says how it ended.
-std::string wait_for(pid_t session, int timeout_s) {
+std::string wait_for(pid_t session, int timeout_s, const std::string& folder) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::seconds(timeout_s);
   int status = 0;
@@ -181,21 +163,38 @@ std::string wait_for(pid_t session, int timeout_s) {
     if (Clock::now() >= end) {
       kill(session, SIGKILL);
       waitpid(session, &status, 0);
-      return "was stopped after " + std::to_string(timeout_s) + " s";
+      return "was stopped after " + std::to_string(timeout_s) + " s" + last_deed(folder);
     }
     usleep(10000);
   }
-  if (WIFSIGNALED(status)) return "crashed with signal " + std::to_string(WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "ended" : "failed";
+  if (WIFSIGNALED(status)) {
+    return "crashed with signal " + std::to_string(WTERMSIG(status)) + last_deed(folder);
+  }
+  if (WEXITSTATUS(status) == kRefusedCode) return "failed";
+  // A driver may end the process by itself.
+  const std::string code = std::to_string(WEXITSTATUS(status));
+  return WEXITSTATUS(status) == 0 ? "ended" : "ended with code " + code + last_deed(folder);
 }
 
-[[noreturn]] void serve_all(const Arguments& arguments, int listening) {
+// The next connection; keeps the tracker's entry alive meanwhile.
+Socket accept_next(const Socket& listening, TrackerEntry* tracker) {
+  while (true) {
+    pollfd waiting{listening.get(), POLLIN, 0};
+    const int limit_ms = tracker == nullptr ? -1 : TrackerEntry::kTickSeconds * 1000;
+    const int ready = poll(&waiting, 1, limit_ms);
+    if (ready == 0) tracker->keep();
+    if (ready <= 0) continue;
+    Socket connection(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.is_open()) return connection;
+    if (errno != EINTR && errno != ECONNABORTED) fail("cannot accept a connection");
+  }
+}
+
+[[noreturn]] void serve_all(const Arguments& arguments, Socket listening, TrackerEntry* tracker) {
   for (uint64_t number = 1;; ++number) {
-    const int connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      fail("cannot accept a connection");
-    }
+    if (tracker != nullptr) tracker->offer();
+    const Socket connection = accept_next(listening, tracker);
+    const std::string expected_key = tracker == nullptr ? arguments.key : tracker->session_key();
     std::string folder = arguments.folder + "/adrenoc-rpc-XXXXXX";
     if (mkdtemp(folder.data()) == nullptr) fail("cannot make a folder in " + arguments.folder);
     const pid_t server = getpid();
@@ -204,11 +203,10 @@ std::string wait_for(pid_t session, int timeout_s) {
     if (session == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != server) _exit(1);  // the server ended before the line above
-      close(listening);
-      _exit(serve(connection, arguments, folder));
+      close(listening.get());
+      _exit(serve(connection, arguments, expected_key, folder));
     }
-    close(connection);
-    const std::string ending = wait_for(session, arguments.timeout_s);
+    const std::string ending = wait_for(session, arguments.timeout_s, folder);
     remove_folder(folder);
     std::printf("session %llu %s\n", static_cast<unsigned long long>(number), ending.c_str());
     std::fflush(stdout);
@@ -224,15 +222,21 @@ int main(int count, char** values) {
   }
   try {
     const Arguments arguments = parse(count, values);
-    int port = 0;
-    const int listening = listen_on(arguments, &port);
+    int port = arguments.port;
+    Socket listening = adrenoc_rpc::listen_on(arguments.host, &port);
+    std::unique_ptr<TrackerEntry> tracker;
+    if (!arguments.tracker_host.empty()) {
+      tracker = std::make_unique<TrackerEntry>(arguments.tracker_host, arguments.tracker_port,
+                                               arguments.key, arguments.address, port);
+    }
     std::printf("{\"port\": %d}\n", port);
     std::fflush(stdout);
-    serve_all(arguments, listening);
+    serve_all(arguments, std::move(listening), tracker.get());
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr,
                  "adrenoc_rpc: %s\nusage: adrenoc_rpc [--host ADDRESS] [--port NUMBER] [--key KEY] "
-                 "[--timeout SECONDS] [--folder FOLDER] [--opencl LIBRARY]\n",
+                 "[--tracker HOST:PORT] [--advertise ADDRESS] [--timeout SECONDS] "
+                 "[--folder FOLDER] [--store FOLDER] [--max-message MIB] [--opencl LIBRARY]\n",
                  error.what());
     return kUsageCode;
   } catch (const std::exception& error) {

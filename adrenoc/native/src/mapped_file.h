@@ -1,6 +1,6 @@
 // Files in memory, without copying them.
-#ifndef ADRENOC_RUNTIME_MAPPED_FILE_H_
-#define ADRENOC_RUNTIME_MAPPED_FILE_H_
+#ifndef ADRENOC_NATIVE_MAPPED_FILE_H_
+#define ADRENOC_NATIVE_MAPPED_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -53,4 +53,4 @@ class MappedFile {
 
 }  // namespace adrenoc
 
-#endif  // ADRENOC_RUNTIME_MAPPED_FILE_H_
+#endif  // ADRENOC_NATIVE_MAPPED_FILE_H_

@@ -1,6 +1,6 @@
 // The one exception of the runtime's own code: a status of the C API and a sentence.
-#ifndef ADRENOC_RUNTIME_FAILURE_H_
-#define ADRENOC_RUNTIME_FAILURE_H_
+#ifndef ADRENOC_NATIVE_FAILURE_H_
+#define ADRENOC_NATIVE_FAILURE_H_
 
 #include <stdexcept>
 #include <string>
@@ -25,4 +25,4 @@ class Failure : public std::runtime_error {
 
 }  // namespace adrenoc
 
-#endif  // ADRENOC_RUNTIME_FAILURE_H_
+#endif  // ADRENOC_NATIVE_FAILURE_H_

@@ -1,6 +1,6 @@
 // Reads safetensors files in memory.
-#ifndef ADRENOC_RUNTIME_SAFETENSORS_H_
-#define ADRENOC_RUNTIME_SAFETENSORS_H_
+#ifndef ADRENOC_NATIVE_SAFETENSORS_H_
+#define ADRENOC_NATIVE_SAFETENSORS_H_
 
 #include <cstdint>
 #include <map>
@@ -29,4 +29,4 @@ struct StoredTensor {
 
 }  // namespace adrenoc
 
-#endif  // ADRENOC_RUNTIME_SAFETENSORS_H_
+#endif  // ADRENOC_NATIVE_SAFETENSORS_H_

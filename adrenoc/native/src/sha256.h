@@ -1,6 +1,6 @@
 // SHA-256 (FIPS 180-4).
-#ifndef ADRENOC_RUNTIME_SHA256_H_
-#define ADRENOC_RUNTIME_SHA256_H_
+#ifndef ADRENOC_NATIVE_SHA256_H_
+#define ADRENOC_NATIVE_SHA256_H_
 
 #include <string>
 #include <string_view>
@@ -12,4 +12,4 @@ namespace adrenoc {
 
 }  // namespace adrenoc
 
-#endif  // ADRENOC_RUNTIME_SHA256_H_
+#endif  // ADRENOC_NATIVE_SHA256_H_

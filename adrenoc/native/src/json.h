@@ -1,6 +1,6 @@
 // A strict reader of JSON (RFC 8259) for data that may be damaged or hostile.
-#ifndef ADRENOC_RUNTIME_JSON_H_
-#define ADRENOC_RUNTIME_JSON_H_
+#ifndef ADRENOC_NATIVE_JSON_H_
+#define ADRENOC_NATIVE_JSON_H_
 
 #include <cstdint>
 #include <map>
@@ -44,4 +44,4 @@ class Json {
 
 }  // namespace adrenoc
 
-#endif  // ADRENOC_RUNTIME_JSON_H_
+#endif  // ADRENOC_NATIVE_JSON_H_

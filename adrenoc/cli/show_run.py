@@ -1,0 +1,146 @@
+"""What `adrenoc run` shows of a result: tables for people, plain data for `--json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adrenoc.bundle import Bundle
+    from adrenoc.device.check import CheckResult
+    from adrenoc.device.result import RunResult
+
+_SHOWN_KERNELS = 20
+
+
+def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
+    """A result as plain data for `--json`."""
+    outputs = {
+        name: {"shape": array.shape, "dtype": str(array.dtype)}
+        for name, array in result.outputs.items()
+    }
+    plain: dict[str, object] = {
+        "device": result.device,
+        "driver": result.driver,
+        "times": result.times,
+        "sustained": result.sustained,
+        "programs": result.programs,
+        "gpu": result.gpu,
+        "notes": result.notes,
+        "memory_bytes": result.memory_bytes,
+        "outputs": outputs,
+        "kernels": result.kernels,
+    }
+    if checked is not None:
+        plain["check"] = {
+            "passed": checked.passed,
+            "tolerance": checked.tolerance,
+            "tensors": checked.tensors,
+        }
+    return plain
+
+
+def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> None:
+    """Show a result to people."""
+    from adrenoc.cli import console
+
+    times = result.times
+    held = result.memory_bytes
+    memory = "" if held is None else f", {console.size(held)} of its memory"
+    console.print_title(bundle.manifest.name, f"on {result.device}{memory}")
+    console.print_table(
+        ("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
+        [
+            (
+                console.ms(times.load_ms),
+                console.ms(times.build_ms),
+                console.ms(times.first_ms),
+                console.ms(times.cold_ms),
+                console.ms(times.p50_ms),
+                console.ms(times.p90_ms),
+                console.ms(times.p99_ms),
+                str(times.runs),
+            )
+        ],
+        right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
+    )
+    _show_circumstances(result)
+    if result.kernels:
+        _show_kernels(result)
+    console.blank()
+    if checked is None:
+        console.print_table(
+            ("output", "shape", "dtype"),
+            [
+                (name, console.dims(array.shape), str(array.dtype))
+                for name, array in result.outputs.items()
+            ],
+        )
+        return
+    console.print_table(
+        ("output", "shape", "max error", "of the range", "RMSE", "cosine"),
+        [
+            (
+                tensor.name,
+                console.dims(tensor.shape),
+                f"{tensor.max_error:.2e}",
+                f"{tensor.range_error:.2e}",
+                f"{tensor.rmse:.2e}",
+                f"{tensor.cosine:.6f}",
+            )
+            for tensor in checked.tensors
+        ],
+        right=("max error", "of the range", "RMSE", "cosine"),
+    )
+    verdict = "agrees" if checked.passed else "does not agree"
+    console.print_verdict(
+        checked.passed, f"{verdict} with the reference (tolerance {checked.tolerance:.0e})"
+    )
+
+
+def _show_circumstances(result: RunResult) -> None:
+    from adrenoc.cli import console
+
+    fields = []
+    if (run := result.sustained) is not None:
+        shown = (console.ms(run.p50_ms), console.ms(run.begin_p50_ms), console.ms(run.end_p50_ms))
+        fields.append(
+            (
+                "sustained",
+                f"p50 {shown[0]} ({shown[1]} at the begin, {shown[2]} at the end), "
+                f"{run.runs} runs in {run.seconds:.0f} s, {run.pause_ms:.0f} ms between them",
+            )
+        )
+    if (programs := result.programs) is not None:
+        found = f"{programs.hits} of {programs.hits + programs.misses} came built"
+        damaged = f", {programs.damaged} were kept in a form that is no use" * bool(
+            programs.damaged
+        )
+        fields.append(("kernels", found + damaged))
+    fields += [("GPU", str(state)) for state in result.gpu]
+    fields += [("note", note) for note in result.notes]
+    if fields:
+        console.blank()
+        console.print_fields(fields)
+
+
+def _show_kernels(result: RunResult) -> None:
+    from adrenoc.cli import console
+
+    whole_ms = sum(kernel.time_ms for kernel in result.kernels)
+    console.blank()
+    console.print_table(
+        ("kernel", "calls", "time", "share"),
+        [
+            (
+                kernel.name,
+                str(kernel.calls),
+                console.ms(kernel.time_ms),
+                f"{kernel.time_ms / whole_ms:.1%}" if whole_ms else "",
+            )
+            for kernel in result.kernels[:_SHOWN_KERNELS]
+        ],
+        right=("calls", "time", "share"),
+    )
+    hidden = len(result.kernels) - _SHOWN_KERNELS
+    if hidden > 0:
+        console.print_fields([(f"and {hidden} more", "(--json lists all)")])

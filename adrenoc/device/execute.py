@@ -1,0 +1,184 @@
+"""Run a bundle at a place and time it: the one order of events, here and on a server."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.bundle import Bundle
+from adrenoc.device.gpu_state import GpuState, read_gpu_state, why_not_comparable
+from adrenoc.device.place import Place, start_build
+from adrenoc.device.result import (
+    KernelTime,
+    Progress,
+    RunOptions,
+    RunResult,
+    Sustained,
+    Times,
+    ms_since,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def execute(
+    place: Place,
+    bundle: Bundle,
+    inputs: Mapping[str, np.ndarray],
+    options: RunOptions,
+    progress: Progress,
+) -> RunResult:
+    """Load, build, run and time; `progress` learns what is done, in case the rest fails.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
+    from tvm import relax
+
+    memory = _MemoryMeter(place)
+    device = place.device()
+    started = time.perf_counter()
+    module = place.load(bundle)
+    wait_for_kernels = start_build(place, bundle, module, options.programs)
+    # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+    machine = relax.VirtualMachine(module, [device, place.cpu()])
+    constants = place.constants(bundle)
+    device.sync()
+    load_ms = ms_since(started)
+    started = time.perf_counter()
+    programs = wait_for_kernels()
+    build_ms = ms_since(started)
+
+    runner = _Runner(place, bundle, machine, inputs, constants)
+    states = [read_gpu_state(place.function("adrenoc.runtime.gpu_state"))]
+    progress.first_ms = runner.run_ms()
+    memory_bytes = memory.peak_bytes()
+    progress.outputs = runner.take_outputs()
+    for _ in range(options.warmup):
+        runner.run_ms()
+    for _ in range(max(1, options.repeat)):
+        progress.warm_ms.append(runner.run_ms())
+    sustained = _sustain(runner, options)
+    states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
+    return RunResult(
+        device=str(place.facts["name"]),
+        driver=str(place.facts["driver"]),
+        outputs=progress.outputs,
+        times=Times.of(
+            load_ms=load_ms,
+            build_ms=build_ms,
+            first_ms=progress.first_ms,
+            warm_ms=progress.warm_ms,
+        ),
+        memory_bytes=memory_bytes,
+        sustained=sustained,
+        programs=programs,
+        kernels=_profile(runner, place) if options.profile else (),
+        gpu=tuple(state for state in states if state.is_known),
+        notes=_notes(states),
+    )
+
+
+class _Runner:
+    """A loaded bundle with its inputs on the device."""
+
+    def __init__(
+        self,
+        place: Place,
+        bundle: Bundle,
+        machine: Any,
+        inputs: Mapping[str, np.ndarray],
+        constants: list[Any],
+    ) -> None:
+        import tvm
+
+        self._place = place
+        self._specs = bundle.manifest.outputs
+        self._device = place.device()
+        given = [tvm.runtime.tensor(inputs[s.name], self._device) for s in bundle.manifest.inputs]
+        self._arguments = [*given, *constants]
+        # Not `set_input`: over RPC it copies textures to buffers.
+        self._main = machine["main"]
+        self._result: Any = None
+
+    def run_ms(self) -> float:
+        """Run once; returns how long it took."""
+        # Gone before the next run, which else would need memory for its outputs beside these.
+        self._result = None
+        begun = time.perf_counter()
+        self._result = self._main(*self._arguments)
+        self._device.sync()
+        return ms_since(begun)
+
+    def take_outputs(self) -> dict[str, np.ndarray]:
+        """The outputs of the last run, by name."""
+        tensors = self._place.fields(self._result, len(self._specs))
+        return {
+            spec.name: tensor.numpy() for spec, tensor in zip(self._specs, tensors, strict=True)
+        }
+
+
+class _MemoryMeter:
+    """Measures what the runtime holds on a device, from now on."""
+
+    def __init__(self, place: Place) -> None:
+        self._number = place.number
+        self._stats = place.function("adrenoc.opencl.memory_stats")
+        release = place.function("adrenoc.opencl.release_pool")
+        if release is not None:
+            release(place.number)
+        self._before = self._read("allocated_bytes")
+
+    def peak_bytes(self) -> int | None:
+        """The most that was held since then, beyond what was held before."""
+        peak = self._read("peak_bytes")
+        return None if peak is None or self._before is None else peak - self._before
+
+    def _read(self, key: str) -> int | None:
+        return None if self._stats is None else int(json.loads(self._stats(self._number))[key])
+
+
+def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
+    if options.sustain_s <= 0:
+        return None
+    run_ms = []
+    end = time.perf_counter() + options.sustain_s
+    while time.perf_counter() < end:
+        run_ms.append(runner.run_ms())
+        time.sleep(options.pause_ms / 1000)
+    return Sustained.of(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
+
+
+def _profile(runner: _Runner, place: Place) -> tuple[KernelTime, ...]:
+    """Kernel times of one more run, the longest first."""
+    start = _needed(place, "adrenoc.opencl.profile_start")
+    stop = _needed(place, "adrenoc.opencl.profile_stop")
+    start(place.number)
+    try:
+        runner.run_ms()
+    finally:
+        launches = json.loads(stop(place.number))
+    calls = Counter(name for name, _, _ in launches)
+    total_ns: Counter[str] = Counter()
+    for name, start_ns, end_ns in launches:
+        total_ns[name] += end_ns - start_ns
+    return tuple(
+        KernelTime(name=name, calls=calls[name], time_ms=time_ns / 1e6)
+        for name, time_ns in total_ns.most_common()
+    )
+
+
+def _needed(place: Place, name: str) -> Callable[..., Any]:
+    function = place.function(name)
+    if function is None:
+        raise RuntimeError(f"the runtime has no function {name}")
+    return function
+
+
+def _notes(states: list[GpuState]) -> tuple[str, ...]:
+    reason = why_not_comparable(states)
+    return (f"not comparable with other runs: {reason}",) if reason else ()

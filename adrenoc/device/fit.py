@@ -1,0 +1,140 @@
+"""Whether a bundle, a runtime and a device fit together: looked at before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.bundle import Bundle
+from adrenoc.errors import BundleError, DeviceError, InputError
+from adrenoc.manifest import Manifest, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_TEXTURE = "global.texture"
+# What an image kernel reads through its coordinates: shape [layers, rows, columns, 4].
+_TEXTURE_RANK = 4
+
+
+def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]) -> None:
+    """Refuse inputs that do not fit the model.
+
+    Raises:
+        InputError: an input is missing, unknown, or of another shape or dtype.
+    """
+    wanted = [spec.name for spec in specs]
+    unknown = sorted(set(inputs) - set(wanted))
+    if unknown:
+        raise InputError(
+            f"the model has no input `{unknown[0]}`; its inputs are {', '.join(wanted)}",
+            hint=f"adrenoc run BUNDLE --input {wanted[0]}=FILE",
+        )
+    for spec in specs:
+        if spec.name not in inputs:
+            raise InputError(
+                f"the input `{spec.name}` is missing; expected {_shown(spec.shape, spec.dtype)}",
+                hint=f"adrenoc run BUNDLE --input {spec.name}=FILE",
+            )
+        array = inputs[spec.name]
+        if array.shape != spec.shape or str(array.dtype) != spec.dtype:
+            raise InputError(
+                f"the input `{spec.name}` is {_shown(array.shape, str(array.dtype))}, "
+                f"expected {_shown(spec.shape, spec.dtype)}",
+                hint="adrenoc inspect BUNDLE shows what the model takes",
+            )
+
+
+def check_version(bundle: Bundle, stamp: str, *, where: str) -> None:
+    """Refuse a runtime of another TVM than the bundle was compiled with: its byte code differs.
+
+    `stamp` is what `adrenoc.runtime.version` answers: "0.1.0 tvm-0.27.0.post1 ...".
+
+    Raises:
+        BundleError: the versions differ.
+    """
+    seen = next((word[4:] for word in stamp.split() if word.startswith("tvm-0")), "")
+    wanted = bundle.manifest.versions.get("apache-tvm", "")
+    if seen and wanted and seen != wanted:
+        raise BundleError(
+            f"{bundle.path} was compiled with TVM {wanted}, but {where} runs TVM {seen}",
+            hint="install the same adrenoc on both sides, or compile the model again",
+        )
+
+
+def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> None:
+    """Refuse a device that lacks what the kernels of the bundle ask for.
+
+    `facts` are of `adrenoc.native.opencl.devices`.
+
+    Raises:
+        DeviceError: naming everything that is missing.
+    """
+    missing = [
+        *_missing_features(bundle.manifest, facts),
+        *_missing_extents(bundle.manifest, facts),
+        *_missing_memory(bundle.manifest, facts),
+    ]
+    if missing:
+        raise DeviceError(
+            f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
+            + "; ".join(missing),
+            hint=f"adrenoc compile {bundle.manifest.model.file} for this device (adrenoc targets), "
+            "or choose another device with --cl-device",
+        )
+
+
+def _missing_features(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    missing = []
+    uses_textures = any(_TEXTURE in scope for kernel in manifest.kernels for scope in kernel.scopes)
+    if uses_textures and not facts["images"]["supported"]:
+        missing.append("it has no images, and the kernels use textures")
+    if manifest.kernels and facts["c_version"] < 200:
+        version = facts["c_version"] / 100
+        missing.append(f"it compiles OpenCL C {version:.1f}, and the kernels need 2.0")
+    if manifest.options.values.get("compute_dtype") == "float16" and not facts["fp16"]:
+        missing.append("it has no cl_khr_fp16, and the kernels compute in half")
+    return missing
+
+
+def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    missing = []
+    limits, images = facts["limits"], facts["images"]
+    for kernel in manifest.kernels:
+        items = 1
+        for extent in kernel.work_group:
+            items *= extent
+        if items > limits["max_work_group_size"]:
+            missing.append(
+                f"kernel {kernel.name} has work-groups of {items} work-items, "
+                f"it takes {limits['max_work_group_size']}"
+            )
+    if not images["supported"]:
+        return missing
+    most = (images["max_layers"], images["max_height"], images["max_width"])
+    tensors = [(f"the constant {spec.name}", spec.scope, spec.shape) for spec in manifest.params]
+    tensors += [
+        (f"memory slot {i}", slot.scope, slot.shape) for i, slot in enumerate(manifest.memory.slots)
+    ]
+    for title, scope, shape in tensors:
+        if scope != _TEXTURE or len(shape) != _TEXTURE_RANK:
+            continue
+        if any(extent > limit for extent, limit in zip(shape[:3], most, strict=True)):
+            layers, rows, columns = shape[:3]
+            missing.append(
+                f"{title} is an image of {columns} x {rows} texels in {layers} layers, "
+                f"it has {most[2]} x {most[1]} in {most[0]}"
+            )
+    return missing
+
+
+def _missing_memory(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    needed = manifest.memory.peak_bytes
+    there = facts["limits"]["global_memory_bytes"]
+    if needed <= there:
+        return []
+    return [f"it has {there >> 20} MiB of memory, and the bundle needs {needed >> 20}"]
+
+
+def _shown(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dtype} [{', '.join(str(extent) for extent in shape)}]"

@@ -1,0 +1,129 @@
+"""Where a bundle runs: a device of this process, or of a server at the other end of a session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from adrenoc.bundle import PROGRAMS, Bundle
+from adrenoc.device.result import ProgramOptions, ProgramReport
+from adrenoc.manifest import ParamSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+OPENCL = "opencl"
+# What the runtime takes for "no folder".
+_NO_FOLDER = "none"
+
+
+class Place(Protocol):
+    """A device and what runs there; `number` is its OpenCL device, `facts` tell of it."""
+
+    number: int
+    facts: dict[str, Any]
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """A global function of the runtime there, or None."""
+
+    def device(self) -> Any:
+        """TVM's handle of the OpenCL device."""
+
+    def cpu(self) -> Any:
+        """TVM's handle of the CPU beside it."""
+
+    def load(self, bundle: Bundle) -> Any:
+        """The module of `model.so`."""
+
+    def constants(self, bundle: Bundle) -> list[Any]:
+        """The constants on the device, in the order in which `main` takes them."""
+
+    def embedded(self, bundle: Bundle) -> str:
+        """The folder there with the built kernels that came with the bundle, or nothing."""
+
+    def fields(self, result: Any, count: int) -> list[Any]:
+        """The tensors of what `main` returned."""
+
+
+class LocalPlace:
+    """A device of this process."""
+
+    def __init__(self, number: int, facts: dict[str, Any]) -> None:
+        self.number = number
+        self.facts = facts
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """See `Place`."""
+        import tvm_ffi
+
+        found: Callable[..., Any] | None = tvm_ffi.get_global_func(name, allow_missing=True)
+        return found
+
+    def device(self) -> Any:
+        """See `Place`."""
+        import tvm
+
+        return tvm.runtime.device(OPENCL, self.number)
+
+    def cpu(self) -> Any:
+        """See `Place`."""
+        import tvm
+
+        return tvm.cpu()
+
+    def load(self, bundle: Bundle) -> Any:
+        """See `Place`."""
+        import tvm
+
+        return tvm.runtime.load_module(str(bundle.library))
+
+    def constants(self, bundle: Bundle) -> list[Any]:
+        """See `Place`."""
+        device, arrays = self.device(), bundle.params()
+        return [upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
+
+    def embedded(self, bundle: Bundle) -> str:
+        """See `Place`."""
+        folder = bundle.root / PROGRAMS
+        return str(folder) if folder.is_dir() else ""
+
+    def fields(self, result: Any, count: int) -> list[Any]:
+        """See `Place`."""
+        return [result] if hasattr(result, "numpy") else list(result)
+
+
+def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
+    """A constant as a tensor of `device`, which may be a remote one, in its memory scope."""
+    import tvm
+
+    scope = None if spec.scope == "global" else spec.scope
+    tensor = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
+    tensor.copyfrom(array)
+    return tensor
+
+
+def start_build(
+    place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
+) -> Callable[[], ProgramReport | None]:
+    """Begin to build all kernels in the background; returns what waits for the end.
+
+    A runtime that cannot do that (an older one) builds now, and reports nothing.
+    """
+    start = place.function("adrenoc.opencl.build_start")
+    finish = place.function("adrenoc.opencl.build_finish")
+    if start is None or finish is None:
+        build_all = place.function("adrenoc.opencl.build_all")
+        if build_all is not None:
+            build_all(module, place.number)
+        return lambda: None
+    folder = _NO_FOLDER if programs is None else programs.folder
+    rule = programs is not None and programs.qualcomm_rule
+    embedded = "" if programs is None else place.embedded(bundle)
+    number = start(module, place.number, folder, embedded, rule)
+
+    def wait() -> ProgramReport:
+        told = json.loads(finish(number))
+        return ProgramReport(hits=told["hits"], misses=told["misses"], damaged=told["damaged"])
+
+    return wait

@@ -1,0 +1,182 @@
+"""What a run gave: outputs, times, kernel times, the state of the GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adrenoc.device.gpu_state import GpuState
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """Where built kernels are kept: `folder`, empty for the one that the server has.
+
+    `qualcomm_rule` lets a Qualcomm driver run what an older build of it, or another of the same
+    branch, has built.
+    """
+
+    folder: str = ""
+    qualcomm_rule: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to run and time.
+
+    `device` is a number or a part of a name, empty for the first with images.  After the first run
+    come `warmup` runs that are not counted and `repeat` (at least 1) that are; then, where
+    `sustain_s` is not 0, runs for that many seconds with `pause_ms` between them.  `profile` adds
+    one run that tells the time of each kernel.
+    """
+
+    device: str = ""
+    repeat: int = 10
+    warmup: int = 1
+    sustain_s: float = 0.0
+    pause_ms: float = 0.0
+    profile: bool = False
+    programs: ProgramOptions | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramReport:
+    """How many kernels came built (`hits`) and how many were compiled (`misses`).
+
+    `damaged` counts those of the misses whose entry was there and could not be used.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    damaged: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTime:
+    """Time that one kernel took on the device in one run, over all of its calls."""
+
+    name: str
+    calls: int
+    time_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sustained:
+    """Runs for `seconds`, with `pause_ms` between them; a hot device gets slower by the end.
+
+    `begin_p50_ms` and `end_p50_ms` are of the first and of the last tenth of the `runs`.
+    """
+
+    seconds: float
+    pause_ms: float
+    runs: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    begin_p50_ms: float
+    end_p50_ms: float
+
+    @staticmethod
+    def of(run_ms: Sequence[float], *, seconds: float, pause_ms: float) -> Sustained:
+        """Sum up the times of runs, in the order in which they ran; at least one."""
+        tenth = max(1, len(run_ms) // 10)
+        return Sustained(
+            seconds=seconds,
+            pause_ms=pause_ms,
+            runs=len(run_ms),
+            p50_ms=percentile(run_ms, 50),
+            p90_ms=percentile(run_ms, 90),
+            p99_ms=percentile(run_ms, 99),
+            begin_p50_ms=percentile(run_ms[:tenth], 50),
+            end_p50_ms=percentile(run_ms[-tenth:], 50),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Milliseconds of wall clock; runs are timed from inputs on the device to outputs there.
+
+    `load_ms`: open the library and move the constants to the device, while kernels are built.
+    `build_ms`: wait for those that were not ready then.  `first_ms`: the first run.  `cold_ms`: the
+    three together.  `p50_ms`, `p90_ms`, `p99_ms`: of `runs` warm runs.
+    """
+
+    load_ms: float
+    build_ms: float
+    first_ms: float
+    cold_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    runs: int
+
+    @staticmethod
+    def of(*, load_ms: float, build_ms: float, first_ms: float, warm_ms: Sequence[float]) -> Times:
+        """Sum up the times of runs; without warm runs the first stands for them, as 0 runs."""
+        timed = warm_ms or [first_ms]
+        return Times(
+            load_ms=load_ms,
+            build_ms=build_ms,
+            first_ms=first_ms,
+            cold_ms=load_ms + build_ms + first_ms,
+            p50_ms=percentile(timed, 50),
+            p90_ms=percentile(timed, 90),
+            p99_ms=percentile(timed, 99),
+            runs=len(warm_ms),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What a run gave: outputs by the model's own names, times, and kernel times if asked for.
+
+    `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
+    what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
+    `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
+    what a reader of the times should know.
+    """
+
+    device: str
+    driver: str = ""
+    outputs: dict[str, np.ndarray]
+    times: Times
+    memory_bytes: int | None = None
+    sustained: Sustained | None = None
+    programs: ProgramReport | None = None
+    kernels: tuple[KernelTime, ...] = ()
+    gpu: tuple[GpuState, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Progress:
+    """What is known of a run so far, for when it fails half-way."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, np.ndarray] = {}
+        self.first_ms: float | None = None
+        self.warm_ms: list[float] = []
+
+    def __str__(self) -> str:
+        if self.first_ms is None:
+            return "nothing ran"
+        said = f"the first run took {self.first_ms:.1f} ms"
+        if self.warm_ms:
+            middle = percentile(self.warm_ms, 50)
+            said += f", {len(self.warm_ms)} warm runs {middle:.1f} ms (p50)"
+        return said
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The nearest-rank percentile of values in any order."""
+    rank = -(-percent * len(values) // 100)
+    return sorted(values)[max(0, rank - 1)]
+
+
+def ms_since(started: float) -> float:
+    """Milliseconds since `started`, a value of `time.perf_counter`."""
+    return (time.perf_counter() - started) * 1000

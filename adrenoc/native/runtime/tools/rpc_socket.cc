@@ -1,0 +1,132 @@
+#include "rpc_socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace adrenoc_rpc {
+namespace {
+
+// TVM's protocol: what both sides say first, and what a server says of a wrong key.
+constexpr int32_t kMagic = 0xff271;
+constexpr int32_t kMismatch = kMagic + 2;
+constexpr int32_t kMaxKeyBytes = 1024;
+
+template <typename Value>
+void set_option(int descriptor, int level, int option, const Value& value) {
+  setsockopt(descriptor, level, option, &value, sizeof(value));
+}
+
+// Whether two texts are equal, in a time that does not tell where they differ.
+bool same_secret(const std::string& a, const std::string& b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (is_open()) close(descriptor_);
+}
+
+void Socket::limit_waits(int seconds) const {
+  timeval limit{};
+  limit.tv_sec = seconds;
+  set_option(descriptor_, SOL_SOCKET, SO_RCVTIMEO, limit);
+  set_option(descriptor_, SOL_SOCKET, SO_SNDTIMEO, limit);
+}
+
+void Socket::prepare_session() const {
+  set_option(descriptor_, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(descriptor_, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, 20);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+bool Socket::receive(void* target, size_t bytes) const {
+  return recv(descriptor_, target, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+}
+
+bool Socket::send_all(const std::string& bytes) const {
+  return send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+Socket listen_on(const std::string& host, int* port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(*port));
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    throw std::invalid_argument("--host is \"" + host + "\", expected an IPv4 address");
+  }
+  Socket listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  set_option(listening.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listening.get(), generic, sizeof(address)) != 0 || listen(listening.get(), 16) != 0) {
+    throw std::runtime_error("cannot listen on " + host + ":" + std::to_string(*port) + ": " +
+                             std::strerror(errno));
+  }
+  socklen_t size = sizeof(address);
+  getsockname(listening.get(), generic, &size);
+  *port = ntohs(address.sin_port);
+  return listening;
+}
+
+Socket connect_to(const std::string& host, int port, int seconds) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return {};
+  Socket connection;
+  for (const addrinfo* at = found; at != nullptr && !connection.is_open(); at = at->ai_next) {
+    Socket candidate(socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
+    if (!candidate.is_open()) continue;
+    candidate.limit_waits(seconds);  // of connecting too
+    if (connect(candidate.get(), at->ai_addr, at->ai_addrlen) == 0) {
+      connection = std::move(candidate);
+    }
+  }
+  freeaddrinfo(found);
+  return connection;
+}
+
+std::string number_bytes(int32_t number) {
+  return {reinterpret_cast<const char*>(&number), sizeof(number)};
+}
+
+const char* shake_hands(const Socket& connection, const std::string& expected_key,
+                        const std::string& own_key) {
+  int32_t code = 0;
+  int32_t bytes = 0;
+  if (!connection.receive(&code, sizeof(code)) || code != kMagic) {
+    return "the peer does not speak TVM's RPC protocol";
+  }
+  if (!connection.receive(&bytes, sizeof(bytes)) || bytes <= 0 || bytes > kMaxKeyBytes) {
+    return "the peer's key is too long";
+  }
+  std::string greeting(static_cast<size_t>(bytes), '\0');
+  if (!connection.receive(greeting.data(), greeting.size())) return "the peer left";
+  // Options may follow the key: "client:KEY -timeout=60".
+  if (!same_secret(greeting.substr(0, greeting.find(' ')), "client:" + expected_key)) {
+    (void)connection.send_all(number_bytes(kMismatch));
+    return "the peer has another key";
+  }
+  const std::string own = "server:" + own_key;
+  const std::string answer =
+      number_bytes(kMagic) + number_bytes(static_cast<int32_t>(own.size())) + own;
+  return connection.send_all(answer) ? nullptr : "the peer left";
+}
+
+}  // namespace adrenoc_rpc

@@ -1,0 +1,105 @@
+#include "rpc_tracker.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+namespace adrenoc_rpc {
+namespace {
+
+constexpr int32_t kMagic = 0x2f271;
+// Codes of requests.
+constexpr const char* kPut = "3";
+constexpr const char* kUpdateInfo = "5";
+constexpr const char* kPendingKeys = "7";
+constexpr const char* kSuccess = "0";
+constexpr int kWaitSeconds = 5;
+constexpr int32_t kMaxAnswerBytes = 1 << 20;
+// A client that got the key has this many ticks to come.
+constexpr int kPatienceTicks = 3;
+
+std::string random_text() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 4; ++i) {
+    char word[9];
+    std::snprintf(word, sizeof(word), "%08x", source());
+    text += word;
+  }
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') out += '\\';
+    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+TrackerEntry::TrackerEntry(std::string host, int tracker_port, std::string key, std::string address,
+                           int server_port)
+    : host_(std::move(host)),
+      tracker_port_(tracker_port),
+      key_(std::move(key)),
+      address_(std::move(address)),
+      server_port_(server_port) {}
+
+bool TrackerEntry::connect() {
+  Socket tracker = connect_to(host_, tracker_port_, kWaitSeconds);
+  int32_t magic = 0;
+  if (!tracker.is_open() || !tracker.send_all(number_bytes(kMagic)) ||
+      !tracker.receive(&magic, sizeof(magic)) || magic != kMagic) {
+    return false;
+  }
+  tracker_ = std::move(tracker);
+  const std::string address = address_.empty() ? "null" : quoted(address_);
+  std::string answer;
+  return ask(std::string("[") + kUpdateInfo + ", {\"key\": " + quoted("server:" + key_) +
+                 ", \"addr\": [" + address + ", " + std::to_string(server_port_) + "]}]",
+             &answer) &&
+         answer == kSuccess;
+}
+
+bool TrackerEntry::ask(const std::string& request, std::string* answer) {
+  int32_t bytes = 0;
+  bool done = tracker_.send_all(number_bytes(static_cast<int32_t>(request.size())) + request) &&
+              tracker_.receive(&bytes, sizeof(bytes)) && bytes >= 0 && bytes <= kMaxAnswerBytes;
+  if (done) {
+    answer->assign(static_cast<size_t>(bytes), '\0');
+    done = tracker_.receive(answer->data(), answer->size());
+  }
+  if (!done) tracker_ = Socket();
+  return done;
+}
+
+void TrackerEntry::offer() {
+  ticks_taken_ = 0;
+  session_key_ = key_ + ":" + random_text();
+  const std::string address = address_.empty() ? "null" : quoted(address_);
+  std::string answer;
+  is_offered_ = (tracker_.is_open() || connect()) &&
+                ask(std::string("[") + kPut + ", " + quoted(key_) + ", [" +
+                        std::to_string(server_port_) + ", " + quoted(session_key_) + "], " +
+                        address + "]",
+                    &answer) &&
+                answer == kSuccess;
+  if (!is_offered_) tracker_ = Socket();
+}
+
+void TrackerEntry::keep() {
+  std::string pending;
+  if (!is_offered_ || !ask(std::string("[") + kPendingKeys + "]", &pending)) {
+    offer();
+    return;
+  }
+  const bool is_pending = pending.find(quoted(session_key_)) != pending.npos;
+  ticks_taken_ = is_pending ? 0 : ticks_taken_ + 1;
+  if (ticks_taken_ > kPatienceTicks) offer();
+}
+
+}  // namespace adrenoc_rpc

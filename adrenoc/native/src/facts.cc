@@ -1,0 +1,17 @@
+// Which runtime this is and on what machine it runs, for TVM's clients.
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include "gpu_state.h"
+#include "machine.h"
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace ffi = tvm::ffi;
+  ffi::reflection::GlobalDef()
+      .def("adrenoc.runtime.version", [] { return ffi::String(ADRENOC_STAMP); })
+      .def("adrenoc.runtime.machine", [] { return ffi::String(adrenoc::kMachine); })
+      .def("adrenoc.runtime.gpu_state", [](const ffi::String& root) {
+        return ffi::json::Stringify(adrenoc::gpu_state(root));
+      });
+}

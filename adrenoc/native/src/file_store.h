@@ -1,0 +1,35 @@
+// Files that peers sent, kept under their digests so that nothing is sent twice.
+#ifndef ADRENOC_NATIVE_FILE_STORE_H_
+#define ADRENOC_NATIVE_FILE_STORE_H_
+
+#include <cstdint>
+#include <string>
+
+namespace adrenoc {
+
+// Throws ValueError for a digest that is none: a peer names content, not places.
+class FileStore {
+ public:
+  // Keeps the files used last, up to `max_bytes`.  The folder is made if its parent is there.
+  FileStore(std::string folder, uint64_t max_bytes);
+
+  // Whether the file is there; it then counts as just used.
+  [[nodiscard]] bool has(const std::string& sha256) const;
+
+  // Moves a file in.  Throws ValueError when it has another digest, and RuntimeError when it
+  // cannot be moved.
+  void keep(const std::string& path, const std::string& sha256) const;
+
+  // Where a file lies that is there.  Throws ValueError when it is not.
+  [[nodiscard]] std::string path(const std::string& sha256) const;
+
+ private:
+  [[nodiscard]] std::string place(const std::string& sha256) const;
+
+  std::string folder_;
+  uint64_t max_bytes_;
+};
+
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_FILE_STORE_H_
