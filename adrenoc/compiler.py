@@ -99,6 +99,8 @@ def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...
             scopes=kernel.scopes,
             work_group=kernel.launch.work_group,
             grid=kernel.launch.grid,
+            digest=kernel.choice.digest if kernel.choice is not None else "",
+            tuned=kernel.choice is not None and kernel.choice.tuned,
             source=sources[kernel.name],
         )
         for kernel in program.kernels.values()

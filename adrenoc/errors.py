@@ -132,3 +132,9 @@ class DeviceMemoryError(DeviceError):
     """The device has no memory left for the bundle."""
 
     exit_code = 29
+
+
+class TuningLogError(AdrenocError):
+    """A tuning log is missing, damaged, of another version, or in use."""
+
+    exit_code = 36

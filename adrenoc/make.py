@@ -35,6 +35,7 @@ from adrenoc.manifest import Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
+from adrenoc.tuning_log import for_gpu, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compiler import Compiled
@@ -81,6 +82,11 @@ def make_bundle(
     """
     started = time.perf_counter()
     files = find_model_files(model)
+    if options.tuning_log is not None:
+        log = Path(options.tuning_log)
+        _, warning = for_gpu(read_log(log), target.gpu.name, str(log))
+        if warning:
+            reporter.warn(warning)
     if not tar:
         check_folder_can_be_replaced(output, MANIFEST)
     info = ModelInfo(file=model.name, format=files.format, sha256=files.sha256())
@@ -185,9 +191,11 @@ class _Writer:
 
 
 def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
-    """All options but the NDK's folder, which differs from machine to machine."""
+    """All options but what differs from machine to machine: the NDK's folder, the log's place."""
     values = asdict(options)
     del values["ndk"]
+    if options.tuning_log is not None:
+        values["tuning_log"] = Path(options.tuning_log).name
     return values
 
 

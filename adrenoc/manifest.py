@@ -51,8 +51,9 @@ class KernelInfo:
 
     `family` is the op family whose schedule rule made it, `calls` the number of call sites,
     `scopes` the memory scope of each tensor argument in order, `work_group` and `grid` the
-    launch extents (threads in a group; groups) in x, y, z.  `source` is its OpenCL C text, which
-    a bundle keeps in `kernels/NAME.cl` and not in the manifest.
+    launch extents (threads in a group; groups) in x, y, z.  `digest` names it in tuning logs, and
+    `tuned` says that its schedule came from one.  `source` is its OpenCL C text, which a bundle
+    keeps in `kernels/NAME.cl` and not in the manifest.
     """
 
     name: str
@@ -61,6 +62,8 @@ class KernelInfo:
     scopes: tuple[str, ...]
     work_group: tuple[int, ...]
     grid: tuple[int, ...]
+    digest: str = ""
+    tuned: bool = False
     source: str = field(default="", metadata=_NOT_IN_JSON, repr=False)
 
 

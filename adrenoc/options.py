@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.errors import OptionError, ShapeError
-from adrenoc.files import data_folder, read_toml, sha256_json
+from adrenoc.files import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class CompileOptions:
     """Steps down from textures that are errors: `buffer`, `cpu`."""
     keep_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
+    tuning_log: str | None = None
+    """File with schedules that `adrenoc tune` measured."""
     android_api: int = 24
     """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
@@ -73,6 +75,12 @@ class CompileOptions:
             type(self.android_api) is int and self.android_api >= OLDEST_ANDROID_API,
             f"an Android API level from {OLDEST_ANDROID_API}",
         )
+        _require(
+            "tuning_log",
+            self.tuning_log,
+            self.tuning_log is None or isinstance(self.tuning_log, str),
+            "a file",
+        )
         _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
         if (self.storage_dtype, self.compute_dtype) == ("float32", "float16"):
             raise OptionError(
@@ -85,10 +93,16 @@ class CompileOptions:
     def digest(self) -> str:
         """SHA-256 of all that can change the compiled result: every option but `ndk`.
 
-        The order in which shapes were given does not count.
+        The order in which shapes were given does not count, and of a tuning log its text does.
+
+        Raises:
+            OptionError: the tuning log cannot be read.
         """
         values = asdict(self)
         del values["ndk"]
+        del values["tuning_log"]
+        if self.tuning_log is not None:
+            values["tuning_log"] = _digest_of(self.tuning_log)
         return sha256_json({**values, "shapes": sorted(self.shapes)})
 
 
@@ -231,6 +245,16 @@ def _check_names(layer: Mapping[str, Any], origin: str) -> None:
                 f"expected {_either(known)}",
                 hint="adrenoc presets",
             )
+
+
+def _digest_of(path: str) -> str:
+    try:
+        return sha256_file(Path(path))
+    except OSError as error:
+        raise OptionError(
+            f"the tuning log {path} cannot be read: {error.strerror or error}",
+            hint=f"adrenoc tune MODEL -o {path} makes one",
+        ) from error
 
 
 def _require(name: str, value: object, good: bool, expected: str) -> None:

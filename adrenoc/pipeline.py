@@ -37,6 +37,7 @@ from adrenoc.passes.read_graph import read_graph
 from adrenoc.reporter import Reporter
 from adrenoc.spelling import did_you_mean
 from adrenoc.target import Target
+from adrenoc.tuning_log import Tuning, for_gpu, read_log, tuning_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +134,22 @@ def _lower(state: State) -> State:
         state.target.limits,
         state.target.performance,
         state.log,
+        tuning=_tuning(state),
     )
     return replace(state, program=program)
+
+
+def _tuning(state: State) -> Tuning:
+    """What the tuning log and the target's own file say about schedules."""
+    banned = frozenset(g for quirk in state.target.gpu.quirks for g in quirk.banned_work_groups)
+    path = state.options.tuning_log
+    if path is None:
+        return Tuning(banned=banned)
+    trials, warning = for_gpu(read_log(Path(path)), state.target.gpu.name, path)
+    if warning:
+        state.log.add("tuning log", "used with care", warning)
+    tuning = tuning_of(trials)
+    return replace(tuning, banned=tuning.banned | banned)
 
 
 def _plan_memory(state: State) -> State:

@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="Fail where an operator would go there instead of to a texture; may be repeated.",
 )
+@click.option(
+    "--tuning-log",
+    type=click.Path(),
+    metavar="FILE",
+    help="Take the schedules that `adrenoc tune` measured.",
+)
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -75,6 +81,7 @@ def compile_command(
     explain: bool,
     dump_dir: Path | None,
     forbid: tuple[str, ...],
+    tuning_log: str | None,
     stop_after: str | None,
     ndk: str | None,
     as_json: bool,
@@ -88,7 +95,12 @@ def compile_command(
     resolved = resolve_options(
         target,
         preset=preset,
-        command_line={"shapes": shapes or None, "forbid": forbid or None, "ndk": ndk},
+        command_line={
+            "shapes": shapes or None,
+            "forbid": forbid or None,
+            "tuning_log": tuning_log,
+            "ndk": ndk,
+        },
     )
 
     def work(reporter: Reporter) -> Made | None:

@@ -86,7 +86,7 @@ def _show(bundle: Bundle) -> None:
     )
     console.blank()
     console.print_table(
-        ("kernel", "family", "calls", "work-group", "groups", "arguments in"),
+        ("kernel", "family", "calls", "work-group", "groups", "arguments in", "schedule"),
         [
             (
                 kernel.name,
@@ -95,6 +95,7 @@ def _show(bundle: Bundle) -> None:
                 console.dims(kernel.work_group),
                 console.dims(kernel.grid),
                 _scopes(kernel.scopes),
+                "tuned" if kernel.tuned else "",
             )
             for kernel in manifest.kernels
         ],

@@ -13,7 +13,7 @@ func = k.build()
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,6 +44,11 @@ from adrenoc.tvmapi import (
 
 THREADS_WANTED = 64
 """Threads a work-group where the grid allows: one wave of every Adreno since the 6xx."""
+
+
+Threads = tuple[int, int, int]
+PickGroup = Callable[[Threads], Threads]
+"""Threads in x, y, z -> threads a group, where a kernel does not say itself."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class KernelBuilder:
         self._guard: Expr | None = None
         self._names: dict[str, int] = {}
         self.launch: Launch | None = None
+        self.pick_group: PickGroup = lambda extents: pick_work_group(extents, limits)
 
     # Parameters
 
@@ -177,7 +183,7 @@ class KernelBuilder:
         nothing.
         """
         extents = (x, y, z)
-        group = work_group or pick_work_group(extents, self.limits)
+        group = work_group or self.pick_group(extents)
         self.launch = Launch(
             work_group=group,
             grid=tuple(-(-e // g) for e, g in zip(extents, group, strict=True)),  # type: ignore[arg-type]

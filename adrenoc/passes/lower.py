@@ -7,6 +7,7 @@ Before -> after:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,9 @@ from adrenoc.rules.matmul import matmul_rule
 from adrenoc.rules.norm import norm_rule
 from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
 from adrenoc.rules.reduce import reduce_rule
+from adrenoc.rules.schedule import Choice
 from adrenoc.rules.softmax import softmax_rule
+from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
 
 RULES: dict[str, Rule] = {
@@ -59,6 +62,8 @@ class Kernel:
     func: PrimFunc
     launch: Launch
     scopes: tuple[str, ...]
+    choice: Choice | None = None
+    """Which schedule it got, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +89,8 @@ class Program:
     params: dict[str, Param]
     cpu_functions: dict[str, PrimFunc] = field(default_factory=dict)
     """TIR functions that run on the CPU: they take the inputs, then the output."""
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """Node -> the schedule of its kernel."""
 
 
 def lower(
@@ -92,6 +99,7 @@ def lower(
     limits: Limits,
     performance: Performance,
     log: DecisionLog,
+    tuning: Tuning | None = None,
 ) -> Program:
     """Write the kernel of every node; equal kernels are kept once.
 
@@ -99,7 +107,12 @@ def lower(
         CompileError: no rule for an operator.
     """
     context = RuleContext(
-        graph=graph, options=options, limits=limits, performance=performance, log=log
+        graph=graph,
+        options=options,
+        limits=limits,
+        performance=performance,
+        log=log,
+        tuning=tuning or Tuning(),
     )
     kernels = _Kernels()
     steps = []
@@ -108,21 +121,32 @@ def lower(
         if node.op in (CPU, TO_CPU, TO_GPU):
             steps.append(_step_of_cpu(context, node, cpu_functions))
             continue
-        rule = RULES.get(node.op)
-        if rule is None:
-            raise CompileError(
-                f"operator {node.op} (node {node.name}) has no schedule rule",
-                hint="report the model: this operator was expected to be lowered earlier",
-            )
-        call = rule(context, node)
-        steps.append(Step(kernel=kernels.add(call), arguments=call.arguments))
+        call = kernel_of(context, node)
+        choice = context.schedules.of_node.get(node.name)
+        steps.append(Step(kernel=kernels.add(call, choice), arguments=call.arguments))
     return Program(
         graph=graph,
         kernels=kernels.by_name,
         steps=tuple(steps),
         params=context.params,
         cpu_functions=cpu_functions,
+        choices=context.schedules.of_node,
     )
+
+
+def kernel_of(context: RuleContext, node: Node) -> KernelCall:
+    """The kernel of a node that runs on the GPU, by the rule of its operator.
+
+    Raises:
+        CompileError: no rule for the operator.
+    """
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise CompileError(
+            f"operator {node.op} (node {node.name}) has no schedule rule",
+            hint="report the model: this operator was expected to be lowered earlier",
+        )
+    return rule(context, node)
 
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
@@ -144,7 +168,7 @@ class _Kernels:
         self._by_hash: dict[Any, list[Kernel]] = {}
         self._serial: dict[str, int] = {}
 
-    def add(self, call: KernelCall) -> str:
+    def add(self, call: KernelCall, choice: Choice | None) -> str:
         """The name of the kernel that does what this call needs."""
         func = call.builder.build("kernel")
         alike = self._by_hash.setdefault(structural_hash(func), [])
@@ -160,6 +184,7 @@ class _Kernels:
             func=func.with_attr("global_symbol", name),
             launch=call.builder.launch,
             scopes=call.builder.scopes,
+            choice=choice,
         )
         alike.append(kernel)
         self.by_name[name] = kernel

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -12,13 +13,15 @@ from adrenoc.errors import CompileError
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.builder import KernelBuilder, Threads, pick_work_group
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
-from adrenoc.rules.schedule import Schedules
+from adrenoc.rules.schedule import Schedules, T
+from adrenoc.rules.signature import signature
+from adrenoc.tuning_log import Tuning
 
 PACKED_LAYOUT = Layout("NHWC")
 """Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
@@ -55,17 +58,36 @@ class RuleContext:
     performance: Performance
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
+    tuning: Tuning = field(default_factory=Tuning)
     schedules: Schedules = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schedules = Schedules(limits=self.limits, log=self.log)
+        self.schedules = Schedules(limits=self.limits, log=self.log, tuning=self.tuning)
+
+    def choose(
+        self,
+        node: Node,
+        family: str,
+        candidates: Iterable[T],
+        estimate: Callable[[T], float],
+    ) -> T:
+        """The schedule of a node's kernel: from the tuning log, else by the estimate."""
+        work = signature(self.graph, node, self.options)
+        return self.schedules.choose(family, node.name, work, candidates, estimate)
 
     def kernel(self, node: Node, family: str, *, compute: str | None = None) -> NodeKernel:
         """Start the kernel of a node; `compute` is its arithmetic if not that of the options."""
         builder = KernelBuilder(
             family, compute=compute or self.options.compute_dtype, limits=self.limits
         )
+        builder.pick_group = partial(self._pick_group, node, family)
         return NodeKernel(context=self, node=node, builder=builder)
+
+    def _pick_group(self, node: Node, family: str, extents: Threads) -> Threads:
+        """The work-group of a kernel that leaves it to its builder."""
+        work = signature(self.graph, node, self.options)
+        usual = pick_work_group(extents, self.limits)
+        return self.schedules.choose_group(family, node.name, work, extents, usual)
 
     def packed(
         self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]

@@ -64,9 +64,9 @@ def dense_conv(
         half=compute == "float16",
     )
     machine = Machine.of(context.performance)
-    tile = context.schedules.choose(
-        "conv2d",
-        work,
+    tile = context.choose(
+        node,
+        family,
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )

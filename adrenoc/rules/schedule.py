@@ -1,30 +1,34 @@
 """Which of a family's schedules a kernel gets.
 
-A family (convolution, matmul, pool, ...) states its work as a frozen dataclass and offers its
-schedules as candidates: frozen dataclasses of actions, with a field `work_group`.  One gate
-refuses what the target cannot run.  Of the rest a tuning log picks by the digest of the work, or,
-where it knows nothing, the family's estimate does.
+A family (convolution, matmul, pool, ...) offers its schedules as candidates: frozen dataclasses
+of actions, with a field `work_group`.  One gate refuses what the target cannot run.  Of the rest
+a tuning log picks by the digest of the kernel's signature, or, where it knows nothing, the
+family's estimate does.
 
 ```
-tile = context.choose("conv2d", work, candidates(work), lambda tile: estimate_clocks(work, tile))
+tile = context.choose(node, "conv2d", candidates(work), lambda tile: estimate_clocks(work, tile))
 ```
+
+A family without actions of its own leaves the work-group to the kernel builder, which asks
+`choose_group`: any kernel has at least that choice.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits
+from adrenoc.rules.signature import Work, plain
+from adrenoc.tuning_log import Tuning, kernel_digest
 
 UNSTABLE_GROUPS = ((8, 8), (4, 16))
 """Work-groups in x and y that gave wrong values on an Adreno 840 (ADRENO.md 2.8)."""
+MOST_THREADS = 256
+"""Threads a work-group that are worth a try: beyond, no listed GPU keeps two groups in flight."""
 
 
 class Tile(Protocol):
@@ -38,39 +42,117 @@ class Tile(Protocol):
 T = TypeVar("T", bound=Tile)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkGroup:
+    """The schedule of a kernel that has no other choice."""
+
+    work_group: tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """The schedule that a kernel got, and what else it could have had.
+
+    `node` is the first node that needs this kernel; `estimate` gives the candidates' order where
+    nothing was measured (any unit, less is better).
+    """
+
+    digest: str
+    family: str
+    work: Work
+    node: str
+    tile: Any
+    tuned: bool
+    candidates: tuple[Any, ...]
+    estimate: Callable[[Any], float]
+
+    @property
+    def untuned(self) -> Any:
+        """The candidate that the estimate picks."""
+        return min(self.candidates, key=self.estimate)
+
+
 @dataclass(kw_only=True)
 class Schedules:
     """The choices of one compilation: what a log says, and what was chosen."""
 
     limits: Limits
     log: DecisionLog
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Digest of the work -> actions that a tuner found."""
+    tuning: Tuning = field(default_factory=Tuning)
     chosen: dict[str, Choice] = field(default_factory=dict)
+    """By digest of the kernel's signature."""
+    of_node: dict[str, Choice] = field(default_factory=dict)
+    """By name of the node."""
 
     def choose(
         self,
         family: str,
-        work: Any,
+        node: str,
+        work: Work,
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> T:
         """The tuned candidate, else the one with the least estimate (any unit)."""
-        digest = work_digest(family, work)
-        if digest in self.chosen:
-            return self.chosen[digest].tile
+        digest = kernel_digest(family, work)
+        if digest not in self.chosen:
+            self.chosen[digest] = self._choice(digest, family, node, work, candidates, estimate)
+        self.of_node[node] = self.chosen[digest]
+        tile: T = self.chosen[digest].tile
+        return tile
+
+    def choose_group(
+        self,
+        family: str,
+        node: str,
+        work: Work,
+        extents: tuple[int, int, int],
+        usual: tuple[int, int, int],
+    ) -> tuple[int, int, int]:
+        """The work-group of a kernel without other choices: `usual` where nothing was measured."""
+        tiles = [WorkGroup(work_group=group) for group in work_groups(extents, usual, self.limits)]
+
+        def estimate(tile: WorkGroup) -> float:
+            return 0.0 if tile.work_group == usual else threads_started(extents, tile.work_group)
+
+        return self.choose(family, node, work, tiles, estimate).work_group
+
+    def _choice(
+        self,
+        digest: str,
+        family: str,
+        node: str,
+        work: Work,
+        candidates: Iterable[T],
+        estimate: Callable[[T], float],
+    ) -> Choice:
         offered = tuple(candidates)
-        allowed = [tile for tile in offered if refusal(tile, self.limits) is None]
+        allowed = [tile for tile in offered if self.refusal(digest, tile) is None]
+        # Only where every shape is refused can the usual one be wrong, and then none is right.
+        allowed = allowed or list(offered)
         tile, tuned = self._tuned(family, digest, allowed), True
         if tile is None:
             tile, tuned = min(allowed, key=estimate), False
-        self.chosen[digest] = Choice(
-            family=family, work=work, tile=tile, tuned=tuned, candidates=tuple(allowed)
+        return Choice(
+            digest=digest,
+            family=family,
+            work=work,
+            node=node,
+            tile=tile,
+            tuned=tuned,
+            candidates=tuple(allowed),
+            estimate=estimate,
         )
-        return tile
+
+    def refusal(self, digest: str, tile: Tile) -> str | None:
+        """Why the target cannot run this schedule; None if it can."""
+        if tile.work_group is not None and tile.work_group in self.tuning.banned:
+            return f"work-groups of {_shown(tile.work_group)} are on the target's ban list"
+        if actions_of(tile) in self.tuning.refused.get(digest, ()):
+            return "it failed on a device, as the tuning log tells"
+        return refusal(tile, self.limits)
 
     def _tuned(self, family: str, digest: str, allowed: list[T]) -> T | None:
-        actions = self.tuned.get(digest)
+        actions = self.tuning.actions.get(digest)
         if actions is None:
             return None
         for tile in allowed:
@@ -79,24 +161,13 @@ class Schedules:
         self.log.add(
             f"{family} {digest}",
             "the cost model's schedule",
-            f"the tuning log's actions {json.dumps(actions)} are no candidate on this target",
+            f"the tuning log's actions {dict(actions)} are no candidate on this target",
         )
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The schedule that a kernel got, and what else it could have had."""
-
-    family: str
-    work: Any
-    tile: Any
-    tuned: bool
-    candidates: tuple[Any, ...]
-
-
 def refusal(tile: Tile, limits: Limits) -> str | None:
-    """Why the target cannot run this schedule; None if it can."""
+    """Why a target of these limits cannot run this schedule; None if it can."""
     if tile.work_group is None:
         return None
     x, y, z = tile.work_group
@@ -107,23 +178,35 @@ def refusal(tile: Tile, limits: Limits) -> str | None:
     return None
 
 
+def work_groups(
+    extents: tuple[int, int, int], usual: tuple[int, int, int], limits: Limits
+) -> Iterator[tuple[int, int, int]]:
+    """The usual work-group, then others that suit the extents: powers of two a side."""
+    yield usual
+    most = min(MOST_THREADS, limits.max_work_group_size)
+    fewest = min(16, math.prod(extents))
+    for x in _sides(extents[0]):
+        for y in _sides(extents[1]):
+            for z in _sides(extents[2]):
+                if fewest <= x * y * z <= most and (x, y, z) != usual:
+                    yield x, y, z
+
+
+def threads_started(extents: tuple[int, int, int], group: tuple[int, int, int]) -> float:
+    """Threads that whole groups start."""
+    return float(math.prod(math.ceil(e / g) * g for e, g in zip(extents, group, strict=True)))
+
+
 def actions_of(tile: Tile) -> dict[str, Any]:
     """The schedule as JSON values: what a tuning log stores."""
-    return _plain(tile)
+    actions: dict[str, Any] = plain(tile)
+    return actions
 
 
-def work_digest(family: str, work: Any) -> str:
-    """Names a kernel by what it does: 16 hexadecimal digits, the same in every model."""
-    text = json.dumps([family, _plain(work)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _sides(extent: int) -> list[int]:
+    """Powers of two, up to the first that covers the extent."""
+    return [1 << i for i in range(9) if 1 << i < 2 * extent]
 
 
-def _plain(value: Any) -> Any:
-    """Dataclasses, enums and tuples as what JSON has."""
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value
+def _shown(group: tuple[int, int, int]) -> str:
+    return " x ".join(str(side) for side in group)

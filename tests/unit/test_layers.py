@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("operand",),
     ("tvmapi", "native", "elf", "opencl_source"),
     ("options",),
-    ("target",),
+    ("target", "tuning_log"),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout"),
     ("proc", "files"),

@@ -74,6 +74,7 @@ def test_later_layers_win_and_leave_their_name():
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
         ("keep_layers", False, "default"),
+        ("tuning_log", None, "default"),
         ("android_api", 24, "default"),
         ("ndk", None, "default"),
     )

@@ -1,0 +1,143 @@
+"""Which schedule a kernel gets: candidates, the gate, the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from trials import trial
+
+from adrenoc.options import CompileOptions
+from adrenoc.passes.lower import Program
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.rules.schedule import actions_of
+from adrenoc.target import load_target
+from adrenoc.tuning_log import LogWriter, Status
+from tests.models import graph
+
+
+def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:
+    weights = np.random.default_rng(1).standard_normal((16, channels, 3, 3))
+    conv, relu, weight = names
+    return graph(
+        [
+            helper.make_node("Conv", ["x", weight], [conv], pads=[1] * 4),
+            helper.make_node("Relu", [conv], [relu]),
+            helper.make_node("MaxPool", [relu], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("Softmax", ["p"], ["y"], axis=1),
+        ],
+        {"x": [1, channels, 16, 16]},
+        ["y"],
+        {weight: weights.astype(np.float32)},
+    )
+
+
+def _program(folder: Path, model: onnx.ModelProto, log: Path | None = None) -> Program:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    state, _ = run_stages(
+        State(
+            model=path,
+            target=load_target("host:a750"),
+            options=CompileOptions(tuning_log=str(log) if log else None),
+        ),
+        reporter=SilentReporter(),
+        stop_after="lower",
+    )
+    assert state.program is not None
+    return state.program
+
+
+def _digests(program: Program) -> dict[str, str]:
+    return {choice.family: choice.digest for choice in program.choices.values()}
+
+
+def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
+    program = _program(tmp_path, _model())
+    families = {choice.family for choice in program.choices.values()}
+    assert {"conv2d", "max_pool2d", "softmax", "layout"} <= families
+    for choice in program.choices.values():
+        assert len(choice.candidates) > 1, choice.family
+        assert choice.tile == choice.untuned
+        assert not choice.tuned
+
+
+def test_names_do_not_count_and_shapes_do(tmp_path: Path) -> None:
+    first = _digests(_program(tmp_path, _model("abc")))
+    assert _digests(_program(tmp_path, _model("qrk"))) == first
+    assert _digests(_program(tmp_path, _model(channels=12)))["conv2d"] != first["conv2d"]
+
+
+@pytest.fixture
+def conv_log(tmp_path: Path) -> tuple[Path, dict[str, object]]:
+    """A log in which a schedule other than the estimate's is the fastest."""
+    program = _program(tmp_path, _model())
+    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    other = next(t for t in choice.candidates if t != choice.untuned)
+    path = tmp_path / "log.jsonl"
+    writer = LogWriter(path)
+    writer.append(
+        trial(choice.digest, family="conv2d", actions=actions_of(other), gpu="750", median_us=1.0)
+    )
+    writer.close()
+    return path, actions_of(other)
+
+
+def test_the_log_picks(tmp_path: Path, conv_log: tuple[Path, dict[str, object]]) -> None:
+    path, actions = conv_log
+    program = _program(tmp_path, _model(), path)
+    (choice,) = [c for c in program.choices.values() if c.family == "conv2d"]
+    assert choice.tuned
+    assert actions_of(choice.tile) == actions
+    (kernel,) = [k for k in program.kernels.values() if k.family == "conv2d"]
+    assert kernel.choice is choice
+
+
+def test_what_failed_on_the_device_is_not_taken(
+    tmp_path: Path, conv_log: tuple[Path, dict[str, object]]
+) -> None:
+    path, actions = conv_log
+    program = _program(tmp_path, _model())
+    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    writer = LogWriter(path)
+    for failed in (actions, actions_of(choice.untuned)):
+        writer.append(
+            trial(choice.digest, family="conv2d", actions=failed, gpu="750", status=Status.WRONG)
+        )
+    writer.close()
+    again = _program(tmp_path, _model(), path)
+    (taken,) = [c for c in again.choices.values() if c.family == "conv2d"]
+    assert actions_of(taken.tile) not in (actions, actions_of(choice.untuned))
+
+
+def test_unstable_groups_are_banned_everywhere(tmp_path: Path) -> None:
+    program = _program(tmp_path, _model())
+    pool = next(c for c in program.choices.values() if c.family == "max_pool2d")
+    path = tmp_path / "log.jsonl"
+    writer = LogWriter(path)
+    writer.append(trial("other", group=pool.tile.work_group, status=Status.UNSTABLE, gpu="750"))
+    writer.close()
+    for choice in _program(tmp_path, _model(), path).choices.values():
+        assert choice.tile.work_group != pool.tile.work_group
+
+
+def test_actions_of_another_target_are_left_aside_with_a_decision(
+    tmp_path: Path, conv_log: tuple[Path, dict[str, object]]
+) -> None:
+    path, actions = conv_log
+    program = _program(tmp_path, _model())
+    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    foreign = {**actions, "work_group": [3, 5, 7]}
+    path.write_text(
+        replace(trial(choice.digest, family="conv2d"), actions=foreign).to_line() + "\n",
+        encoding="utf-8",
+    )
+    again = _program(tmp_path, _model(), path)
+    (taken,) = [c for c in again.choices.values() if c.family == "conv2d"]
+    assert not taken.tuned
+    assert taken.tile == choice.untuned

@@ -1,0 +1,132 @@
+"""The tuning log: appended, cut off, damaged, merged in the mind of a compilation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trials import trial
+
+from adrenoc.errors import OutputError, TuningLogError
+from adrenoc.tuning_log import (
+    Device,
+    LogWriter,
+    Status,
+    best_trials,
+    for_gpu,
+    read_log,
+    tuning_of,
+)
+
+
+def _write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    written = (trial(), trial(status=Status.CRASH, detail="signal 11"), trial("k2", error=1e-3))
+    writer = LogWriter(path)
+    for one in written:
+        writer.append(one)
+    writer.close()
+    assert read_log(path) == written
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 7))
+def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int) -> None:
+    path = _write(tmp_path / "a.jsonl", trial().to_line() + "\n", trial("k2").to_line()[:-cut])
+    assert [t.kernel for t in read_log(path)] == ["k1"]
+    writer = LogWriter(path)
+    writer.append(trial("k3"))
+    writer.close()
+    assert [t.kernel for t in read_log(path)] == ["k1", "k3"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nonsense", "not a JSON line"),
+        ("[1]", "version None"),
+        (trial().to_line().replace('"version":1', '"version":9'), "version 9"),
+        (trial().to_line().replace('"ok"', '"fine"'), "fine"),
+        (trial().to_line().replace('"runs"', '"walks"'), "`walks`"),
+        (trial().to_line().replace('"k1"', "7"), "`kernel` is 7"),
+        (trial().to_line().replace('{"work_group":[8,4,1]}', "[]"), "`actions` is"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = _write(tmp_path / "a.jsonl", trial().to_line() + "\n", line + "\n")
+    with pytest.raises(TuningLogError, match=r"a\.jsonl:2") as caught:
+        read_log(path)
+    assert said in caught.value.message
+
+
+def test_a_missing_log_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(TuningLogError) as caught:
+        read_log(tmp_path / "none")
+    assert "adrenoc tune" in caught.value.hint
+
+
+def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
+    writer = LogWriter(tmp_path / "a.jsonl")
+    with pytest.raises(TuningLogError, match="another tuner"):
+        LogWriter(tmp_path / "a.jsonl")
+    writer.close()
+    LogWriter(tmp_path / "a.jsonl").close()
+
+
+def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+    with pytest.raises(OutputError):
+        LogWriter(tmp_path / "none" / "a.jsonl")
+
+
+def test_the_fastest_right_schedule_wins() -> None:
+    trials = (
+        trial(group=(8, 4, 1), median_us=10),
+        trial(group=(4, 4, 1), median_us=5),
+        trial(group=(2, 2, 1), median_us=1, status=Status.WRONG),
+    )
+    assert best_trials(trials)["k1"].actions == {"work_group": [4, 4, 1]}
+
+
+def test_a_schedule_that_failed_once_is_out() -> None:
+    fast = trial(group=(4, 4, 1), median_us=5)
+    trials = (trial(), fast, replace(fast, status=Status.UNSTABLE))
+    assert best_trials(trials)["k1"].actions == {"work_group": [8, 4, 1]}
+
+
+def test_confirmed_times_outweigh_single_ones() -> None:
+    lucky = trial(group=(4, 4, 1), median_us=1)
+    trials = (
+        lucky,
+        trial(median_us=9, confirmed=True),
+        replace(lucky, median_us=12, confirmed=True),
+        replace(lucky, median_us=1),
+    )
+    assert best_trials(trials)["k1"].actions == {"work_group": [8, 4, 1]}
+
+
+def test_failures_are_refused_and_unstable_groups_banned() -> None:
+    tuning = tuning_of(
+        (
+            trial(),
+            trial(group=(2, 2, 1), status=Status.TIMEOUT),
+            trial(group=(16, 8, 1), status=Status.UNSTABLE),
+        )
+    )
+    assert tuning.refused == {"k1": ({"work_group": [2, 2, 1]}, {"work_group": [16, 8, 1]})}
+    assert tuning.banned == {(16, 8, 1)}
+    assert tuning.actions == {"k1": {"work_group": [8, 4, 1]}}
+
+
+def test_trials_of_another_gpu_serve_with_a_warning_only() -> None:
+    own, other = trial(), trial("k2", gpu="660")
+    assert for_gpu((own, other), "750", "log") == ((own,), "")
+    kept, warning = for_gpu((other,), "750", "log")
+    assert kept == (other,)
+    assert "660" in warning
+    newer = replace(own, device=Device(name="Adreno 750", driver="2.0"))
+    assert "several drivers" in for_gpu((own, newer), "750", "log")[1]
