@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_hash
@@ -20,6 +20,7 @@ from adrenoc.graph import Graph, Node
 from adrenoc.kernels.builder import Launch
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.rules.body import body_rule
 from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
 from adrenoc.rules.conv1d import conv1d_rule, conv1d_transpose_rule
@@ -70,13 +71,15 @@ class Kernel:
 class Step:
     """One launch: the last argument is written, the others are read.
 
-    `place` is `gpu` where a kernel runs, `cpu` where `kernel` names a function of the CPU, and
-    `to_cpu` or `to_gpu` for a copy, which has no kernel.
+    `place` is `gpu` where a kernel runs, `cpu` where `kernel` names a function of the CPU,
+    `to_cpu` or `to_gpu` for a copy, which has no kernel, `clml` where `kernel` names a region,
+    which writes its last `written` arguments, and `alloc` for memory that a region will write.
     """
 
     kernel: str
     place: str = "gpu"
     arguments: tuple[str, ...]
+    written: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +92,8 @@ class Program:
     params: dict[str, Param]
     cpu_functions: dict[str, PrimFunc] = field(default_factory=dict)
     """TIR functions that run on the CPU: they take the inputs, then the output."""
+    regions: dict[str, Program] = field(default_factory=dict)
+    """Regions of CLML by symbol: the kernels that run where CLML cannot."""
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Node -> the schedule of its kernel."""
 
@@ -99,27 +104,40 @@ def lower(
     limits: Limits,
     performance: Performance,
     log: DecisionLog,
+    regions: Mapping[str, Graph] | None = None,
     tuning: Tuning | None = None,
 ) -> Program:
-    """Write the kernel of every node; equal kernels are kept once.
+    """Write the kernel of every node; equal kernels are kept once, in `regions` too.
 
     Raises:
         CompileError: no rule for an operator.
     """
-    context = RuleContext(
-        graph=graph,
-        options=options,
-        limits=limits,
-        performance=performance,
-        log=log,
-        tuning=tuning or Tuning(),
-    )
     kernels = _Kernels()
-    steps = []
+
+    def lowered(part: Graph) -> Program:
+        context = RuleContext(
+            graph=part,
+            options=options,
+            limits=limits,
+            performance=performance,
+            log=log,
+            tuning=tuning or Tuning(),
+        )
+        return _lower_graph(context, kernels)
+
+    inner = {symbol: lowered(part) for symbol, part in (regions or {}).items()}
+    return replace(lowered(graph), regions=inner)
+
+
+def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
+    graph, steps = context.graph, []
     cpu_functions: dict[str, PrimFunc] = {}
     for node in graph.nodes:
         if node.op in (CPU, TO_CPU, TO_GPU):
             steps.append(_step_of_cpu(context, node, cpu_functions))
+            continue
+        if node.op in (CLML, ALLOC):
+            steps.append(_step_of_region(context, node))
             continue
         call = kernel_of(context, node)
         choice = context.schedules.of_node.get(node.name)
@@ -158,6 +176,21 @@ def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc
     name = f"cpu_{len(functions)}_{operators}"
     functions[name] = node.attrs["func"].with_attr("global_symbol", name)
     return Step(kernel=name, place=CPU, arguments=node.attrs["arguments"])
+
+
+def _step_of_region(context: RuleContext, node: Node) -> Step:
+    """A region of CLML, or the memory for its further results."""
+    if node.op == ALLOC:
+        return Step(kernel="", place=ALLOC, arguments=(node.output,))
+    results = tuple(node.attrs["results"])
+    reads = tuple(context.operand(name)[0] for name in node.attrs["arguments"])
+    # The node's own output comes last, as in every step: that is what gets its memory here.
+    return Step(
+        kernel=node.attrs["symbol"],
+        place=CLML,
+        arguments=(*reads, *results[1:], results[0]),
+        written=len(results),
+    )
 
 
 class _Kernels:

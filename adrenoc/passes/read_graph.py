@@ -25,6 +25,7 @@ from adrenoc.graph import Body, Graph, Node, Tensor
 from adrenoc.passes.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.expand_norm import EXPANSIONS, Expand
 from adrenoc.passes.fold_nests import FOLD_NESTS
+from adrenoc.passes.region_nodes import region_nodes
 from adrenoc.passes.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.whole_operators import WHOLE, refusal
 from adrenoc.tvmapi import tirx, tvm
@@ -32,13 +33,13 @@ from adrenoc.tvmapi import tirx, tvm
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 
 
-def read_graph(module: Any, log: DecisionLog) -> Graph:
-    """Read `main` of a simplified Relax module.
+def read_graph(module: Any, log: DecisionLog, function: str = "main") -> Graph:
+    """Read a function of a simplified Relax module.
 
     Raises:
         CompileError: an operator has no legalisation, or a shape is not static.
     """
-    return _Reader(module, log).read()
+    return _Reader(module, log).read(function)
 
 
 @dataclass
@@ -51,8 +52,8 @@ class _Reader:
     """Relax variable -> tensor name, or a tuple of names."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def read(self) -> Graph:
-        main = self.module["main"]
+    def read(self, function: str) -> Graph:
+        main = self.module[function]
         inputs = [self._declare(p, p.name) for p in main.params]
         for block in main.body.blocks:
             for binding in block.bindings:
@@ -79,6 +80,8 @@ class _Reader:
         if name == "relax.call_tir":
             args = [self._name_of(a) for a in call.args[1].fields]
             self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
+        elif name == "relax.call_dps_packed":
+            self._read_region(var, call)
         elif self._stays_whole(var, call, name):
             return
         elif name in EXPANSIONS:
@@ -90,6 +93,23 @@ class _Reader:
             lowered, func = self._legalise(call, name, var.name)
             args = [self._name_of(a) for a in lowered.args[1].fields]
             self._read_prim_func(var, func, args, name.removeprefix("relax."))
+
+    def _read_region(self, var: Any, call: Any) -> None:
+        """A region of CLML: its function stands in the module under the name that is called."""
+        arguments = [self._name_of(a) for a in call.args[1].fields]
+        results = self._declare_results(var)
+        self.nodes += region_nodes(str(call.args[0].global_symbol), arguments, results)
+
+    def _declare_results(self, var: Any) -> list[str]:
+        """The tensors that a call gives, one or a tuple."""
+        fields = _fields(var.ty)
+        outputs = [f"{var.name}_{i}" for i in range(len(fields))]
+        if not isinstance(var.ty, tvm.relax.TupleType):
+            outputs = [var.name]
+        for output, ty in zip(outputs, fields, strict=True):
+            self._declare_type(output, ty)
+        self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
+        return outputs
 
     def _stays_whole(self, var: Any, call: Any, name: str) -> bool:
         """Keep an operator of `WHOLE` as one node, unless it is a case that no rule covers."""
@@ -141,13 +161,7 @@ class _Reader:
 
     def _read_prim_func(self, var: Any, func: Any, args: list[str], op: str) -> None:
         """One node for each block of the function; the last ones write its results."""
-        fields = _fields(var.ty)
-        outputs = [f"{var.name}_{i}" for i in range(len(fields))]
-        if not isinstance(var.ty, tvm.relax.TupleType):
-            outputs = [var.name]
-        for output, ty in zip(outputs, fields, strict=True):
-            self._declare_type(output, ty)
-        self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
+        outputs = self._declare_results(var)
         buffers = dict(zip(func.params, [*args, *outputs], strict=True))
         reason = wide_dtype(func)
         blocks: list[Block] = []

@@ -19,6 +19,10 @@ void Profiler::record(const std::string& kernel, EventHandle event) {
   launches_.push_back({kernel, std::move(event)});
 }
 
+void Profiler::record_span(const std::string& name, int64_t start_ns, int64_t end_ns) {
+  launches_.push_back({name, EventHandle(), start_ns, end_ns});
+}
+
 std::vector<KernelLaunch> Profiler::stop() {
   if (!recording_) {
     TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
@@ -33,8 +37,11 @@ tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches) {
     const cl_event event = launch.event.get();
     tvm::ffi::json::Array entry;
     entry.push_back(tvm::ffi::String(launch.kernel));
-    entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_START)));
-    entry.push_back(static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_END)));
+    const bool timed = event != nullptr;
+    entry.push_back(timed ? static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_START))
+                          : launch.start_ns);
+    entry.push_back(timed ? static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_END))
+                          : launch.end_ns);
     times.push_back(entry);
   }
   return times;

@@ -15,6 +15,9 @@ namespace opencl {
 struct KernelLaunch {
   std::string kernel;
   EventHandle event;
+  // Of what has no event of its own; by the host's clock.
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
 };
 
 // [kernel, start_ns, end_ns] of each launch, by the device's own clock.  All must have ended.
@@ -25,6 +28,7 @@ class Profiler {
   [[nodiscard]] bool is_recording() const { return recording_; }
   void start();
   void record(const std::string& kernel, EventHandle event);
+  void record_span(const std::string& name, int64_t start_ns, int64_t end_ns);
   // Returns the launches since start(), in order.
   [[nodiscard]] std::vector<KernelLaunch> stop();
 

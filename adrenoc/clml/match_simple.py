@@ -1,0 +1,288 @@
+"""Element-wise operators, pools, softmax, reshapes, concatenations, pads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adrenoc.clml.found import (
+    Bindings,
+    Found,
+    check_limits,
+    constant,
+    found,
+    ints,
+    operand,
+    require,
+    shape_of,
+)
+from adrenoc.clml.match_conv import clip_limits
+from adrenoc.clml.patterns import Table
+from adrenoc.importers.flat import Binding
+from adrenoc.importers.relax_values import constant_value, op_name
+
+_SPATIAL = [2, 3]
+
+
+def match_relu(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """A ReLU that no operator before it takes in."""
+    row, source = table["relu"], start.value.args[0]
+    check_limits(row, [source])
+    attrs = {"activation_type": "relu"}
+    return found(row, [start], "openclml.relax.nn.relu", [operand(source)], attrs)
+
+
+def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """A clip: ReLU6 where its limits are 0 and 6."""
+    source, (low, high) = start.value.args[0], clip_limits(start.value)
+    if (low, high) == (0.0, 6.0):
+        check_limits(table["relu6"], [source])
+        return found(table["relu6"], [start], "openclml.nn.relu6", [operand(source)])
+    row = table["clip"]
+    check_limits(row, [source])
+    return found(row, [start], "clip", [operand(source)], {"a_max": high, "a_min": low})
+
+
+def match_binary(table: Table, bindings: Bindings, start: Binding) -> Found:
+    """Operands of equal shape; a factor or an offset for each channel is a batch norm.
+
+    Raises:
+        RefusedError: the operands have other shapes, or are one tensor.
+    """
+    call, name = start.value, op_name(start.value)
+    left, right = call.args
+    scaled = _scale_shift(table, bindings, start)
+    if scaled is not None:
+        return scaled
+    shapes = shape_of(left), shape_of(right)
+    require(shapes[0] == shapes[1], f"operands of shapes {shapes[0]} and {shapes[1]}")
+    require(not left.same_as(right), "both operands are one tensor")
+    row = table["divide" if name == "relax.divide" else "binary"]
+    check_limits(row, [left, right, start.var])
+    return found(row, [start], f"openclml.{name}", [operand(left), operand(right)])
+
+
+def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | None:
+    """x * factor + offset by channel, or one of them, as a batch norm of mean 0, variance 1."""
+    name, chain = op_name(start.value), [start]
+    if name not in ("relax.add", "relax.multiply"):
+        return None
+    side = _by_channel(start)
+    if side is None:
+        return None
+    source, value = side
+    ones, zeros = np.ones_like(value), np.zeros_like(value)
+    factor, offset = (value, zeros) if name == "relax.multiply" else (ones, value)
+    if name == "relax.multiply":
+        added = bindings.next(start, "relax.add")
+        second = None if added is None else _by_channel(added)
+        if added is not None and second is not None:
+            chain.append(added)
+            offset = second[1]
+    row = table["scale_shift"]
+    check_limits(row, [source, start.var])
+    attrs = {
+        "axis": 1,
+        "epsilon": 0.0,
+        "momentum": 0.1,
+        "center": 1,
+        "scale": 1,
+        "training": 0,
+    }
+    vectors = [constant(v) for v in (factor, offset, zeros.copy(), ones.copy())]
+    return found(row, chain, "openclml.nn.batch_norm", [operand(source), *vectors], attrs)
+
+
+def _by_channel(binding: Binding) -> tuple[Any, np.ndarray] | None:
+    """(data, one number a channel) of an operator of NCHW data and such a constant."""
+    for data, other in (binding.value.args, reversed(binding.value.args)):
+        value, shape = constant_value(other), shape_of(binding.var)
+        if value is None or len(shape) != 4 or shape_of(data) != shape:
+            continue
+        padded = (1,) * (4 - value.ndim) + value.shape
+        if value.dtype.kind == "f" and padded == (1, shape[1], 1, 1):
+            return data, np.ascontiguousarray(value.reshape(-1))
+    return None
+
+
+def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
+    """A batch norm that could not be folded; the tuple's item and TVM's reshape go with it.
+
+    Raises:
+        RefusedError: its statistics are used or computed, or it is along another axis.
+    """
+    call, row = start.value, table["batch_norm"]
+    item = bindings.next_item(start)
+    require(item is not None, "its running statistics are read")
+    if item is None:
+        raise AssertionError
+    require(int(call.attrs.axis) == 1, f"axis {int(call.attrs.axis)}, expected 1")
+    vectors = [constant_value(arg) for arg in call.args[1:5]]
+    require(all(v is not None for v in vectors), "its factors are computed, expected constants")
+    check_limits(row, [call.args[0], *call.args[1:5]], batched=False)
+    check_limits(row, [call.args[0]])
+    chain = [start, item]
+    reshaped = bindings.next(item, "relax.reshape")
+    if reshaped is not None and shape_of(reshaped.var) == shape_of(item.var):
+        chain.append(reshaped)
+    a = call.attrs
+    attrs = {
+        "axis": int(a.axis),
+        "epsilon": float(a.epsilon),
+        "center": int(a.center),
+        "scale": int(a.scale),
+        "momentum": float(a.momentum),
+        "training": int(a.training),
+    }
+    return found(row, chain, "openclml.nn.batch_norm", [operand(arg) for arg in call.args], attrs)
+
+
+def match_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """max_pool2d and avg_pool2d as CLML has them: NCHW, dense windows, padding left out.
+
+    Raises:
+        RefusedError: layout, dilation, ceil_mode or padding that counts.
+    """
+    call, a = start.value, start.value.attrs
+    kind = op_name(call).removeprefix("relax.nn.")
+    row, source = table[kind], call.args[0]
+    attrs: dict[str, Any] = {
+        "pool_size": ints(a.pool_size),
+        "strides": ints(a.strides),
+        "dilation": ints(a.dilation),
+        "padding": ints(a.padding),
+        "ceil_mode": int(a.ceil_mode),
+        "count_include_pad": int(a.count_include_pad),
+        "layout": str(a.layout),
+        "out_layout": str(a.out_layout or a.layout),
+    }
+    require(attrs["layout"] == attrs["out_layout"] == "NCHW", f"layout {attrs['layout']}")
+    require(max(attrs["dilation"]) == 1, f"dilation {attrs['dilation']}, expected 1")
+    require(
+        not attrs["ceil_mode"] or _divides(attrs, shape_of(source)),
+        "ceil_mode with a last window that leaves the data",
+    )
+    counts = attrs["count_include_pad"] and any(attrs["padding"]) and kind == "avg_pool2d"
+    require(not counts, "count_include_pad: CLML's average leaves padding out")
+    attrs["count_include_pad"] = 0 if kind == "avg_pool2d" else attrs["count_include_pad"]
+    attrs["ceil_mode"] = 0
+    check_limits(row, [source, start.var])
+    return found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
+
+
+def _divides(attrs: dict[str, Any], shape: tuple[int, ...]) -> bool:
+    """Whether rounding up and down give the same number of windows."""
+    before, after = attrs["padding"][:2], attrs["padding"][2:]
+    return all(
+        (shape[2 + i] + before[i] + after[i] - attrs["pool_size"][i]) % attrs["strides"][i] == 0
+        for i in range(2)
+    )
+
+
+def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """mean and max over H and W.
+
+    Raises:
+        RefusedError: other axes, or data that is not NCHW.
+    """
+    call = start.value
+    kind = "global_max_pool2d" if op_name(call) == "relax.max" else "global_avg_pool2d"
+    row, source = table[kind], call.args[0]
+    rank = len(shape_of(source))
+    require(rank == 4, f"rank {rank}, expected 4")
+    axes = None if call.attrs.axis is None else sorted(int(x) % rank for x in call.attrs.axis)
+    require(axes == _SPATIAL, f"axes {axes}, expected {_SPATIAL}")
+    check_limits(row, [source])
+    attrs = {"axis": _SPATIAL, "keepdims": int(call.attrs.keepdims)}
+    return found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
+
+
+def match_adaptive_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """An adaptive average pool to one pixel is the global one.
+
+    Raises:
+        RefusedError: it keeps more pixels, or the layout is not NCHW.
+    """
+    call, row = start.value, table["global_avg_pool2d"]
+    shape = shape_of(start.var)
+    require(str(call.attrs.layout) == "NCHW", f"layout {call.attrs.layout}, expected NCHW")
+    require(shape[2:] == (1, 1), f"output {shape[2:]}, expected (1, 1)")
+    check_limits(row, [call.args[0]])
+    attrs = {"axis": _SPATIAL, "keepdims": 1}
+    name = "openclml.nn.global_avg_pool2d"
+    return found(row, [start], name, [operand(call.args[0])], attrs)
+
+
+def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """softmax along the channels of rank 2 and 4, or along the last axis.
+
+    Raises:
+        RefusedError: another axis.
+    """
+    call, row = start.value, table["softmax"]
+    rank, axis = len(shape_of(start.var)), int(call.attrs.axis)
+    check_limits(row, [call.args[0]])
+    along = axis % rank
+    good = along == rank - 1 if rank in (2, 3) else rank == 4 and along in (1, 3)
+    require(good, f"axis {axis} of rank {rank}, expected the channels or the last axis")
+    attrs = {"axis": axis}
+    return found(row, [start], "openclml.relax.nn.softmax", [operand(call.args[0])], attrs)
+
+
+def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """concat along the channels.
+
+    Raises:
+        RefusedError: another axis, or fewer than two different tensors.
+    """
+    call, row = start.value, table["concat"]
+    parts = list(call.args[0].fields)
+    rank, axis = len(shape_of(start.var)), int(call.attrs.axis)
+    require(axis % rank == 1, f"axis {axis} of rank {rank}, expected 1")
+    require(len(parts) > 1, "one operand alone")
+    require(all(constant_value(p) is None for p in parts), "an operand is a constant")
+    check_limits(row, [*parts, start.var])
+    attrs = {"axis": axis % rank}
+    return found(row, [start], "concatenate", [operand(p) for p in parts], attrs)
+
+
+def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """A pad with zeros, by reflection or by the edge, along H and W.
+
+    Raises:
+        RefusedError: other axes, another value.
+    """
+    call, row = start.value, table["pad"]
+    widths, mode = ints(call.attrs.pad_width), str(call.attrs.pad_mode)
+    require(len(widths) == 8 and not any(widths[:4]), f"widths {widths}, expected H and W alone")
+    require(min(widths) >= 0, f"widths {widths}, expected none below 0")
+    require(mode in ("constant", "reflect"), f"mode {mode}, expected constant or reflect")
+    value = float(call.attrs.pad_value)
+    require(mode != "constant" or value == 0.0, f"value {value}, expected 0")
+    check_limits(row, [call.args[0], start.var])
+    attrs = {"pad_mode": mode, "pad_width": widths[4:]}
+    return found(row, [start], "nn.pad", [operand(call.args[0])], attrs)
+
+
+def match_upsampling(table: Table, _bindings: Bindings, start: Binding) -> Found:
+    """A bilinear resize that does not ask for half-pixel centres.
+
+    Raises:
+        RefusedError: another method, layout or transformation.
+    """
+    call, row = start.value, table["upsampling"]
+    a = call.attrs
+    require(str(a.layout) == "NCHW", f"layout {a.layout}, expected NCHW")
+    require(str(a.method) == "linear", f"method {a.method}, expected linear")
+    mode = str(a.coordinate_transformation_mode)
+    require(
+        mode in ("align_corners", "asymmetric"),
+        f"{mode} coordinates, expected align_corners or asymmetric",
+    )
+    source = call.args[0]
+    check_limits(row, [source, start.var])
+    grows = all(o >= i for i, o in zip(shape_of(source), shape_of(start.var), strict=True))
+    require(grows, f"{shape_of(source)} to {shape_of(start.var)}, expected a larger plane")
+    attrs = {"align_corners": int(mode == "align_corners")}
+    return found(row, [start], "nn.upsampling", [operand(source)], attrs)

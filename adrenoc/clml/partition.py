@@ -1,0 +1,257 @@
+"""Cut the regions that CLML computes out of a model.
+
+Before -> after:
+    lv = conv2d(x, w); y = relu(lv); z = erf(y)
+    ->  y = call_dps_packed("clml0_4f..._openclml", (x,)); z = erf(y)
+        and a function of that name with the two operators: the variant for textures
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from adrenoc.clml.cost import Verdict, judge
+from adrenoc.clml.document import document_text
+from adrenoc.clml.found import Found
+from adrenoc.clml.match import find_matches
+from adrenoc.clml.merge import merge
+from adrenoc.clml.patterns import Table, load_table
+from adrenoc.clml.region import Region
+from adrenoc.decision import Decision
+from adrenoc.gpu import Performance
+from adrenoc.importers.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
+from adrenoc.importers.relax_values import dtype_of, static_shape
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Partition:
+    """The module with the calls, the functions for textures in it, and the regions."""
+
+    module: tvm.IRModule
+    regions: tuple[Region, ...]
+    verdicts: tuple[Verdict, ...]
+    decisions: tuple[Decision, ...]
+
+
+def partition(
+    module: tvm.IRModule, *, keep_all: bool, version: int, dtype: str, performance: Performance
+) -> Partition:
+    """Offload what CLML `version` computes; without `keep_all` only what the cost model favours.
+
+    `dtype` is that of tensors between kernels: regions hold their floats in it.
+    """
+    table = load_table()
+    flat = flatten(module["main"])
+    matches = find_matches(flat, table, version=version, dtype=dtype)
+    decisions = list(matches.refusals)
+    cutter = _Cutter(flat, dtype)
+    verdicts = []
+    for members in merge(flat, matches.found):
+        region = cutter.describe(members, table)
+        verdict = judge(region, table, performance)
+        taken = keep_all or verdict.wins
+        decisions.append(_decision(region, verdict, taken=taken, keep_all=keep_all))
+        if taken:
+            cutter.cut(region, members)
+            verdicts.append(verdict)
+    return Partition(
+        module=cutter.module(module),
+        regions=tuple(cutter.regions),
+        verdicts=tuple(verdicts),
+        decisions=tuple(decisions),
+    )
+
+
+def _decision(region: Region, verdict: Verdict, *, taken: bool, keep_all: bool) -> Decision:
+    first, last = region.operators[0].output, region.operators[-1].output
+    what = f"{len(region.operators)} operators to CLML {region.version}"
+    why = verdict.text()
+    if keep_all:
+        why = f"--clml all; {why}"
+    return Decision(
+        subject=region.symbol if taken else f"{first}..{last}",
+        taken=what if taken else f"{len(region.operators)} operators stay in textures",
+        reason=f"{first}..{last}: {why}" if taken else why,
+    )
+
+
+class _Cutter:
+    """Replaces groups by calls, one after the other."""
+
+    def __init__(self, flat: FlatFunction, dtype: str) -> None:
+        self._flat = flat
+        self._dtype = dtype
+        self._read_outside = flat.uses()
+        self._returned = set(variables(flat.result))
+        self.regions: list[Region] = []
+        self._cuts: list[tuple[Region, tuple[Found, ...]]] = []
+
+    def describe(self, members: Sequence[Found], table: Table) -> Region:
+        """The region that a group would be."""
+        inner = {b.var for match in members for b in match.bindings}
+        inputs: dict[str, relax.Var] = {}
+        for match in members:
+            for binding in match.bindings:
+                for var in variables(binding.value):
+                    if var not in inner:
+                        inputs.setdefault(str(var.name), var)
+        outputs = [m.output for m in members if self._leaves(m.output, inner)]
+        operators = tuple(o for match in members for o in match.operators)
+        region = Region(
+            symbol="",
+            dtype=self._dtype,
+            version=max(table[o.row].version for o in operators),
+            inputs=tuple(inputs),
+            outputs=tuple(str(v.name) for v in outputs),
+            shapes={name: static_shape(var) or () for name, var in inputs.items()},
+            operators=operators,
+        )
+        # The digest tells regions of different models apart: tuning records go by the symbol.
+        digest = hashlib.sha256(document_text(region).encode()).hexdigest()[:8]
+        return replace(region, symbol=f"clml{len(self.regions)}_{digest}_openclml")
+
+    def _leaves(self, var: relax.Var, inner: set[relax.Var]) -> bool:
+        if var in self._returned:
+            return True
+        inside = sum(
+            list(variables(b.value)).count(var) for b in self._flat.bindings if b.var in inner
+        )
+        return self._read_outside[var] > inside
+
+    def cut(self, region: Region, members: tuple[Found, ...]) -> None:
+        """Note that a group leaves the main function."""
+        self.regions.append(region)
+        self._cuts.append((region, members))
+
+    def module(self, module: tvm.IRModule) -> tvm.IRModule:
+        """The module with the calls and a function for each region."""
+        if not self._cuts:
+            return module
+        functions = {}
+        by_last: dict[relax.Var, Region] = {}
+        members: set[relax.Var] = set()
+        for region, matches in self._cuts:
+            inner = {b.var for m in matches for b in m.bindings}
+            members.update(inner)
+            last = [b.var for b in self._flat.bindings if b.var in inner][-1]
+            by_last[last] = region
+            functions[region.symbol] = self._variant(region, inner)
+        main = self._main(by_last, members)
+        result = tvm.IRModule(dict(module.functions.items()))
+        result["main"] = main.with_attr("global_symbol", "main")
+        for symbol, function in functions.items():
+            result[symbol] = function.with_attr("global_symbol", symbol)
+        return result
+
+    def _main(
+        self,
+        by_last: dict[relax.Var, Region],
+        members: set[relax.Var],
+    ) -> relax.Function:
+        """The main function: a region is called where its last operator stood.
+
+        What reads a region's earlier results may stand before that place, so the rest is sorted
+        anew: a binding comes as soon as all that it reads is there.
+        """
+        pending: list[Binding] = []
+        for binding in self._flat.bindings:
+            if binding.var in by_last:
+                pending += self._call(by_last[binding.var])
+            elif binding.var not in members:
+                pending.append(binding)
+        ordered = _sorted(self._flat.params, pending)
+        flat = FlatFunction(params=self._flat.params, bindings=ordered, result=self._flat.result)
+        main, _ = rebuild(flat)
+        return main
+
+    def _call(self, region: Region) -> list[Binding]:
+        """The call of a region, with casts where the model's floats are of another dtype."""
+        made: list[Binding] = []
+        by_name = self._vars()
+        arguments = []
+        for name in region.inputs:
+            var = by_name[name]
+            if dtype_of(var) != region.dtype:
+                ty = relax.TensorType(region.shapes[name], region.dtype)
+                cast = relax.Var(f"{name}_in_{region.symbol[:5]}", ty)
+                made.append(Binding(var=cast, value=relax.op.astype(var, region.dtype)))
+                var = cast
+            arguments.append(var)
+        outputs = [by_name[name] for name in region.outputs]
+        types = [relax.TensorType(static_shape(v), region.dtype) for v in outputs]
+        call = relax.op.call_dps_packed(region.symbol, relax.Tuple(arguments), types)
+        ty = types[0] if len(types) == 1 else relax.TupleType(types)
+        whole = relax.Var(f"{region.symbol}_results", ty)
+        made.append(Binding(var=whole, value=call))
+        for index, (var, inner) in enumerate(zip(outputs, types, strict=True)):
+            part: Any = whole
+            if len(types) > 1:
+                part = relax.Var(f"{var.name}_of_{region.symbol[:5]}", inner)
+                made.append(Binding(var=part, value=relax.TupleGetItem(whole, index)))
+            same = dtype_of(var) == region.dtype
+            value = part if same else relax.op.astype(part, dtype_of(var))
+            made.append(Binding(var=var, value=value))
+        return made
+
+    def _vars(self) -> dict[str, relax.Var]:
+        named = {str(p.name): p for p in self._flat.params}
+        return {**named, **{str(b.var.name): b.var for b in self._flat.bindings}}
+
+    def _variant(self, region: Region, members: set[relax.Var]) -> relax.Function:
+        """The same operators as a function of Relax, from floats of the region's dtype to such."""
+        by_name = self._vars()
+        env: dict[relax.Var, relax.Expr] = {}
+        params, bindings = [], []
+        for name in region.inputs:
+            var = by_name[name]
+            param = relax.Var(name, relax.TensorType(region.shapes[name], region.dtype))
+            params.append(param)
+            if dtype_of(var) == region.dtype:
+                env[var] = param
+            else:
+                wide = relax.Var(
+                    f"{name}_wide", relax.TensorType(region.shapes[name], dtype_of(var))
+                )
+                bindings.append(Binding(var=wide, value=relax.op.astype(param, dtype_of(var))))
+                env[var] = wide
+        for binding in self._flat.bindings:
+            if binding.var in members:
+                bindings.append(Binding(var=binding.var, value=substitute(binding.value, env)))
+        results = []
+        for name in region.outputs:
+            var = by_name[name]
+            if dtype_of(var) == region.dtype:
+                results.append(var)
+                continue
+            ty = relax.TensorType(static_shape(var), region.dtype)
+            narrow = relax.Var(f"{name}_narrow", ty)
+            bindings.append(Binding(var=narrow, value=relax.op.astype(var, region.dtype)))
+            results.append(narrow)
+        result = results[0] if len(results) == 1 else relax.Tuple(results)
+        function, _ = rebuild(FlatFunction(params=params, bindings=bindings, result=result))
+        return function
+
+
+def _sorted(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:
+    """The bindings in an order in which each is made before it is read, else as they stand."""
+    made = {binding.var for binding in bindings}
+    known, ordered = set(params), []
+    pending = list(bindings)
+    while pending:
+        waiting = []
+        for binding in pending:
+            if all(v in known or v not in made for v in variables(binding.value)):
+                ordered.append(binding)
+                known.add(binding.var)
+            else:
+                waiting.append(binding)
+        if len(waiting) == len(pending):
+            raise ValueError(f"regions wait for each other at {waiting[0].var.name}")
+        pending = waiting
+    return ordered

@@ -1,0 +1,381 @@
+#include "clml/emulator.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/json.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "clml/emulator_math.h"
+
+namespace adrenoc {
+namespace clml {
+namespace {
+
+std::atomic<int64_t> live_objects{0};
+
+class Counted : public Object {
+ public:
+  Counted() { ++live_objects; }
+  ~Counted() override { --live_objects; }
+};
+
+struct EmulatedTensor final : Counted {
+  explicit EmulatedTensor(const TensorSpec& facts) : spec(facts) {}
+  const TensorSpec spec;
+};
+struct EmulatedOperator final : Counted {
+  Operation operation;
+  std::vector<const EmulatedTensor*> inputs;
+  const EmulatedTensor* output = nullptr;
+};
+struct EmulatedBindings final : Counted {
+  std::map<const Object*, cl_mem> memory;
+};
+struct EmulatedRecording final : Counted {
+  std::vector<const Object*> operators;
+  const Object* bindings = nullptr;
+};
+struct EmulatedTuning final : Counted {
+  std::string bytes;
+};
+
+// The layout that is "optimal" here: blocks of four channels, lanes beyond the last one and a
+// first block filled with a value that spoils whatever takes it for data.
+constexpr uint32_t kBlock = 4;
+constexpr float kPoison = -12345.0f;
+
+uint32_t blocks_of(const TensorSpec& spec) { return (spec.dims[1] + kBlock - 1) / kBlock; }
+
+size_t stored_elements(const TensorSpec& spec) {
+  if (spec.layout != Layout::kOptimal) return spec.elements();
+  const size_t pixels = size_t{spec.dims[2]} * spec.dims[3];
+  return kBlock + size_t{spec.dims[0]} * blocks_of(spec) * pixels * kBlock;
+}
+
+// Where an element lies.
+size_t place_of(const TensorSpec& spec, uint32_t n, uint32_t c, size_t pixel) {
+  const size_t pixels = size_t{spec.dims[2]} * spec.dims[3];
+  switch (spec.layout) {
+    case Layout::kNchw:
+      return (size_t{n} * spec.dims[1] + c) * pixels + pixel;
+    case Layout::kNhwc:
+      return (n * pixels + pixel) * spec.dims[1] + c;
+    default:
+      return kBlock + ((size_t{n} * blocks_of(spec) + c / kBlock) * pixels + pixel) * kBlock +
+             c % kBlock;
+  }
+}
+
+template <typename Visit>
+void for_each_element(const TensorSpec& spec, Visit visit) {
+  const size_t pixels = size_t{spec.dims[2]} * spec.dims[3];
+  size_t dense = 0;
+  for (uint32_t n = 0; n < spec.dims[0]; ++n) {
+    for (uint32_t c = 0; c < spec.dims[1]; ++c) {
+      for (size_t p = 0; p < pixels; ++p) visit(dense++, place_of(spec, n, c, p));
+    }
+  }
+}
+
+float load_element(const TensorSpec& spec, const char* memory, size_t at) {
+  if (spec.dtype == DType::kFloat32) {
+    float value;
+    std::memcpy(&value, memory + at * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, memory + at * 2, 2);
+  return half_to_float(bits);
+}
+
+void store_element(const TensorSpec& spec, float value, char* memory, size_t at) {
+  if (spec.dtype == DType::kFloat32) {
+    std::memcpy(memory + at * 4, &value, 4);
+    return;
+  }
+  const uint16_t bits = float_to_half(value);
+  std::memcpy(memory + at * 2, &bits, 2);
+}
+
+std::string encode_tensor(const TensorSpec& spec, const std::vector<float>& data) {
+  std::string memory(stored_elements(spec) * spec.element_bytes(), '\0');
+  for (size_t i = 0; i < stored_elements(spec); ++i) store_element(spec, kPoison, memory.data(), i);
+  for_each_element(spec, [&](size_t dense, size_t place) {
+    store_element(spec, data[dense], memory.data(), place);
+  });
+  return memory;
+}
+
+std::vector<float> decode_tensor(const TensorSpec& spec, const std::string& memory) {
+  std::vector<float> data(spec.elements());
+  for_each_element(spec, [&](size_t dense, size_t place) {
+    data[dense] = load_element(spec, memory.data(), place);
+  });
+  return data;
+}
+
+// The interface that has an operator first; see the pattern table for where this is from.
+int first_version(const Operation& operation) {
+  if (const auto* conv = std::get_if<Convolution>(&operation)) return conv->epsilon ? 3 : 1;
+  if (std::holds_alternative<BatchNorm>(operation)) return 3;
+  if (std::holds_alternative<Clip>(operation)) return 2;
+  const auto* binary = std::get_if<Binary>(&operation);
+  return binary != nullptr && binary->kind == Binary::Kind::kDivide ? 2 : 1;
+}
+
+const EmulatedTensor& tensor_of(const Object* object) {
+  return dynamic_cast<const EmulatedTensor&>(*object);
+}
+
+class Emulator final : public Backend {
+ public:
+  Emulator(opencl::Device& device, EmulatorSettings settings)
+      : device_(device), settings_(std::move(settings)) {
+    call("clQueryMLInterfaceVersionsQCOM");
+    if (settings_.versions.empty()) {
+      throw CallError("clQueryMLInterfaceVersionsQCOM", "no interface version");
+    }
+    version_ = *std::max_element(settings_.versions.begin(), settings_.versions.end());
+    call("clGetMLInterfaceQCOM");
+  }
+
+  [[nodiscard]] std::string name() const override { return "emulator"; }
+  [[nodiscard]] int version() const override { return version_; }
+  [[nodiscard]] std::string versions() const override {
+    std::string text;
+    for (const int major : settings_.versions) {
+      text += (text.empty() ? "" : ", ") + std::to_string(major) + ".0";
+    }
+    return text;
+  }
+
+  [[nodiscard]] ObjectPtr create_tensor(const TensorSpec& spec) override {
+    call("clCreateMLTensorQCOM");
+    for (const uint32_t extent : spec.dims) {
+      if (extent == 0 || extent > 32768 * 4) throw CallError("clCreateMLTensorQCOM", kBadValue);
+    }
+    return std::make_unique<EmulatedTensor>(spec);
+  }
+
+  [[nodiscard]] size_t memory_bytes(const Object& tensor) override {
+    call("clGetMLTensorMemorySizeQCOM");
+    const TensorSpec& spec = tensor_of(&tensor).spec;
+    return stored_elements(spec) * spec.element_bytes();
+  }
+
+  [[nodiscard]] ObjectPtr create_operator(const Operation& operation, Arithmetic arithmetic,
+                                          const std::vector<const Object*>& inputs,
+                                          const Object& output, Object*) override {
+    call("clCreateMLOp");
+    if (first_version(operation) > version_) {
+      throw CallError("clCreateMLOp", "no such operator in interface " + std::to_string(version_));
+    }
+    auto op = std::make_unique<EmulatedOperator>();
+    op->operation = operation;
+    op->output = &tensor_of(&output);
+    std::vector<std::array<uint32_t, 4>> dims;
+    for (const Object* input : inputs) {
+      op->inputs.push_back(&tensor_of(input));
+      dims.push_back(op->inputs.back()->spec.dims);
+    }
+    check_layouts(*op);
+    const std::string wrong = misfit(operation, dims, op->output->spec.dims);
+    if (!wrong.empty()) throw CallError("clCreateMLOp", std::string(kBadValue) + ": " + wrong);
+    const bool is_float = op->output->spec.dtype == DType::kFloat32;
+    if (is_float != (arithmetic == Arithmetic::kFloat)) throw CallError("clCreateMLOp", kBadValue);
+    return op;
+  }
+
+  [[nodiscard]] ObjectPtr create_bindings(const std::vector<Bound>& bound) override {
+    call("clCreateMLTensorMemoryDescriptorSetQCOM");
+    auto bindings = std::make_unique<EmulatedBindings>();
+    for (const Bound& one : bound) bindings->memory[one.tensor] = one.memory;
+    call("clUpdateMLTensorMemoryDescriptorSetQCOM");
+    return bindings;
+  }
+
+  void write(cl_command_queue queue, const void* data, const Bound& to) override {
+    call("clEnqueueWriteMLTensorDataQCOM");
+    const TensorSpec& spec = tensor_of(to.tensor).spec;
+    std::vector<float> dense(spec.elements());
+    for (size_t i = 0; i < dense.size(); ++i) {
+      dense[i] = load_element(spec, static_cast<const char*>(data), i);
+    }
+    store(queue, to, dense);
+  }
+
+  void copy(cl_command_queue queue, const Bound& from, const Bound& to, cl_event*) override {
+    call("clEnqueueCopyMLTensorDataQCOM");
+    const TensorSpec &source = tensor_of(from.tensor).spec, &target = tensor_of(to.tensor).spec;
+    if (source.dims != target.dims || source.dtype != target.dtype) {
+      throw CallError("clEnqueueCopyMLTensorDataQCOM", kBadValue);
+    }
+    store(queue, to, load(queue, from));
+  }
+
+  void run(cl_command_queue queue, const Object& op, const Object& bindings,
+           cl_event*) override {
+    call("clEnqueueMLOpQCOM");
+    execute(queue, dynamic_cast<const EmulatedOperator&>(op),
+            dynamic_cast<const EmulatedBindings&>(bindings));
+  }
+
+  [[nodiscard]] bool can_record() const override { return settings_.recording; }
+
+  [[nodiscard]] ObjectPtr record(const std::vector<const Object*>& operators,
+                                 const Object& bindings) override {
+    call("clNewRecordingQCOM");
+    auto recording = std::make_unique<EmulatedRecording>();
+    recording->operators = operators;
+    recording->bindings = &bindings;
+    call("clEndRecordingQCOM");
+    return recording;
+  }
+
+  void replay(cl_command_queue queue, const Object& recording, cl_event*) override {
+    call("clEnqueueRecordingMLOpQCOM");
+    const auto& recorded = dynamic_cast<const EmulatedRecording&>(recording);
+    for (const Object* op : recorded.operators) {
+      execute(queue, dynamic_cast<const EmulatedOperator&>(*op),
+              dynamic_cast<const EmulatedBindings&>(*recorded.bindings));
+    }
+  }
+
+  [[nodiscard]] ObjectPtr create_tuning() override {
+    call("clCreateMLTuningCacheQCOM");
+    return std::make_unique<EmulatedTuning>();
+  }
+  void load_tuning(Object& tuning, const std::string& bytes) override {
+    call("clLoadMLTuningCacheQCOM");
+    if (bytes.rfind("emulated", 0) != 0) throw CallError("clLoadMLTuningCacheQCOM", kBadValue);
+    dynamic_cast<EmulatedTuning&>(tuning).bytes = bytes;
+  }
+  [[nodiscard]] std::string save_tuning(const Object& tuning) override {
+    call("clSaveMLTuningCacheQCOM");
+    return dynamic_cast<const EmulatedTuning&>(tuning).bytes;
+  }
+  void tune(cl_command_queue, const Object& op, const Object&, Object& tuning) override {
+    call("clTuneMLOpQCOM");
+    auto& result = dynamic_cast<EmulatedTuning&>(tuning);
+    if (result.bytes.empty()) result.bytes = "emulated";
+    const auto& tuned = dynamic_cast<const EmulatedOperator&>(op);
+    result.bytes += " " + std::to_string(tuned.operation.index());
+  }
+
+ private:
+  static constexpr const char* kBadValue = "CL_INVALID_VALUE";
+
+  // Every entry point passes here, and may be told to fail.
+  void call(const char* entry_point) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (settings_.failing_call != entry_point || settings_.failing_after-- > 0) return;
+    settings_.failing_call.clear();  // once
+    throw CallError(entry_point, settings_.failing_code);
+  }
+
+  // Products of matrices and softmax over planes take rows; all else the library's own layout.
+  static void check_layouts(const EmulatedOperator& op) {
+    const bool rows = std::holds_alternative<Gemm>(op.operation);
+    if (std::holds_alternative<Softmax>(op.operation)) return;
+    for (const EmulatedTensor* tensor : op.inputs) check_layout(tensor->spec, rows);
+    check_layout(op.output->spec, rows);
+  }
+  static void check_layout(const TensorSpec& spec, bool rows) {
+    if ((spec.layout == Layout::kOptimal) == rows) throw CallError("clCreateMLOp", kBadValue);
+  }
+
+  void execute(cl_command_queue queue, const EmulatedOperator& op,
+               const EmulatedBindings& bindings) {
+    const auto memory_of = [&](const EmulatedTensor* tensor) {
+      const auto found = bindings.memory.find(tensor);
+      if (found == bindings.memory.end() || found->second == nullptr) {
+        throw CallError("clEnqueueMLOpQCOM", "a tensor without memory");
+      }
+      return Bound{tensor, found->second};
+    };
+    std::vector<Plain> inputs;
+    for (const EmulatedTensor* tensor : op.inputs) {
+      inputs.push_back({tensor->spec.dims, load(queue, memory_of(tensor))});
+    }
+    Plain output{op.output->spec.dims, {}};
+    compute(op.operation, inputs, &output);
+    store(queue, memory_of(op.output), output.data);
+  }
+
+  std::vector<float> load(cl_command_queue queue, const Bound& from) {
+    const TensorSpec& spec = tensor_of(from.tensor).spec;
+    std::string bytes(stored_elements(spec) * spec.element_bytes(), '\0');
+    const cl_int code =
+        opencl::api().clEnqueueReadBuffer(queue, from.memory, opencl::CL_TRUE, 0, bytes.size(),
+                                          bytes.data(), 0, nullptr, nullptr);
+    if (code != opencl::CL_SUCCESS) {
+      throw CallError("clEnqueueReadBuffer", opencl::error_name(code));
+    }
+    return decode_tensor(spec, bytes);
+  }
+
+  void store(cl_command_queue queue, const Bound& to, const std::vector<float>& data) {
+    const std::string bytes = encode_tensor(tensor_of(to.tensor).spec, data);
+    const cl_int code =
+        opencl::api().clEnqueueWriteBuffer(queue, to.memory, opencl::CL_TRUE, 0, bytes.size(),
+                                           bytes.data(), 0, nullptr, nullptr);
+    if (code != opencl::CL_SUCCESS) {
+      throw CallError("clEnqueueWriteBuffer", opencl::error_name(code));
+    }
+  }
+
+  opencl::Device& device_;
+  EmulatorSettings settings_;
+  int version_ = 0;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+EmulatorSettings read_emulator_settings(const std::string& text) {
+  namespace ffi = tvm::ffi;
+  namespace json = tvm::ffi::json;
+  ffi::String error;
+  const json::Value whole = json::Parse(ffi::String(text), &error);
+  const auto object = whole.try_cast<json::Object>();
+  if (!error.empty() || !object.has_value()) {
+    TVM_FFI_THROW(ValueError) << "The settings of the CLML emulator are no JSON object: " << text;
+  }
+  EmulatorSettings settings;
+  for (const auto& [key, value] : *object) {
+    const std::string name = key.cast<ffi::String>();
+    if (name == "extension") {
+      settings.extension = value.cast<bool>();
+    } else if (name == "recording") {
+      settings.recording = value.cast<bool>();
+    } else if (name == "versions") {
+      settings.versions.clear();
+      for (const ffi::Any& one : value.cast<json::Array>()) {
+        settings.versions.push_back(one.cast<int>());
+      }
+    } else if (name == "failing_call") {
+      settings.failing_call = value.cast<ffi::String>();
+    } else if (name == "failing_code") {
+      settings.failing_code = value.cast<ffi::String>();
+    } else if (name == "failing_after") {
+      settings.failing_after = value.cast<int>();
+    } else {
+      TVM_FFI_THROW(ValueError) << "The CLML emulator has no setting `" << name << "`";
+    }
+  }
+  return settings;
+}
+
+std::unique_ptr<Backend> make_emulator(opencl::Device& device, const EmulatorSettings& settings) {
+  return std::make_unique<Emulator>(device, settings);
+}
+
+int64_t live_emulator_objects() { return live_objects; }
+
+}  // namespace clml
+}  // namespace adrenoc

@@ -1,0 +1,40 @@
+// A stand-in for the library of a phone, for tests: reference arithmetic on the CPU, on memory of
+// any OpenCL device, with the rules of the real one made strict.
+#ifndef ADRENOC_NATIVE_CLML_EMULATOR_H_
+#define ADRENOC_NATIVE_CLML_EMULATOR_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clml/backend.h"
+#include "device.h"
+
+namespace adrenoc {
+namespace clml {
+
+// What the emulator pretends to be.
+struct EmulatorSettings {
+  bool extension = true;           // whether the device has cl_qcom_ml_ops at all
+  std::vector<int> versions = {1, 2, 3, 4};
+  bool recording = true;
+  // The call that fails, by the name of the library's entry point, with this code, after so many
+  // successes; empty where none fails.
+  std::string failing_call;
+  std::string failing_code;
+  int failing_after = 0;
+};
+
+// Throws ValueError for a text that is not such settings as JSON.
+[[nodiscard]] EmulatorSettings read_emulator_settings(const std::string& text);
+
+[[nodiscard]] std::unique_ptr<Backend> make_emulator(opencl::Device& device,
+                                                     const EmulatorSettings& settings);
+
+// Objects of all emulators that have not been given back.
+[[nodiscard]] int64_t live_emulator_objects();
+
+}  // namespace clml
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_CLML_EMULATOR_H_

@@ -1,0 +1,386 @@
+#include "clml/emulator_math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace adrenoc {
+namespace clml {
+namespace {
+
+void activate(std::optional<Activation> kind, std::vector<float>* data) {
+  if (!kind.has_value()) return;
+  const float high = *kind == Activation::kRelu6 ? 6.0f : std::numeric_limits<float>::infinity();
+  for (float& value : *data) value = std::min(std::max(value, 0.0f), high);
+}
+
+// The plane of one channel with zeros around it, so that no window leaves it.
+std::vector<float> padded_plane(const Plain& from, uint32_t n, uint32_t c, const Pair& before,
+                                const Pair& after) {
+  const size_t height = from.dims[2], width = from.dims[3];
+  const size_t wide = width + before[1] + after[1];
+  std::vector<float> plane((height + before[0] + after[0]) * wide, 0.0f);
+  const float* source = from.data.data() + from.offset(n, c);
+  for (size_t y = 0; y < height; ++y) {
+    std::copy_n(source + y * width, width, plane.data() + (y + before[0]) * wide + before[1]);
+  }
+  return plane;
+}
+
+struct Weights {
+  const Plain& all;
+  [[nodiscard]] float at(uint32_t o, uint32_t i, uint32_t y, uint32_t x) const {
+    return all.data[all.offset(o, i) + size_t{y} * all.dims[3] + x];
+  }
+};
+
+// Adds one channel's window sums, for all pixels of one output channel.
+void add_channel(const Convolution& conv, const Weights& weights, uint32_t o, uint32_t i,
+                 const std::vector<float>& plane, size_t wide, Plain* out, float* target) {
+  const size_t rows = out->dims[2], columns = out->dims[3];
+  for (uint32_t ky = 0; ky < weights.all.dims[2]; ++ky) {
+    for (uint32_t kx = 0; kx < weights.all.dims[3]; ++kx) {
+      const float factor = weights.at(o, i, ky, kx);
+      const size_t shift = size_t{ky} * conv.dilation[0] * wide + size_t{kx} * conv.dilation[1];
+      for (size_t y = 0; y < rows; ++y) {
+        const float* source = plane.data() + y * conv.strides[0] * wide + shift;
+        float* row = target + y * columns;
+        if (conv.strides[1] == 1) {
+          for (size_t x = 0; x < columns; ++x) row[x] += factor * source[x];
+        } else {
+          const size_t step = conv.strides[1];
+          for (size_t x = 0; x < columns; ++x) row[x] += factor * source[x * step];
+        }
+      }
+    }
+  }
+}
+
+void forward_conv(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
+  const Plain& data = in[0];
+  const Weights weights{in[1]};
+  const bool depthwise = conv.mode == Convolution::Mode::kDepthwise;
+  const size_t wide = data.dims[3] + conv.before[1] + conv.after[1];
+  for (uint32_t n = 0; n < data.dims[0]; ++n) {
+    for (uint32_t i = 0; i < data.dims[1]; ++i) {
+      const auto plane = padded_plane(data, n, i, conv.before, conv.after);
+      const uint32_t first = depthwise ? i : 0;
+      const uint32_t last = depthwise ? i + 1 : out->dims[1];
+      for (uint32_t o = first; o < last; ++o) {
+        add_channel(conv, weights, depthwise ? 0 : o, i, plane, wide, out,
+                    out->data.data() + out->offset(n, o));
+      }
+    }
+  }
+}
+
+void transposed_conv(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
+  const Plain& data = in[0];
+  const Weights weights{in[1]};
+  const int64_t rows = out->dims[2], columns = out->dims[3];
+  for (uint32_t n = 0; n < data.dims[0]; ++n) {
+    for (uint32_t i = 0; i < data.dims[1]; ++i) {
+      const float* source = data.data.data() + data.offset(n, i);
+      for (uint32_t o = 0; o < out->dims[1]; ++o) {
+        float* target = out->data.data() + out->offset(n, o);
+        for (uint32_t ky = 0; ky < in[1].dims[2]; ++ky) {
+          for (uint32_t kx = 0; kx < in[1].dims[3]; ++kx) {
+            const float factor = weights.at(o, i, ky, kx);
+            for (uint32_t y = 0; y < data.dims[2]; ++y) {
+              const int64_t oy = int64_t{y} * conv.strides[0] + int64_t{ky} * conv.dilation[0] -
+                                 conv.before[0];
+              if (oy < 0 || oy >= rows) continue;
+              for (uint32_t x = 0; x < data.dims[3]; ++x) {
+                const int64_t ox = int64_t{x} * conv.strides[1] + int64_t{kx} * conv.dilation[1] -
+                                   conv.before[1];
+                if (ox < 0 || ox >= columns) continue;
+                target[oy * columns + ox] += factor * source[size_t{y} * data.dims[3] + x];
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// (x - mean) / sqrt(variance + epsilon) * scale + offset, the vectors from `in[first]` on.
+void normalise(float epsilon, const std::vector<Plain>& in, size_t first, Plain* out) {
+  const size_t pixels = size_t{out->dims[2]} * out->dims[3];
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      const float factor = in[first].data[c] / std::sqrt(in[first + 3].data[c] + epsilon);
+      const float mean = in[first + 2].data[c], offset = in[first + 1].data[c];
+      float* values = out->data.data() + out->offset(n, c);
+      for (size_t p = 0; p < pixels; ++p) values[p] = (values[p] - mean) * factor + offset;
+    }
+  }
+}
+
+void run_op(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
+  std::fill(out->data.begin(), out->data.end(), 0.0f);
+  if (conv.has_bias) {
+    const size_t pixels = size_t{out->dims[2]} * out->dims[3];
+    for (size_t i = 0; i < out->data.size(); ++i) {
+      out->data[i] = in[2].data[i / pixels % out->dims[1]];
+    }
+  }
+  if (conv.mode == Convolution::Mode::kTranspose) {
+    transposed_conv(conv, in, out);
+  } else {
+    forward_conv(conv, in, out);
+  }
+  if (conv.epsilon.has_value()) normalise(*conv.epsilon, in, conv.has_bias ? 3 : 2, out);
+  activate(conv.activation, &out->data);
+}
+
+void run_op(const Activate& op, const std::vector<Plain>& in, Plain* out) {
+  out->data = in[0].data;
+  activate(op.kind, &out->data);
+}
+
+void run_op(const Clip& op, const std::vector<Plain>& in, Plain* out) {
+  out->data = in[0].data;
+  for (float& value : out->data) value = std::min(std::max(value, op.low), op.high);
+}
+
+void run_op(const BatchNorm& op, const std::vector<Plain>& in, Plain* out) {
+  out->data = in[0].data;
+  normalise(op.epsilon, in, 1, out);
+}
+
+float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32_t y, uint32_t x) {
+  float sum = 0, most = -std::numeric_limits<float>::infinity();
+  int64_t count = 0;
+  for (uint32_t ky = 0; ky < op.window[0]; ++ky) {
+    const int64_t iy = int64_t{y} * op.strides[0] + ky - op.before[0];
+    if (iy < 0 || iy >= in.dims[2]) continue;
+    for (uint32_t kx = 0; kx < op.window[1]; ++kx) {
+      const int64_t ix = int64_t{x} * op.strides[1] + kx - op.before[1];
+      if (ix < 0 || ix >= in.dims[3]) continue;
+      const float value = plane[iy * in.dims[3] + ix];
+      sum += value;
+      most = std::max(most, value);
+      ++count;
+    }
+  }
+  return op.average ? sum / static_cast<float>(std::max<int64_t>(count, 1)) : most;
+}
+
+void run_op(const Pooling& op, const std::vector<Plain>& in, Plain* out) {
+  size_t at = 0;
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      const float* plane = in[0].data.data() + in[0].offset(n, c);
+      for (uint32_t y = 0; y < out->dims[2]; ++y) {
+        for (uint32_t x = 0; x < out->dims[3]; ++x) {
+          out->data[at++] = pool_window(op, in[0], plane, y, x);
+        }
+      }
+    }
+  }
+}
+
+void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
+  const size_t pixels = size_t{out->dims[2]} * out->dims[3];
+  const uint32_t channels = out->dims[1];
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (size_t p = 0; p < pixels; ++p) {
+      const float* source = in[0].data.data() + in[0].offset(n, 0) + p;
+      float* target = out->data.data() + out->offset(n, 0) + p;
+      float most = source[0], sum = 0;
+      for (uint32_t c = 1; c < channels; ++c) most = std::max(most, source[c * pixels]);
+      for (uint32_t c = 0; c < channels; ++c) {
+        sum += target[c * pixels] = std::exp(source[c * pixels] - most);
+      }
+      for (uint32_t c = 0; c < channels; ++c) target[c * pixels] /= sum;
+    }
+  }
+}
+
+float both(Binary::Kind kind, float a, float b) {
+  switch (kind) {
+    case Binary::Kind::kAdd:
+      return a + b;
+    case Binary::Kind::kSubtract:
+      return a - b;
+    case Binary::Kind::kMultiply:
+      return a * b;
+    case Binary::Kind::kDivide:
+      return a / b;
+    case Binary::Kind::kMinimum:
+      return std::min(a, b);
+    default:
+      return std::max(a, b);
+  }
+}
+
+void run_op(const Binary& op, const std::vector<Plain>& in, Plain* out) {
+  for (size_t i = 0; i < out->data.size(); ++i) {
+    out->data[i] = both(op.kind, in[0].data[i], in[1].data[i]);
+  }
+}
+
+void run_op(const Concat& op, const std::vector<Plain>& in, Plain* out) {
+  size_t inner = 1, outer = 1, at = 0;
+  for (size_t d = op.axis + 1; d < 4; ++d) inner *= out->dims[d];
+  for (size_t d = 0; d < op.axis; ++d) outer *= out->dims[d];
+  for (size_t o = 0; o < outer; ++o) {
+    for (const Plain& part : in) {
+      const size_t run = part.dims[op.axis] * inner;
+      std::copy_n(part.data.data() + o * run, run, out->data.data() + at);
+      at += run;
+    }
+  }
+}
+
+void run_op(const Reshape&, const std::vector<Plain>& in, Plain* out) { out->data = in[0].data; }
+
+void run_op(const FullyConnected&, const std::vector<Plain>& in, Plain* out) {
+  const size_t columns = in[1].dims[3];
+  for (size_t o = 0; o < out->data.size(); ++o) {
+    float sum = in[2].data[o];
+    for (size_t i = 0; i < columns; ++i) sum += in[1].data[o * columns + i] * in[0].data[i];
+    out->data[o] = sum;
+  }
+}
+
+void run_op(const Gemm& op, const std::vector<Plain>& in, Plain* out) {
+  std::fill(out->data.begin(), out->data.end(), 0.0f);
+  const float *a = in[0].data.data(), *b = in[1].data.data();
+  for (size_t m = 0; m < op.m; ++m) {
+    float* row = out->data.data() + m * op.n;
+    if (op.transpose_b) {
+      for (size_t n = 0; n < op.n; ++n) {
+        float sum = 0;
+        for (size_t k = 0; k < op.k; ++k) sum += a[m * op.k + k] * b[n * op.k + k];
+        row[n] = sum;
+      }
+      continue;
+    }
+    for (size_t k = 0; k < op.k; ++k) {
+      const float factor = a[m * op.k + k];
+      for (size_t n = 0; n < op.n; ++n) row[n] += factor * b[k * op.n + n];
+    }
+  }
+}
+
+void run_op(const Pad& op, const std::vector<Plain>& in, Plain* out) {
+  const int64_t height = in[0].dims[2], width = in[0].dims[3];
+  const auto mirrored = [](int64_t i, int64_t size) {
+    return i < 0 ? -i : i >= size ? 2 * size - 2 - i : i;
+  };
+  size_t at = 0;
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      const float* plane = in[0].data.data() + in[0].offset(n, c);
+      for (int64_t y = 0; y < out->dims[2]; ++y) {
+        for (int64_t x = 0; x < out->dims[3]; ++x) {
+          const int64_t iy = y - op.widths[0], ix = x - op.widths[2];
+          const bool inside = iy >= 0 && iy < height && ix >= 0 && ix < width;
+          out->data[at++] =
+              inside ? plane[iy * width + ix]
+              : op.reflect
+                  ? plane[mirrored(iy, height) * width + mirrored(ix, width)]
+                  : 0.0f;
+        }
+      }
+    }
+  }
+}
+
+void run_op(const DepthToSpace& op, const std::vector<Plain>& in, Plain* out) {
+  const size_t width = in[0].dims[3];
+  size_t at = 0;
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      for (uint32_t y = 0; y < out->dims[2]; ++y) {
+        for (uint32_t x = 0; x < out->dims[3]; ++x) {
+          const uint32_t corner = y % op.block * op.block + x % op.block;
+          const size_t plane = in[0].offset(n, corner * out->dims[1] + c);
+          out->data[at++] = in[0].data[plane + y / op.block * width + x / op.block];
+        }
+      }
+    }
+  }
+}
+
+void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
+  const auto scale = [&](uint32_t from, uint32_t to) {
+    if (!op.align_corners) return static_cast<float>(from) / static_cast<float>(to);
+    return to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0.0f;
+  };
+  const uint32_t height = in[0].dims[2], width = in[0].dims[3];
+  const float sy = scale(height, out->dims[2]), sx = scale(width, out->dims[3]);
+  size_t at = 0;
+  for (uint32_t n = 0; n < out->dims[0]; ++n) {
+    for (uint32_t c = 0; c < out->dims[1]; ++c) {
+      const float* plane = in[0].data.data() + in[0].offset(n, c);
+      for (uint32_t y = 0; y < out->dims[2]; ++y) {
+        const float fy = static_cast<float>(y) * sy;
+        const auto y0 = std::min(static_cast<uint32_t>(fy), height - 1);
+        const uint32_t y1 = std::min(y0 + 1, height - 1);
+        const float wy = fy - static_cast<float>(y0);
+        for (uint32_t x = 0; x < out->dims[3]; ++x) {
+          const float fx = static_cast<float>(x) * sx;
+          const auto x0 = std::min(static_cast<uint32_t>(fx), width - 1);
+          const uint32_t x1 = std::min(x0 + 1, width - 1);
+          const float wx = fx - static_cast<float>(x0);
+          const float top = plane[y0 * width + x0] * (1 - wx) + plane[y0 * width + x1] * wx;
+          const float low = plane[y1 * width + x0] * (1 - wx) + plane[y1 * width + x1] * wx;
+          out->data[at++] = top * (1 - wy) + low * wy;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain* output) {
+  size_t count = 1;
+  for (const uint32_t extent : output->dims) count *= extent;
+  output->data.resize(count);
+  std::visit([&](const auto& op) { run_op(op, inputs, output); }, operation);
+}
+
+float half_to_float(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1Fu;
+  uint32_t mantissa = bits & 0x3FFu, result = sign;
+  if (exponent == 31) {
+    result |= 0x7F800000u | (mantissa << 13);
+  } else if (exponent != 0) {
+    result |= ((exponent + 112) << 23) | (mantissa << 13);
+  } else if (mantissa != 0) {
+    uint32_t shift = 0;
+    for (; (mantissa & 0x400u) == 0; ++shift) mantissa <<= 1;
+    result |= ((113 - shift) << 23) | ((mantissa & 0x3FFu) << 13);
+  }
+  float value;
+  std::memcpy(&value, &result, sizeof(value));
+  return value;
+}
+
+uint16_t float_to_half(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return sign | 0x7E00u;
+  if (magnitude >= 0x477FF000u) return sign | 0x7C00u;
+  if (magnitude < 0x33000001u) return sign;
+  uint32_t mantissa = (magnitude & 0x7FFFFFu) | 0x800000u;
+  const uint32_t exponent = magnitude >> 23;
+  // To the nearest, halves to even.
+  const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
+  const uint32_t rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
+  mantissa >>= shift;
+  if (rest > half || (rest == half && (mantissa & 1u) != 0)) ++mantissa;
+  if (exponent < 113) return sign | static_cast<uint16_t>(mantissa);
+  return sign | static_cast<uint16_t>(((exponent - 113) << 10) + mantissa);
+}
+
+}  // namespace clml
+}  // namespace adrenoc

@@ -1,0 +1,285 @@
+#include "clml/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace adrenoc {
+namespace clml {
+namespace {
+
+// The elements of a node in the library's own layout, and row by row.
+Form own_form(const GraphNode& node) { return {false, node.dims(), Layout::kOptimal}; }
+Form rows_form(const GraphNode& node) { return {true, node.dims(), Layout::kNchw}; }
+
+int64_t now_ns() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
+}  // namespace
+
+Engine::Engine(opencl::Device& device, Backend& backend, const Graph& graph, std::string symbol,
+               const std::vector<const void*>& constants, const TuningStore& tuning)
+    : device_(device), backend_(backend), symbol_(std::move(symbol)), values_(graph.nodes.size()) {
+  // Views are pointed to: a node has few, and none may move.
+  for (Value& value : values_) value.views.reserve(8);
+  tuning_ = backend_.create_tuning();
+  const std::string stored = tuning.is_tuning_run() ? "" : tuning.find(symbol_, &tuning_note_);
+  if (!stored.empty()) backend_.load_tuning(*tuning_, stored);
+  build(graph);
+  allocate();
+  write_constants(graph, constants);
+  bind();
+  if (tuning.is_tuning_run()) tune(tuning);
+  record();
+}
+
+void Engine::build(const Graph& graph) {
+  size_t moment = 0;  // inputs come in at 0
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (graph.nodes[node].kind == GraphNode::Kind::kKernel) add_operator(graph, node, ++moment);
+  }
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const size_t node = graph.outputs[i];
+    Value& value = values_[node];
+    const Form form = value.in_optimal ? own_form(graph.nodes[node]) : rows_form(graph.nodes[node]);
+    const View& made = demand(graph, node, form, moment + 1);
+    value.outside = backend_.create_tensor(
+        {graph.nodes[node].dtype, Layout::kNchw, graph.nodes[node].dims(), Usage::kData});
+    stores_.push_back({node, i, &made});
+  }
+}
+
+void Engine::add_operator(const Graph& graph, size_t node, size_t moment) {
+  const GraphNode& facts = graph.nodes[node];
+  const Lowered lowered = lower_node(graph, facts);
+  std::vector<const Object*> inputs;
+  for (size_t i = 0; i < facts.inputs.size(); ++i) {
+    inputs.push_back(demand(graph, facts.inputs[i], lowered.inputs[i], moment).tensor.get());
+  }
+  const View& output = provide(graph, node, lowered.output, moment);
+  operators_.push_back(backend_.create_operator(lowered.operation, lowered.arithmetic, inputs,
+                                                *output.tensor, tuning_.get()));
+  steps_.push_back({operators_.back().get(), nullptr, nullptr, facts.name});
+}
+
+// The view that an operator reads at `moment`; a copy is added where only the other memory of the
+// node holds its elements yet.
+const Engine::View& Engine::demand(const Graph& graph, size_t node, const Form& form,
+                                   size_t moment) {
+  const GraphNode& facts = graph.nodes[node];
+  Value& value = values_[node];
+  View& wanted = view(graph, node, form);
+  bool& is_there = form.linear ? value.in_rows : value.in_optimal;
+  if (facts.kind != GraphNode::Kind::kConst && !is_there) {
+    View& target = view(graph, node, form.linear ? rows_form(facts) : own_form(facts));
+    Piece& written = pieces_[target.piece];
+    if (facts.kind == GraphNode::Kind::kInput) {
+      if (value.outside == nullptr) {
+        value.outside =
+            backend_.create_tensor({facts.dtype, Layout::kNchw, facts.dims(), Usage::kData});
+      }
+      const auto place = std::find(graph.inputs.begin(), graph.inputs.end(), node);
+      loads_.push_back({node, static_cast<size_t>(place - graph.inputs.begin()), &target});
+      written.first = 0;
+    } else {
+      const View& source = view(graph, node, form.linear ? own_form(facts) : rows_form(facts));
+      Piece& read = pieces_[source.piece];
+      read.last = std::max(read.last, moment);
+      written.first = std::min(written.first, moment);
+      steps_.push_back({nullptr, &source, &target, "copy"});
+    }
+    is_there = true;
+  }
+  Piece& piece = pieces_[wanted.piece];
+  piece.last = std::max(piece.last, moment);
+  return wanted;
+}
+
+// The view that an operator writes at `moment`.
+const Engine::View& Engine::provide(const Graph& graph, size_t node, const Form& form,
+                                    size_t moment) {
+  View& made = view(graph, node, form);
+  (form.linear ? values_[node].in_rows : values_[node].in_optimal) = true;
+  Piece& piece = pieces_[made.piece];
+  piece.first = std::min(piece.first, moment);
+  piece.last = std::max(piece.last, moment);
+  return made;
+}
+
+Engine::View& Engine::view(const Graph& graph, size_t node, const Form& form) {
+  const GraphNode& facts = graph.nodes[node];
+  const bool constant = facts.kind == GraphNode::Kind::kConst;
+  Value& value = values_[node];
+  for (View& known : value.views) {
+    if (known.form == form) return known;
+  }
+  if (value.views.size() == value.views.capacity()) {
+    throw CallError("a tensor of " + symbol_, "too many views");
+  }
+  View made;
+  made.form = form;
+  made.tensor = backend_.create_tensor(
+      {facts.dtype, form.layout, form.dims, constant ? Usage::kParameter : Usage::kData});
+  if (form.linear && value.rows_piece.has_value()) {
+    made.piece = *value.rows_piece;
+  } else {
+    made.piece = pieces_.size();
+    pieces_.push_back({});
+    pieces_.back().constant = constant;
+    if (form.linear) value.rows_piece = made.piece;
+  }
+  Piece& piece = pieces_[made.piece];
+  piece.bytes = std::max(piece.bytes, backend_.memory_bytes(*made.tensor));
+  value.views.push_back(std::move(made));
+  return value.views.back();
+}
+
+// A buffer serves the next tensor once its last reader has run; the smallest that fits is taken.
+void Engine::allocate() {
+  struct Slot {
+    size_t bytes;
+    size_t free_after;
+    cl_mem buffer;
+  };
+  std::vector<Slot> slots;
+  std::vector<Piece*> order;
+  for (Piece& piece : pieces_) order.push_back(&piece);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Piece* a, const Piece* b) { return a->first < b->first; });
+  const auto create = [this](size_t bytes) {
+    cl_int code = opencl::CL_SUCCESS;
+    opencl::MemHandle made(opencl::api().clCreateBuffer(
+        device_.context(), opencl::CL_MEM_READ_WRITE, bytes, nullptr, &code));
+    opencl::check(code, "clCreateBuffer");
+    buffers_.push_back(std::move(made));
+    return buffers_.back().get();
+  };
+  for (Piece* piece : order) {
+    if (piece->constant) {
+      piece->buffer = create(piece->bytes);
+      continue;
+    }
+    Slot* best = nullptr;
+    for (Slot& slot : slots) {
+      const bool fits = slot.free_after < piece->first && slot.bytes >= piece->bytes;
+      if (fits && (best == nullptr || slot.bytes < best->bytes)) best = &slot;
+    }
+    if (best == nullptr) {
+      slots.push_back({piece->bytes, 0, create(piece->bytes)});
+      best = &slots.back();
+    }
+    best->free_after = piece->last;
+    piece->buffer = best->buffer;
+  }
+}
+
+void Engine::write_constants(const Graph& graph, const std::vector<const void*>& constants) {
+  const opencl::QueueLock queue = device_.lock_queue();
+  for (size_t i = 0; i < graph.constants.size(); ++i) {
+    for (const View& view : values_[graph.constants[i]].views) {
+      backend_.write(queue.get(), constants[i], bound(view));
+    }
+  }
+}
+
+void Engine::bind() {
+  std::vector<Bound> all;
+  for (const Value& value : values_) {
+    for (const View& view : value.views) all.push_back(bound(view));
+  }
+  bindings_ = backend_.create_bindings(all);
+}
+
+void Engine::tune(const TuningStore& store) {
+  {
+    device_.want_profiling(true);  // tuning reads the times of its own commands
+    struct Off {
+      opencl::Device& device;
+      ~Off() { device.want_profiling(false); }
+    } off{device_};
+    const opencl::QueueLock queue = device_.lock_queue();
+    for (const ObjectPtr& op : operators_) {
+      backend_.tune(queue.get(), *op, *bindings_, *tuning_);
+    }
+  }
+  tuning_note_ = store.save(symbol_, backend_.save_tuning(*tuning_));
+}
+
+// A recording replays operators alone, so a region with copies inside is not recorded.
+void Engine::record() {
+  if (!backend_.can_record() || inner_copies() != 0) return;
+  std::vector<const Object*> all;
+  for (const ObjectPtr& op : operators_) all.push_back(op.get());
+  recording_ = backend_.record(all, *bindings_);
+}
+
+Bound Engine::bound(const View& view) const {
+  return {view.tensor.get(), pieces_[view.piece].buffer};
+}
+
+size_t Engine::memory_bytes() const {
+  std::vector<std::pair<cl_mem, size_t>> sizes;
+  for (const Piece& piece : pieces_) {
+    const auto known = std::find_if(sizes.begin(), sizes.end(),
+                                    [&](const auto& entry) { return entry.first == piece.buffer; });
+    if (known == sizes.end()) {
+      sizes.emplace_back(piece.buffer, piece.bytes);
+    } else {
+      known->second = std::max(known->second, piece.bytes);
+    }
+  }
+  size_t total = 0;
+  for (const auto& entry : sizes) total += entry.second;
+  return total;
+}
+
+// Gives a command, and notes when it ran where the device is being profiled: by the command's
+// event, or by the clock where it has none.
+template <typename Command>
+void Engine::timed(const std::string& name, Command command) {
+  opencl::Profiler& profiler = device_.profiler();
+  if (!profiler.is_recording()) {
+    command(nullptr);
+    return;
+  }
+  cl_event event = nullptr;
+  const int64_t start = now_ns();
+  command(&event);
+  const std::string label = symbol_ + "/" + name;
+  if (event != nullptr) {
+    profiler.record(label, opencl::EventHandle(event));
+  } else {
+    profiler.record_span(label, start, now_ns());
+  }
+}
+
+void Engine::run(const std::vector<cl_mem>& inputs, const std::vector<cl_mem>& outputs) {
+  const opencl::QueueLock lock = device_.lock_queue();
+  const cl_command_queue queue = lock.get();
+  for (const Border& load : loads_) {
+    const Bound from{values_[load.node].outside.get(), inputs[load.argument]};
+    timed("copy in", [&](cl_event* e) { backend_.copy(queue, from, bound(*load.inner), e); });
+  }
+  if (recording_ != nullptr && !device_.profiler().is_recording()) {
+    backend_.replay(queue, *recording_, nullptr);
+  } else {
+    for (const Step& step : steps_) {
+      timed(step.name, [&](cl_event* e) {
+        if (step.op != nullptr) {
+          backend_.run(queue, *step.op, *bindings_, e);
+        } else {
+          backend_.copy(queue, bound(*step.from), bound(*step.to), e);
+        }
+      });
+    }
+  }
+  for (const Border& store : stores_) {
+    const Bound to{values_[store.node].outside.get(), outputs[store.argument]};
+    timed("copy out", [&](cl_event* e) { backend_.copy(queue, bound(*store.inner), to, e); });
+  }
+}
+
+}  // namespace clml
+}  // namespace adrenoc

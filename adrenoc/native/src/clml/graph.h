@@ -1,0 +1,52 @@
+// The JSON graph of a region, as TVM's code generators for JSON runtimes write it.
+#ifndef ADRENOC_NATIVE_CLML_GRAPH_H_
+#define ADRENOC_NATIVE_CLML_GRAPH_H_
+
+#include <tvm/ffi/extra/json.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "clml/backend.h"
+
+namespace adrenoc {
+namespace clml {
+
+struct GraphNode {
+  enum class Kind { kInput, kConst, kKernel };
+  Kind kind = Kind::kInput;
+  std::string name;
+  std::vector<size_t> inputs;  // indices of nodes; each has one output
+  std::vector<int64_t> shape;
+  DType dtype = DType::kFloat32;
+  tvm::ffi::json::Object attrs;
+
+  // Attributes; each throws ValueError where it is missing or of another type.
+  [[nodiscard]] bool has(const char* key) const;
+  [[nodiscard]] int64_t integer(const char* key) const;
+  [[nodiscard]] double number(const char* key) const;
+  [[nodiscard]] std::string text(const char* key) const;
+  [[nodiscard]] std::vector<int64_t> integers(const char* key, size_t count) const;
+  [[nodiscard]] std::vector<std::string> texts(const char* key, size_t count) const;
+
+  [[nodiscard]] size_t elements() const;
+  // The shape as n, c, h, w: ranks below four are filled up with ones at the end.
+  [[nodiscard]] std::array<uint32_t, 4> dims() const;
+  [[nodiscard]] bool ends_with(const char* ending) const;
+};
+
+struct Graph {
+  std::vector<GraphNode> nodes;    // in execution order
+  std::vector<size_t> inputs;      // nodes of kind kInput, in order
+  std::vector<size_t> constants;   // nodes of kind kConst, in order
+  std::vector<size_t> outputs;
+};
+
+// Throws ValueError that names the place where the text is not such a graph.
+[[nodiscard]] Graph read_graph(const std::string& text);
+
+}  // namespace clml
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_CLML_GRAPH_H_

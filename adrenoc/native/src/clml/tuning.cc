@@ -1,0 +1,153 @@
+#include "clml/tuning.h"
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "byte_stream.h"
+
+namespace adrenoc {
+namespace clml {
+namespace {
+
+// "CLMLTUNE" as a big-endian number: starts each record in the files of TVM's runtime.
+constexpr uint64_t kTuningMagic = 0x434C4D4C54554E45;
+constexpr const char* kOwnMagic = "adrenoc-clml-tuning-1";
+
+struct TuningRecord {
+  std::string symbol;
+  std::string bytes;
+};
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (file) content << file.rdbuf();
+  return content.str();
+}
+
+// Whole or not at all: another process may be reading.
+bool write_whole(const std::string& path, const std::string& content) {
+  const std::string aside = path + ".new";
+  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file || std::rename(aside.c_str(), path.c_str()) != 0) {
+    std::remove(aside.c_str());
+    return false;
+  }
+  return true;
+}
+
+// The records up to the first that is not whole, as TVM's runtime reads them.
+std::vector<TuningRecord> read_records(const std::string& content) {
+  opencl::ByteReader reader("A CLML tuning file", content.data(), content.size());
+  std::vector<TuningRecord> records;
+  uint64_t magic = 0, reserved = 0;
+  while (reader.Read(&magic) && magic == kTuningMagic && reader.Read(&reserved)) {
+    TuningRecord record;
+    std::vector<unsigned char> bytes;
+    if (!reader.Read(&record.symbol) || !reader.Read(&bytes)) break;
+    record.bytes.assign(bytes.begin(), bytes.end());
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::string written_records(const std::vector<TuningRecord>& records) {
+  opencl::ByteWriter writer;
+  for (const TuningRecord& record : records) {
+    writer.Write(kTuningMagic);
+    writer.Write(uint64_t{0});
+    writer.Write(record.symbol);
+    writer.Write(std::vector<unsigned char>(record.bytes.begin(), record.bytes.end()));
+  }
+  return writer.finish();
+}
+
+uint64_t fnv_digest(const std::string& text) {
+  uint64_t digest = 0xcbf29ce484222325ULL;
+  for (const char c : text) {
+    digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return digest;
+}
+
+bool asks_for_tuning() {
+  for (const char* name : {"CLML_IS_TUNING_RUN", "CLML_IS_TUNNING_RUN"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::atoi(value) != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TuningStore::TuningStore(std::string folder, std::string key)
+    : folder_(std::move(folder)), key_(std::move(key)) {
+  const char* file = std::getenv("CLML_TUNING_CACHE");
+  if (file != nullptr) file_ = file;
+  tuning_run_ = asks_for_tuning();
+}
+
+std::string TuningStore::own_file(const std::string& symbol) const {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%016llx",
+                static_cast<unsigned long long>(fnv_digest(key_ + "\n" + symbol)));
+  return folder_ + "/clml-" + name + ".tuning";
+}
+
+std::string TuningStore::find(const std::string& symbol, std::string* note) const {
+  if (!file_.empty()) {
+    for (const TuningRecord& record : read_records(read_whole(file_))) {
+      if (record.symbol != symbol) continue;
+      *note = "tuned by " + file_;
+      return record.bytes;
+    }
+    *note = file_ + " has no tuning of this region";
+    return "";
+  }
+  if (folder_.empty()) return "";
+  const std::string path = own_file(symbol);
+  const std::string content = read_whole(path);
+  opencl::ByteReader reader("A tuning result", content.data(), content.size());
+  std::string magic, key, bytes;
+  if (!reader.Read(&magic) || magic != kOwnMagic || !reader.Read(&key) || !reader.Read(&bytes)) {
+    return "";
+  }
+  if (key != key_ + "\n" + symbol) return "";
+  *note = "tuned by " + path;
+  return bytes;
+}
+
+std::string TuningStore::save(const std::string& symbol, const std::string& bytes) const {
+  if (!file_.empty()) {
+    std::vector<TuningRecord> records = read_records(read_whole(file_));
+    bool replaced = false;
+    for (TuningRecord& record : records) {
+      if (record.symbol == symbol) record.bytes = bytes, replaced = true;
+    }
+    if (!replaced) records.push_back({symbol, bytes});
+    const bool written = write_whole(file_, written_records(records));
+    return written ? "tuned, kept in " + file_ : "tuned, but " + file_ + " cannot be written";
+  }
+  if (folder_.empty()) return "tuned, but not kept: there is no cache folder";
+  mkdir(folder_.c_str(), 0700);  // what it says does not matter: writing tells
+  opencl::ByteWriter writer;
+  writer.Write(std::string(kOwnMagic));
+  writer.Write(key_ + "\n" + symbol);
+  writer.Write(bytes);
+  const std::string path = own_file(symbol);
+  const bool written = write_whole(path, writer.finish());
+  return written ? "tuned, kept in " + path : "tuned, but " + path + " cannot be written";
+}
+
+}  // namespace clml
+}  // namespace adrenoc
