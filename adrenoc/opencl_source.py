@@ -10,12 +10,12 @@ from typing import Any
 _HOOK = "tvm_callback_opencl_postproc"
 _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
 _OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
-_LOADS = """\
-#define LOAD_FLOAT4(pointer, base, offset) (((__global const float4*)(pointer) + (base))[offset])
-#define LOAD_HALF4(pointer, base, offset) \\
-  vload_half4((base) + (offset), (__global const half*)(pointer))
-#define LOAD_UINT4(pointer, base, offset) (((__global const uint4*)(pointer) + (base))[offset])
-"""
+_LOADS = {
+    "LOAD_FLOAT4": "(((__global const float4*)(pointer) + (base))[offset])",
+    "LOAD_HALF4": "vload_half4((base) + (offset), (__global const half*)(pointer))",
+    "LOAD_UINT4": "(((__global const uint4*)(pointer) + (base))[offset])",
+}
+"""Bodies of the macros `(pointer, base, offset)` that `tvmapi.load_vector` calls."""
 _READS = """\
 #define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
 #define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
@@ -31,7 +31,12 @@ def tidy(source: str) -> str:
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
     """
     source = _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
-    return _LOADS + source if "LOAD_" in source else source
+    defined = [
+        f"#define {name}(pointer, base, offset) {body}\n"
+        for name, body in _LOADS.items()
+        if f"{name}(" in source
+    ]
+    return "".join(defined) + source
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import sym, tirx
-from tvm.ir import Call, Op, PrimType
+from tvm.ir import Call, Op, PrimType, StringImm
 from tvm.tirx import (
     AllocBuffer,
     AttrStmt,
@@ -155,6 +155,11 @@ def store(buffer: Expr, index: Sequence[Expr], value: Expr) -> Expr:
 def if_then_else(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     """Evaluate `then` or `otherwise`, never both; the condition is a scalar."""
     return call(IF_THEN_ELSE, [condition, then, otherwise], dtype_of(then))
+
+
+def barrier() -> Expr:
+    """A statement: wait for the threads of the work-group and for their local memory."""
+    return tirx.Evaluate(call("tirx.tvm_storage_sync", [StringImm("shared")], "void"))
 
 
 def splat(value: Expr) -> Expr:

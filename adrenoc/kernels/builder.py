@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access, access_to
+from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.target import Limits
 from adrenoc.tvmapi import (
@@ -34,6 +35,8 @@ from adrenoc.tvmapi import (
     PrimFunc,
     SeqStmt,
     Var,
+    barrier,
+    bits_of,
     decl_buffer,
     dtype_of,
     fconst,
@@ -83,6 +86,23 @@ class Registers:
         self._builder.emit(BufferStore(self._buffer, value, [iconst(index)]))
 
 
+class SharedArray:
+    """Vectors in local memory, which the threads of a work-group share."""
+
+    def __init__(self, builder: KernelBuilder, count: int, dtype: str) -> None:
+        self._builder = builder
+        self._buffer = decl_buffer(
+            (count,), vector_dtype(dtype), name=builder.fresh("shared"), scope="shared"
+        )
+        builder.emit(AllocBuffer(self._buffer))
+
+    def __getitem__(self, index: Expr) -> Expr:
+        return BufferLoad(self._buffer, [index])
+
+    def __setitem__(self, index: Expr, value: Expr) -> None:
+        self._builder.emit(BufferStore(self._buffer, value, [index]))
+
+
 class KernelBuilder:
     """Collects the statements of one kernel; `compute` is the dtype of its arithmetic."""
 
@@ -95,9 +115,13 @@ class KernelBuilder:
         self._blocks: list[list[Expr]] = [[]]
         self._thread_axes: list[tuple[IterVar, int]] = []
         self._guard: Expr | None = None
+        self.inside: Expr | None = None
         self._names: dict[str, int] = {}
         self.launch: Launch | None = None
         self.pick_group: PickGroup = lambda extents: pick_work_group(extents, limits)
+        self.local: tuple[Expr, Expr, Expr] = (iconst(0), iconst(0), iconst(0))
+        self.group: tuple[Expr, Expr, Expr] = (iconst(0), iconst(0), iconst(0))
+        self.shared_bytes = 0
 
     # Parameters
 
@@ -144,6 +168,16 @@ class KernelBuilder:
         """Allocate `count` vectors of four."""
         return Registers(self, count, dtype or self.compute)
 
+    def shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
+        """Allocate `count` vectors of four in local memory."""
+        dtype = dtype or self.compute
+        self.shared_bytes += count * LANES * bits_of(dtype) // 8
+        return SharedArray(self, count, dtype)
+
+    def barrier(self) -> None:
+        """Wait for all threads of the work-group, and for what they wrote to local memory."""
+        self.emit(barrier())
+
     @contextmanager
     def loop(self, extent: int, hint: str = "i") -> Iterator[Expr]:
         """A serial loop; a loop of one iteration leaves no trace."""
@@ -176,11 +210,14 @@ class KernelBuilder:
         z: int = 1,
         *,
         work_group: tuple[int, int, int] | None = None,
+        cooperate: bool = False,
     ) -> tuple[Expr, Expr, Expr]:
         """One thread for each point of x * y * z; returns its coordinates.
 
         Threads beyond the extents exist where the work-group does not divide them, and do
-        nothing.
+        nothing; if threads `cooperate`, they run like the others, for a barrier needs them all,
+        and the kernel leaves out their writes (`inside`).  `local` and `group` are the
+        coordinates within the work-group and of it.
         """
         extents = (x, y, z)
         group = work_group or self.pick_group(extents)
@@ -188,11 +225,13 @@ class KernelBuilder:
             work_group=group,
             grid=tuple(-(-e // g) for e, g in zip(extents, group, strict=True)),  # type: ignore[arg-type]
         )
-        coordinates = []
+        coordinates, within, of_group = [], [], []
         for axis, extent, per_group in zip("xyz", extents, group, strict=True):
             block = IterVar(None, Var(f"group_{axis}", "int32"), 1, f"blockIdx.{axis}")
             thread = IterVar(None, Var(f"local_{axis}", "int32"), 1, f"threadIdx.{axis}")
             self._thread_axes += [(block, -(-extent // per_group)), (thread, per_group)]
+            within.append(thread.var if per_group > 1 else iconst(0))
+            of_group.append(block.var if extent > per_group else iconst(0))
             if extent == 1:
                 coordinates.append(iconst(0))
                 continue
@@ -201,6 +240,9 @@ class KernelBuilder:
             if extent % per_group:
                 inside = coordinate < iconst(extent)
                 self._guard = inside if self._guard is None else self._guard & inside
+        self.local, self.group = (within[0], within[1], within[2]), tuple(of_group)
+        if cooperate:
+            self.inside, self._guard = self._guard, None
         # The guard needs the coordinates, so these stay outside of it.
         self._prologue = self._blocks[-1]
         self._blocks = [[]]

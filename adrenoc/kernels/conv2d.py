@@ -40,6 +40,8 @@ class Route(str, Enum):
     TEXTURE = "texture"
     BUFFER = "buffer"
     """At an index that is the same for all threads of a work-group."""
+    LOCAL = "local"
+    """Through local memory (`conv2d_local`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,12 @@ class ConvTile:
     out_blocks: int
     route: Route = Route.TEXTURE
     work_group: tuple[int, int, int] | None = None
+    bands: int = 1
+    """Runs of `out_blocks` that a work-group makes (local route)."""
+    slices: int = 1
+    """Threads that share the input blocks of one tile (local route)."""
+    chunk: int = 1
+    """Input blocks of a slice whose weights are in local memory at a time (local route)."""
 
 
 def pick_tile(width: int, out_blocks: int, groups: int) -> ConvTile:

@@ -93,16 +93,19 @@ class UniformWeights:
             words = load_vector(
                 self._buffer, first, offset * self._loads + number, self._builder.compute
             )
-            if self._texels_a_load == 1:
-                texels.append(self._builder.let(words, "k"))
-                continue
-            halves = self._builder.let(_as_halves(words, HALVES_A_LOAD), "k")
-            texels += [self._texel(halves, part) for part in range(self._texels_a_load)]
+            texels += as_texels(self._builder, words)
         return texels
 
-    def _texel(self, halves: Expr, part: int) -> Expr:
-        texel = construct([lane(halves, part * LANES + i) for i in range(LANES)])
-        return self._builder.let(texel, "k")
+
+def as_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
+    """What `load_vector` gave, as vectors of four: two for half arithmetic, else one."""
+    if builder.compute != "float16":
+        return [builder.let(words, "k")]
+    halves = builder.let(_as_halves(words, HALVES_A_LOAD), "k")
+    return [
+        builder.let(construct([lane(halves, part * LANES + i) for i in range(LANES)]), "k")
+        for part in range(HALVES_A_LOAD // LANES)
+    ]
 
 
 def _constant_part(index: Expr) -> tuple[Expr, int]:

@@ -10,10 +10,14 @@ import numpy as np
 
 from adrenoc.graph import Node
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d, depthwise
+from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
 from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.weights import group_window, pack_conv, pack_depthwise
+from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv_tile import ConvWork, Machine, candidates, estimate_clocks
+from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
 
 FEW_PIXELS = 64
@@ -60,6 +64,7 @@ def dense_conv(
         geometry=geometry,
         out=out_extents,
         in_blocks=window,
+        channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
         half=compute == "float16",
     )
@@ -75,11 +80,16 @@ def dense_conv(
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
         weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
+    elif tile.route is Route.LOCAL:
+        shape = (tile.out_blocks, tile.bands)
+        kind = f"{family}_local{shape[0]}x{shape[1]}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *shape))
     else:
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
     out, epilogue = kernel.output()
-    conv2d(kernel.builder, geometry, tile, x, weight, out, epilogue)
+    emit = conv2d_local if tile.route is Route.LOCAL else conv2d
+    emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
     return kernel.call()
 
 

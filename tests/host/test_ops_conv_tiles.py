@@ -13,15 +13,21 @@ from adrenoc.rules import conv2d as rules
 TILES = (
     ConvTile(pixels=7, out_blocks=2, route=Route.TEXTURE, work_group=(4, 4, 2)),
     ConvTile(pixels=3, out_blocks=4, route=Route.BUFFER, work_group=(4, 8, 1)),
+    ConvTile(pixels=4, out_blocks=2, route=Route.LOCAL, work_group=(4, 4, 1), chunk=2),
+    ConvTile(
+        pixels=2, out_blocks=2, route=Route.LOCAL, work_group=(4, 2, 8), bands=2, slices=4, chunk=1
+    ),
 )
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}-{t.route.value}")
+@pytest.mark.parametrize(
+    "tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}x{t.slices}-{t.route.value}"
+)
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
     ops = Ops()
-    x = ops.input(2, 10, 9, 13)
+    x = ops.input(2, 14, 9, 13)
     for kernel, attrs in (
         (3, {"pads": [1, 1, 1, 1]}),
         (1, {"strides": [2, 2]}),
@@ -29,5 +35,5 @@ def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.Mo
     ):
         # 30 channels are 8 blocks, 17 are 5: groups of blocks that are not full
         channels = 30 if tile.route is Route.TEXTURE else 17
-        ops.output(ops("Conv", x, ops.weight(channels, 10, kernel, kernel), **attrs))
+        ops.output(ops("Conv", x, ops.weight(channels, 14, kernel, kernel), **attrs))
     ops.check(device, preset)

@@ -68,12 +68,14 @@ def test_half_arithmetic_in_fp16() -> None:
     assert "half4 acc" in text
 
 
-def test_weights_are_read_as_whole_texels() -> None:
+def test_weights_come_through_local_memory() -> None:
     text = _source(_conv(16, 16, 1), "conv2d")
-    assert "__global" not in text
-    assert "vload" not in text
-    # four input channels a step, a texel of four output channels for each
-    assert len(re.findall(r"READ_IMAGEF\(in1_ptr", text)) % 4 == 0
+    brought, used = text.split("barrier(", 1)
+    assert brought.count("LOAD_HALF4(in1_ptr") >= 1
+    assert "in1_ptr" not in used
+    # four input channels a step, a vector of four output channels for each
+    assert len(re.findall(r"= shared0_ptr\[", used)) % 4 == 0
+    assert "vload" not in used
 
 
 @pytest.mark.parametrize("gpu", ["", ":a660", ":a750"])

@@ -1,0 +1,291 @@
+"""Convolution with its weights in local memory, which a work-group shares.
+
+A texture read takes the texture pipe as long as 64 half multiply-adds take the arithmetic on an
+Adreno 6xx, a read from local memory an eighth of that.  So the threads of a work-group bring the
+weights of some input blocks together, each thread a few of them, and then read them from there;
+only activations come through the texture cache.
+
+```
+for ky, chunk:
+    each thread: shared[t] = weights[t of this chunk]        barrier
+    for input block of chunk: for kx:
+        texels of a row, reused by its taps                  sums += texel * shared
+    barrier
+```
+
+Few pixels and many channels leave a GPU idle: then `slices` threads share the input blocks of one
+tile, and their sums are added through local memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
+from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.weights import blocks
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, load_vector, splat
+
+WIDEST_ROW = 7
+"""Widest kernel row: its taps are unrolled, so that neighbours share their reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What follows from the extents and the tile."""
+
+    window: int
+    """Input blocks."""
+    taps: int
+    """Of one kernel row."""
+    channels: int
+    """Lanes of an input block that hold anything."""
+    supers: int
+    """Work-groups along the output blocks of one image."""
+    vectors: int
+    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
+
+
+def conv2d_local(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: ConvTile,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+    *,
+    weight_sets: int = 1,
+) -> None:
+    """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
+
+    With several weight sets, image n is convolved by set n modulo their number.
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, O, OH, OW
+    """
+    e, source = out.extents, x.extents
+    per_work_group = tile.out_blocks * tile.bands
+    plan = _Plan(
+        window=source.blocks,
+        taps=geometry.kernel[1],
+        channels=source.c if source.blocks == 1 else LANES,
+        supers=-(-e.blocks // per_work_group),
+        vectors=geometry.kernel[1] * LANES * per_work_group,
+    )
+    kernel = _LocalConv(builder, geometry, tile, plan, x, weight, out)
+    kernel.accumulate(weight_sets)
+    kernel.write(epilogue)
+
+
+class _LocalConv:
+    """One kernel while it is written."""
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        geometry: ConvGeometry,
+        tile: ConvTile,
+        plan: _Plan,
+        x: Access,
+        weight: Access,
+        out: Access,
+    ) -> None:
+        self.b, self.geometry, self.tile, self.plan = builder, geometry, tile, plan
+        self.x, self.weight, self.out = x, weight, out
+        e = out.extents
+        deep = tile.bands * tile.slices
+        wx, wy, _ = tile.work_group or (1, 1, 1)
+        gx, self.gy, _ = builder.threads(
+            -(-e.w // tile.pixels),
+            e.h,
+            e.n * plan.supers * deep,
+            work_group=(wx, wy, deep),
+            cooperate=True,
+        )
+        lx, ly, lz = builder.local
+        self.threads = wx * wy * deep
+        self.thread = builder.let(lx + (ly + lz * iconst(wy)) * iconst(wx), "t")
+        self.band = floormod(lz, tile.bands)
+        self.slice = builder.let(floordiv(lz, tile.bands), "slice")
+        over = builder.group[2]
+        self.n = floordiv(over, plan.supers) if e.n > 1 else iconst(0)
+        self.super = floormod(over, plan.supers) if e.n > 1 else over
+        first = self.super * iconst(tile.bands * tile.out_blocks)
+        self.first_out = builder.let(first + self.band * iconst(tile.out_blocks), "ob")
+        strides, padding = geometry.strides, geometry.padding
+        self.left = builder.let(gx * iconst(tile.pixels), "x")
+        self.row0 = builder.let(self.gy * iconst(strides[0]) - iconst(padding[0]), "row")
+        self.col0 = builder.let(self.left * iconst(strides[1]) - iconst(padding[1]), "col")
+        self.sums = builder.registers(tile.pixels * tile.out_blocks)
+        self.sums.fill(0.0)
+        self.last = False
+
+    def accumulate(self, weight_sets: int) -> None:
+        """All multiply-adds."""
+        tile, plan, builder = self.tile, self.plan, self.b
+        kh = self.geometry.kernel[0]
+        span = min(tile.chunk * tile.slices, plan.window)
+        per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+        shared = builder.shared(span * plan.vectors)
+        block = self.super
+        if weight_sets > 1:
+            block = floormod(self.n, weight_sets) * iconst(plan.supers) + self.super
+        row_loads = plan.window * plan.vectors // per_load
+        base = builder.let(block * iconst(kh * row_loads), "wb")
+        whole, tail = divmod(plan.window, span)
+        self.last = kh * whole == 1 and not tail
+        # A total in halves is rounded once a chunk, and not once a product.
+        several = kh * (whole + (1 if tail else 0)) > 1
+        parts = builder.compute == "float16" and several
+        partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
+        with builder.loop(kh, "ky") as ky:
+            row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
+            row_base = base + ky * iconst(row_loads)
+            with builder.loop(whole, "chunk") as c:
+                first = row_base + c * iconst(span * plan.vectors // per_load)
+                self._chunk(c * iconst(span), span, first, row, shared, partial)
+            if tail:
+                done = whole * span
+                first = row_base + iconst(done * plan.vectors // per_load)
+                self._chunk(iconst(done), tail, first, row, shared, partial)
+
+    def _chunk(
+        self,
+        start: Expr,
+        span: int,
+        first_load: Expr,
+        row: Expr,
+        shared: SharedArray,
+        partial: Registers,
+    ) -> None:
+        """Bring the weights of `span` input blocks from `start` on, then use them."""
+        builder, tile, plan = self.b, self.tile, self.plan
+        self._bring(span * plan.vectors, first_load, shared)
+        builder.barrier()
+        of_slice = span // tile.slices
+        mine = self.slice * iconst(of_slice)
+        if partial is not self.sums:
+            partial.fill(0.0)
+        with builder.loop(of_slice, "i") as i:
+            in_block = builder.let(start + mine + i, "ib")
+            band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
+            weights = builder.let((mine + i) * iconst(plan.vectors) + band, "wi")
+            self._multiply(in_block, weights, row, shared, partial)
+        if partial is not self.sums:
+            for at in range(tile.pixels * tile.out_blocks):
+                self.sums[at] = self.sums[at] + partial[at]
+        if not self.last:
+            builder.barrier()
+
+    def _bring(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
+        """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""
+        builder = self.b
+        per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+        loads = vectors // per_load
+        first = builder.let(first_load + self.thread, "load")
+        for done in range(0, loads, self.threads):
+            last = loads - done < self.threads
+            inside = self.thread < iconst(loads - done) if last else None
+            with builder.when(inside):
+                words = load_vector(self.weight.buffer, first, done, builder.compute)
+                at = (self.thread + iconst(done)) * iconst(per_load)
+                for part, texel in enumerate(as_texels(builder, words)):
+                    shared[at + iconst(part)] = texel
+
+    def _multiply(
+        self, in_block: Expr, weights: Expr, row: Expr, shared: SharedArray, sums: Registers
+    ) -> None:
+        """One input block of one kernel row.
+
+        Output blocks are the outer loop: the fewer weights wait in registers, the more threads
+        a GPU keeps in flight.
+        """
+        builder, tile, geometry = self.b, self.tile, self.geometry
+        columns: dict[int, Expr] = {}
+        for kx in range(self.plan.taps):
+            pixels = []
+            for p in range(tile.pixels):
+                offset = p * geometry.strides[1] + kx * geometry.dilation[1]
+                if offset not in columns:
+                    column = self.col0 + iconst(offset)
+                    texel = self.x.padded_texel(self.n_of_x(), in_block, row, column)
+                    columns[offset] = builder.let(texel, "a")
+                pixels.append(columns[offset])
+            for b in range(tile.out_blocks):
+                for c in range(self.plan.channels):
+                    index = weights + iconst((kx * LANES + c) * tile.out_blocks + b)
+                    of_channel = builder.let(shared[index], "k")
+                    for p, pixel in enumerate(pixels):
+                        at = b * tile.pixels + p
+                        sums[at] = splat(lane(pixel, c)) * of_channel + sums[at]
+
+    def n_of_x(self) -> Expr:
+        """The image that is read."""
+        return self.n
+
+    def write(self, epilogue: Epilogue) -> None:
+        """Add the slices' sums, and store what lies inside of the output."""
+        builder, tile, e = self.b, self.tile, self.out.extents
+        if tile.slices > 1:
+            self._add_slices()
+        first = self.slice.same_as(iconst(0)) if tile.slices == 1 else None
+        mine = None if first is not None else self.slice < iconst(1)
+        full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
+        with builder.when(mine), builder.when(builder.inside):
+            for p in range(tile.pixels):
+                for b in range(tile.out_blocks):
+                    block = self.first_out + iconst(b)
+                    in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
+                    in_blocks = None if full else block < iconst(e.blocks)
+                    with builder.when(in_row if p else None), builder.when(in_blocks):
+                        value = self.sums[b * tile.pixels + p]
+                        epilogue.write(self.n, block, self.gy, self.left + iconst(p), value)
+
+    def _add_slices(self) -> None:
+        """The sums of all slices, in the threads of slice 0: each step adds one half to the other.
+
+        A tree keeps few numbers in registers; adding all slices at once keeps all of them.
+        """
+        builder, tile = self.b, self.tile
+        count = tile.pixels * tile.out_blocks
+        per_slice = self.threads // tile.slices
+        shared = builder.shared(tile.slices // 2 * per_slice * count)
+        half = tile.slices // 2
+        while half:
+            width = half * per_slice
+            giver = self.thread - iconst(width)
+            with builder.when((self.slice >= iconst(half)) & (self.slice < iconst(2 * half))):
+                for at in range(count):
+                    shared[giver + iconst(at * width)] = self.sums[at]
+            builder.barrier()
+            with builder.when(self.slice < iconst(half)):
+                for at in range(count):
+                    self.sums[at] = self.sums[at] + shared[self.thread + iconst(at * width)]
+            half //= 2
+            if half:
+                builder.barrier()
+
+
+def pack_local(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
+    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
+
+    The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
+    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups.
+    """
+    out_channels, in_channels, kh, kw = weight.shape
+    per_group = out_blocks * bands
+    supers, window = -(-blocks(out_channels) // per_group), blocks(in_channels)
+    padded = np.zeros((supers * per_group * LANES, window * LANES, kh, kw), weight.dtype)
+    padded[:out_channels, :in_channels] = weight
+    split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
+    ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
+    flat = np.ascontiguousarray(ordered).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat

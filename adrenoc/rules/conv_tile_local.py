@@ -1,0 +1,152 @@
+"""Tiles of the convolution that keeps its weights in local memory, and what they cost.
+
+One pass of the innermost loop takes one input block and one kernel row.  Its instructions beside
+the multiply-adds, and its registers, are fitted to the machine code of built kernels
+(`scripts/bench_kernels`; Adreno 660, tiles of 1 to 8 pixels and 1 to 4 blocks).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from adrenoc.gpu import Limits
+from adrenoc.kernels.conv2d import ConvTile, Route
+from adrenoc.layout import LANES
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import (
+    BUFFER_LATENCY_CLOCKS,
+    LOCAL_READ_CLOCKS,
+    TEXTURE_LATENCY_CLOCKS,
+    WAVE,
+    Machine,
+)
+
+SHARED_BYTES = 8192
+"""Local memory for the weights of a work-group: a quarter of what the listed GPUs have, so that
+several work-groups run beside each other."""
+PASS_OVERHEAD = 14.0
+"""Instructions and empty slots of a pass beside reads and multiply-adds."""
+TEXEL_OVERHEAD = 7.0
+"""The same for each texel: coordinates to float, centred, in a row."""
+ALU_PASS, ALU_TEXEL = 7.0, 4.2
+"""Those of the two that take the arithmetic pipe."""
+CHUNK_OVERHEAD = 60.0
+"""Instructions to bring a chunk, and its barriers."""
+OTHER_REGISTERS = 4.0
+"""Full registers that coordinates, loop counters and pointers take."""
+WAITING_WEIGHTS = 3
+
+
+def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+    """The tiles that suit the extents."""
+    e = work.out
+    for pixels in (1, 2, 3, 4, 5, 7):
+        if pixels > 1 and pixels > -(-e.w // 2) and pixels != e.w:
+            continue
+        for out_blocks in (1, 2, 3, 4):
+            if out_blocks > e.blocks or pixels * out_blocks > 16:
+                break
+            for group in _groups(-(-e.w // pixels), e.h):
+                yield from _deep(work, limits, pixels, out_blocks, group)
+
+
+def _groups(columns: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Threads along W and H: whole rows where they are short, else powers of two."""
+    widths = {min(columns, w) for w in (4, 8, 16, 32)}
+    if columns <= WAVE // 4:
+        widths.add(columns)
+    for width in sorted(widths):
+        heights = {1 << i for i in range(6)} | ({rows} if rows <= WAVE // 2 else set())
+        heights |= {max(1, WAVE // width)}
+        for height in sorted(heights):
+            if width * height <= WAVE and height < 2 * rows:
+                yield width, height
+
+
+def _deep(
+    work: ConvWork, limits: Limits, pixels: int, out_blocks: int, group: tuple[int, int]
+) -> Iterator[ConvTile]:
+    """The bands and slices that fill one wave."""
+    width, height = group
+    deepest = min(WAVE, limits.max_work_group_size) // (width * height)
+    runs = -(-work.out.blocks // out_blocks)
+    for slices in (1, 2, 4, 8, 16):
+        bands = min(deepest // slices, runs)
+        if bands < 1 or 2 * slices > work.in_blocks > 1 < slices:
+            break
+        if width * height * bands * slices < WAVE // 4 and slices * 2 <= deepest:
+            continue
+        tile = ConvTile(
+            pixels=pixels,
+            out_blocks=out_blocks,
+            route=Route.LOCAL,
+            work_group=(width, height, bands * slices),
+            bands=bands,
+            slices=slices,
+        )
+        chunk = _chunk(work, tile)
+        if chunk:
+            yield ConvTile(**{**tile.__dict__, "chunk": chunk})
+
+
+def _chunk(work: ConvWork, tile: ConvTile) -> int:
+    """Input blocks of a slice at a time: the most that fit; 0 if none does.
+
+    All chunks are alike, so that the loop over them is not written twice, and two or three of
+    them are made four: compilers unroll so short a loop, and its registers add up.
+    """
+    element = 2 if work.half else 4
+    vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
+    most = SHARED_BYTES // (vectors * LANES * element * tile.slices)
+    per_slice, rest = divmod(work.in_blocks, tile.slices)
+    if rest or not most:
+        return 0
+    alike = [n for n in range(1, min(most, per_slice) + 1) if per_slice % n == 0]
+    good = [n for n in alike if per_slice // n not in (2, 3)] or alike
+    if 4 * good[-1] >= most or per_slice <= most or tile.slices > 1:
+        return good[-1]
+    return most
+
+
+def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+    """Clocks of the whole convolution on the target."""
+    e, geometry = work.out, work.geometry
+    kh, kw = geometry.kernel
+    wx, wy, deep = tile.work_group or (1, 1, 1)
+    sums = tile.pixels * tile.out_blocks
+    texels = len(
+        {
+            p * geometry.strides[1] + k * geometry.dilation[1]
+            for p in range(tile.pixels)
+            for k in range(kw)
+        }
+    )
+    channels = work.channels
+    mads = sums * LANES * channels * kw
+    reads = channels * tile.out_blocks * kw
+    half = machine.half_rate if work.half else 1.0
+    alu = WAVE * (mads / half + ALU_PASS + ALU_TEXEL * texels) / machine.lanes
+    texture = WAVE * texels / machine.texels_of(work.storage_bytes)
+    slots = mads + reads + texels + PASS_OVERHEAD + TEXEL_OVERHEAD * texels
+    passes = kh * math.ceil(work.in_blocks / tile.slices)
+    chunks = kh * math.ceil(work.in_blocks / (tile.slices * tile.chunk))
+    end = 40.0 + 12.0 * sums + (10.0 * sums * tile.slices if tile.slices > 1 else 0.0)
+    serial = passes * (2 * slots + TEXTURE_LATENCY_CLOCKS)
+    serial += chunks * (2 * CHUNK_OVERHEAD + BUFFER_LATENCY_CLOCKS) + 2 * end
+    extra = WAVE * (chunks * CHUNK_OVERHEAD + end) / machine.lanes
+    busiest = max(passes * alu + extra, passes * texture, passes * reads * LOCAL_READ_CLOCKS)
+    supers = math.ceil(e.blocks / (tile.out_blocks * tile.bands))
+    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * supers
+    waves = groups * math.ceil(wx * wy * deep / WAVE)
+    return machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
+
+
+def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
+    """Full registers of four that a thread needs."""
+    sums = tile.pixels * tile.out_blocks
+    other = OTHER_REGISTERS + (1.5 if tile.bands > 1 else 0) + (8 if tile.slices > 1 else 0)
+    if not work.half:
+        return sums + texels + WAITING_WEIGHTS + other
+    partial = 2 if work.in_blocks * work.geometry.kernel[0] > tile.chunk * tile.slices else 1
+    return (sums * partial + texels + WAITING_WEIGHTS) / 2 + other

@@ -1,0 +1,24 @@
+"""A convolution as a cost model sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.layout import Extents
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvWork:
+    """One convolution: its extents and precisions."""
+
+    geometry: ConvGeometry
+    out: Extents
+    in_blocks: int
+    """Input blocks that one output block reads."""
+    channels: int
+    """Lanes of an input block that hold anything."""
+    storage_bytes: int
+    """Of one element in memory: 2 or 4."""
+    half: bool
+    """Whether arithmetic is in half precision."""

@@ -1,0 +1,70 @@
+"""What cost models need of a GPU: the rates of one micro shader processor.
+
+Rates that the target file does not state are those of the Adreno 660, the slowest pipe ratio of
+the listed GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from adrenoc.gpu import Performance
+
+WAVE = 128
+"""Threads that run in step where a kernel fills them; half arithmetic is fast only so."""
+BYTES_PER_CLOCK = 64.0
+"""Of texels, of buffers and of local memory, each, per micro shader processor."""
+LOCAL_READ_CLOCKS = 8.0
+"""Of a wave that reads one vector a thread from local memory."""
+TEXTURE_LATENCY_CLOCKS = 150
+BUFFER_LATENCY_CLOCKS = 300
+MOST_WAVES = 16
+"""That one processor keeps, however few registers they take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the model needs of a GPU, per micro shader processor."""
+
+    processors: int
+    lanes: float
+    half_rate: float
+    texels: float
+    registers: int
+
+    def texels_of(self, element_bytes: int) -> float:
+        """Texels a clock, of four elements of so many bytes."""
+        return min(self.texels, BYTES_PER_CLOCK / (4 * element_bytes))
+
+    @staticmethod
+    def of(performance: Performance) -> Machine:
+        """From a target's figures; unknown ones are an Adreno 660's."""
+        p = performance
+        processors = (p.compute_units or 3) * (p.micro_sps_per_compute_unit or 2)
+        lanes = (p.fp32_fma_lanes or 128 * processors) / processors
+        texels = (p.texels_per_clock or 4 * processors) / processors
+        return Machine(
+            processors=processors,
+            lanes=lanes,
+            half_rate=p.fp16_rate or 2.0,
+            texels=texels,
+            registers=p.registers_vec4_per_fiber_slot or 64,
+        )
+
+    def resident_waves(self, registers: float) -> int:
+        """Waves that fit beside each other with so many full registers a thread.
+
+        They come and go in pairs.
+        """
+        fit = min(MOST_WAVES, int(self.registers // max(registers, 1)))
+        return max(1, fit - fit % 2)
+
+    def clocks(self, waves: int, busiest: float, serial: float, registers: float) -> float:
+        """Clocks of so many waves of the whole GPU.
+
+        `busiest` is how long one wave keeps the pipe that it needs most, `serial` how long it
+        takes alone: throughput bounds many waves, latency bounds few.
+        """
+        here = math.ceil(waves / self.processors)
+        return max(here * busiest, math.ceil(here / self.resident_waves(registers)) * serial)
