@@ -6,12 +6,16 @@ A stage's name is also its dump file, its `--stop-after` value and its line in t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from adrenoc.build import build_executable, kernel_sources
+from adrenoc.clml.codegen import with_regions
+from adrenoc.clml.partition import Partition, partition
+from adrenoc.clml.patterns import load_table
+from adrenoc.clml.region import Region
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import OptionError
 from adrenoc.files import write_atomically
@@ -24,9 +28,10 @@ from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
 from adrenoc.passes.bridge_devices import bridge_devices
+from adrenoc.passes.bridge_regions import bridge_regions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
-from adrenoc.passes.emit_relax import emit_relax
+from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse import fuse
 from adrenoc.passes.inline_scalars import inline_scalars
@@ -51,10 +56,16 @@ class State:
     imported: Imported | None = None
     module: Any = None
     """Relax: the model before the graph is read, the kernels' driver after `emit_relax`."""
+    clml: Partition | None = None
+    """The regions that CLML computes, with `options.clml`."""
     graph: Graph | None = None
+    region_graphs: Mapping[str, Graph] = field(default_factory=dict)
+    """Region of CLML -> the graph of its kernels, for where CLML cannot run it."""
     layouts: Layouts | None = None
+    region_layouts: Mapping[str, Layouts] = field(default_factory=dict)
     program: Program | None = None
     storage: Storage | None = None
+    region_storage: Mapping[str, Storage] = field(default_factory=dict)
     executable: Any = None
 
 
@@ -89,6 +100,32 @@ def _simplify(state: State) -> State:
     return replace(state, module=module)
 
 
+def _partition_clml(state: State) -> State:
+    options, costs = state.options, load_table().costs
+    version = options.clml_version
+    if version is None:
+        version = costs.default_version
+        state.log.add("clml", f"CLML version {version}", costs.default_version_source)
+    found = partition(
+        state.module,
+        keep_all=options.clml == "all",
+        version=version,
+        dtype=options.storage_dtype,
+        performance=state.target.performance,
+    )
+    _record(state.log, found.decisions)
+    return replace(state, module=found.module, clml=found)
+
+
+def _read_graph(state: State) -> State:
+    regions = state.clml.regions if state.clml is not None else ()
+    return replace(
+        state,
+        graph=read_graph(state.module, state.log),
+        region_graphs={r.symbol: read_graph(state.module, state.log, r.symbol) for r in regions},
+    )
+
+
 def _keep_layers(state: State) -> State:
     imported = _imported(state)
     graph, specs = keep_layers(_graph(state), imported.tensors)
@@ -105,26 +142,48 @@ def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
 
 
 def _on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
-    return lambda state: replace(state, graph=transform(_graph(state)))
+    """The stage that transforms the graph of the model and those of its regions."""
+    return lambda state: replace(
+        state,
+        graph=transform(_graph(state)),
+        region_graphs={s: transform(graph) for s, graph in state.region_graphs.items()},
+    )
 
 
 def _bridge_devices(state: State) -> State:
     check_forbidden_cpu(_graph(state), state.options, state.log)
-    return replace(state, graph=bridge_devices(_graph(state)))
+    return replace(state, graph=bridge_regions(bridge_devices(_graph(state))))
 
 
 def _assign_layouts(state: State) -> State:
-    return replace(state, layouts=assign_layouts(_graph(state), state.log))
+    return replace(
+        state,
+        layouts=assign_layouts(_graph(state), state.log),
+        region_layouts={
+            symbol: assign_layouts(graph, state.log)
+            for symbol, graph in state.region_graphs.items()
+        },
+    )
 
 
 def _assign_memory(state: State) -> State:
     if state.layouts is None:
         raise ValueError("assign_memory before assign_layouts")
-    graph = assign_memory(
-        _graph(state), state.layouts, state.options, state.target.limits, state.log
+
+    def placed(graph: Graph, layouts: Layouts) -> Graph:
+        limits = state.target.limits
+        done = assign_memory(graph, layouts, state.options, limits, state.log)
+        check_forbidden_buffers(done, state.options, state.log)
+        return done
+
+    return replace(
+        state,
+        graph=placed(_graph(state), state.layouts),
+        region_graphs={
+            symbol: placed(graph, state.region_layouts[symbol])
+            for symbol, graph in state.region_graphs.items()
+        },
     )
-    check_forbidden_buffers(graph, state.options, state.log)
-    return replace(state, graph=graph)
 
 
 def _lower(state: State) -> State:
@@ -134,6 +193,7 @@ def _lower(state: State) -> State:
         state.target.limits,
         state.target.performance,
         state.log,
+        state.region_graphs,
         tuning=_tuning(state),
     )
     return replace(state, program=program)
@@ -153,16 +213,32 @@ def _tuning(state: State) -> Tuning:
 
 
 def _plan_memory(state: State) -> State:
-    return replace(state, storage=plan_memory(_program(state)))
+    program = _program(state)
+    return replace(
+        state,
+        storage=plan_memory(program),
+        region_storage={s: plan_memory(part) for s, part in program.regions.items()},
+    )
 
 
 def _emit_relax(state: State) -> State:
-    module = emit_relax(_program(state), _storage(state), state.target.llvm_triple)
+    regions = {
+        region.symbol: RegionCode(
+            storage=state.region_storage[region.symbol], version=region.version
+        )
+        for region in _regions(state)
+    }
+    module = emit_relax(_program(state), _storage(state), state.target.llvm_triple, regions)
     return replace(state, module=module)
 
 
 def _build(state: State) -> State:
-    return replace(state, executable=build_executable(state.module, state.target))
+    module = with_regions(state.module, _regions(state))
+    return replace(state, executable=build_executable(module, state.target))
+
+
+def _regions(state: State) -> tuple[Region, ...]:
+    return state.clml.regions if state.clml is not None else ()
 
 
 def _imported(state: State) -> Imported:
@@ -254,8 +330,18 @@ STAGES: tuple[Stage, ...] = (
         dump=_dump_module,
     ),
     Stage(
+        name="partition_clml",
+        run=_partition_clml,
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("clml partitioned"),
+        dump=_dump_module,
+        note=lambda s: f"{len(_regions(s))} regions",
+        # Layer checks compare tensors that a region would hide.
+        when=lambda options: options.clml != "off" and not options.keep_layers,
+    ),
+    Stage(
         name="read_graph",
-        run=lambda s: replace(s, graph=read_graph(s.module, s.log)),
+        run=_read_graph,
         needs=_facts("relax", "constants folded"),
         gives=_facts("graph"),
         dump=_dump_graph,

@@ -16,6 +16,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import Layout, default_layout
 from adrenoc.passes.fuse import loads_of, reads_elementwise
+from adrenoc.passes.region_nodes import ALLOC, CLML
 
 _CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")
 _POOLS = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d")
@@ -106,6 +107,8 @@ def _output_layout(
         return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
     if node.op == "matmul":
         return channels_last(len(shape)) or default_layout(shape)
+    if node.op in (CLML, ALLOC):
+        return demands.get(node.output) or default_layout(shape)
     if node.body is not None:
         return (
             demands.get(node.output)
