@@ -23,6 +23,7 @@ from adrenoc.manifest import (
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.emit_relax import all_params
 from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
@@ -66,7 +67,7 @@ def compile_model(
     state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
     if state.imported is None or state.program is None or state.storage is None:
         raise ValueError("the pipeline ended early")
-    params = list(state.program.params.values())
+    params = all_params(state.program)
     return Compiled(
         library=state.executable,
         params={f"p{i}": p.value for i, p in enumerate(params)},

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_PRESET = "mixed"
 DTYPES = ("float32", "float16")
 FORBIDDEN = ("buffer", "cpu")
+CLML_MODES = ("auto", "all", "off")
+CLML_VERSIONS = (1, 2, 3, 4, 5)
 OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -52,6 +54,10 @@ class CompileOptions:
     """Make every tensor that the model names an output, for `run --check-layers`."""
     tuning_log: str | None = None
     """File with schedules that `adrenoc tune` measured."""
+    clml: str = "off"
+    """Let Qualcomm's OpenCL ML library compute: `all` that it can, `auto` what wins, `off`."""
+    clml_version: int | None = None
+    """The CLML interface to count on; None: the one that `targets/clml.toml` assumes."""
     android_api: int = 24
     """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
@@ -70,6 +76,20 @@ class CompileOptions:
         )
         _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
         _require(
+        _require("clml", self.clml, self.clml in CLML_MODES, " or ".join(CLML_MODES))
+        _require(
+            "clml_version",
+            self.clml_version,
+            self.clml_version is None or self.clml_version in CLML_VERSIONS,
+            f"a whole number from {CLML_VERSIONS[0]} to {CLML_VERSIONS[-1]}",
+        )
+        _require(
+            "max_memory_mib",
+            self.max_memory_mib,
+            self.max_memory_mib is None
+            or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
+            "a number of MiB above 0",
+        )
             "android_api",
             self.android_api,
             type(self.android_api) is int and self.android_api >= OLDEST_ANDROID_API,

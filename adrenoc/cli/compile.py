@@ -57,6 +57,18 @@ if TYPE_CHECKING:
     help="Fail where an operator would go there instead of to a texture; may be repeated.",
 )
 @click.option(
+    "--clml",
+    type=click.Choice(("auto", "all", "off")),
+    help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or nothing.  "
+    "[default: off]",
+)
+@click.option(
+    "--clml-version",
+    type=int,
+    metavar="N",
+    help="The CLML interface of the device, 1 to 5.  [default: 3]",
+)
+@click.option(
     "--tuning-log",
     type=click.Path(),
     metavar="FILE",
@@ -81,6 +93,8 @@ def compile_command(
     explain: bool,
     dump_dir: Path | None,
     forbid: tuple[str, ...],
+    clml: str | None,
+    clml_version: int | None,
     tuning_log: str | None,
     stop_after: str | None,
     ndk: str | None,
@@ -98,6 +112,8 @@ def compile_command(
         command_line={
             "shapes": shapes or None,
             "forbid": forbid or None,
+            "clml": clml,
+            "clml_version": clml_version,
             "tuning_log": tuning_log,
             "ndk": ndk,
         },

@@ -17,6 +17,7 @@ from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
 from adrenoc.passes.cpu_nodes import row_major_tensors, tensors_on_cpu
+from adrenoc.passes.region_nodes import region_border
 from adrenoc.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
@@ -39,7 +40,8 @@ def assign_memory(
 ) -> Graph:
     """Place every tensor and insert the copies that the placements need."""
     graph, layouts = _separate_outputs(graph, dict(layouts), log)
-    on_cpu, row_major = tensors_on_cpu(graph), row_major_tensors(graph)
+    on_cpu = tensors_on_cpu(graph)
+    row_major = row_major_tensors(graph) | region_border(graph)
     placements = {}
     for name, tensor in graph.tensors.items():
         if name in on_cpu:
