@@ -122,7 +122,7 @@ def statistics_of(program: Program) -> Statistics:
     tensors = Counter(
         _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
     )
-    kinds = Counter(_kind(node.operators) for node in graph.nodes if node.is_map)
+    kinds = Counter(kind_of(node.operators) for node in graph.nodes if node.is_map)
     return Statistics(
         nodes_texture=nodes["texture"],
         nodes_buffer=nodes["buffer"],
@@ -139,7 +139,8 @@ def statistics_of(program: Program) -> Statistics:
 _MOVES = {"reshape", "permute_dims", "strided_slice", "concat", "expand_dims", "squeeze"}
 
 
-def _kind(operators: tuple[str, ...]) -> str:
+def kind_of(operators: tuple[str, ...]) -> str:
+    """What a map of these operators does: `compute`, or what it moves: `copy`, `layout`, `pad`."""
     if set(operators) <= {"layout"}:
         return "layout"
     if operators == ("nn.pad",):

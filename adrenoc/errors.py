@@ -134,6 +134,18 @@ class DeviceMemoryError(DeviceError):
     exit_code = 29
 
 
+class PolicyError(AdrenocError):
+    """The plan of a model breaks limits that `check` was given."""
+
+    exit_code = 33
+
+
+class MemoryLimitError(AdrenocError):
+    """No plan of the model fits into the memory that it may take."""
+
+    exit_code = 34
+
+
 class TuningLogError(AdrenocError):
     """A tuning log is missing, damaged, of another version, or in use."""
 

@@ -50,6 +50,8 @@ class CompileOptions:
     """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
     """Steps down from textures that are errors: `buffer`, `cpu`."""
+    max_memory_mib: int | None = None
+    """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
     keep_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     tuning_log: str | None = None
@@ -73,6 +75,13 @@ class CompileOptions:
             self.forbid,
             isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
             " or ".join(FORBIDDEN),
+        )
+        _require(
+            "max_memory_mib",
+            self.max_memory_mib,
+            self.max_memory_mib is None
+            or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
+            "a number of MiB above 0",
         )
         _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
         _require(
@@ -120,6 +129,8 @@ class CompileOptions:
         """
         values = asdict(self)
         del values["ndk"]
+        if self.max_memory_mib is None:
+            del values["max_memory_mib"]
         del values["tuning_log"]
         if self.tuning_log is not None:
             values["tuning_log"] = _digest_of(self.tuning_log)

@@ -32,6 +32,7 @@ from adrenoc.passes.bridge_regions import bridge_regions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.emit_relax import RegionCode, emit_relax
+from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse import fuse
 from adrenoc.passes.inline_scalars import inline_scalars
@@ -212,7 +213,17 @@ def _tuning(state: State) -> Tuning:
     return replace(tuning, banned=tuning.banned | banned)
 
 
+def _fit_memory(state: State, limit_mib: int) -> State:
+    def lowered(graph: Graph) -> Program:
+        return _program(_lower(replace(state, graph=graph, log=DecisionLog())))
+
+    program = fit_memory(_program(state), limit_mib, lowered, state.log)
+    return replace(state, program=program, graph=program.graph)
+
+
 def _plan_memory(state: State) -> State:
+    if state.options.max_memory_mib is not None:
+        state = _fit_memory(state, state.options.max_memory_mib)
     program = _program(state)
     return replace(
         state,

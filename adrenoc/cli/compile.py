@@ -11,6 +11,7 @@ from adrenoc.cli.options import (
     ShapeParam,
     device_option,
     json_option,
+    memory_option,
     path_argument,
     preset_option,
 )
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Take the schedules that `adrenoc tune` measured.",
 )
+@memory_option()
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -93,6 +95,7 @@ def compile_command(
     explain: bool,
     dump_dir: Path | None,
     forbid: tuple[str, ...],
+    max_memory_mib: int | None,
     clml: str | None,
     clml_version: int | None,
     tuning_log: str | None,
@@ -112,6 +115,7 @@ def compile_command(
         command_line={
             "shapes": shapes or None,
             "forbid": forbid or None,
+            "max_memory_mib": max_memory_mib,
             "clml": clml,
             "clml_version": clml_version,
             "tuning_log": tuning_log,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 import adrenoc
+from adrenoc.cli.check import check_command
 from adrenoc.cli.compile import compile_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
@@ -40,6 +41,7 @@ def cli() -> None:
 
 for _command in (
     compile_command,
+    check_command,
     run_command,
     inspect_command,
     targets_command,

@@ -136,3 +136,13 @@ def preset_option() -> Decorator:
         metavar="PRESET",
         help="A named set of options (adrenoc presets).  [default: mixed]",
     )
+
+
+def memory_option() -> Decorator:
+    """`--max-memory-mib`: what the GPU may hold while the model runs."""
+    return click.option(
+        "--max-memory-mib",
+        type=click.IntRange(min=1),
+        metavar="M",
+        help="GPU memory to stay within: beyond it, plan again or fail.",
+    )

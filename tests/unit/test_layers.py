@@ -15,7 +15,7 @@ PACKAGE = Path(adrenoc.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("check_layers",),
+    ("check_layers", "check_model", "report"),
     ("make", "doctor", "runtime_build"),
     ("compiler",),
     ("pipeline",),
@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tvmapi", "native", "elf", "opencl_source"),
     ("options",),
     ("target", "tuning_log"),
+    ("verdict",),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout"),
     ("proc", "files"),

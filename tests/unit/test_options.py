@@ -73,6 +73,7 @@ def test_later_layers_win_and_leave_their_name():
         ("shapes", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
+        ("max_memory_mib", None, "default"),
         ("keep_layers", False, "default"),
         ("tuning_log", None, "default"),
         ("android_api", 24, "default"),
@@ -194,13 +195,14 @@ def test_digest():
             {"storage_dtype": "float32"},
             {"compute_dtype": "float16"},
             {"textures": False},
+            {"max_memory_mib": 7},
             {"shapes": ()},
             {"check_ir": True},
             {"android_api": 30},
             {"forbid": ("cpu",)},
         )
     ]
-    assert len({options.digest(), *(other.digest() for other in others)}) == 9
+    assert len({options.digest(), *(other.digest() for other in others)}) == 10
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()

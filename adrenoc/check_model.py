@@ -1,0 +1,287 @@
+"""Plan a model for a device and say how it would run, without generating code for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from adrenoc.allocation import pitched_image_bytes
+from adrenoc.compiler import kind_of
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import MemoryLimitError
+from adrenoc.graph import Graph, Node
+from adrenoc.operand import Memory, OperandSpec
+from adrenoc.options import CompileOptions
+from adrenoc.passes.cpu_nodes import TO_CPU, TO_GPU
+from adrenoc.passes.find_near_misses import find_near_misses
+from adrenoc.passes.lower import Program, Step
+from adrenoc.passes.measure_work import StepWork, measure_work
+from adrenoc.passes.pack_slots import most_alive
+from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import Reporter
+from adrenoc.roofline import Estimate, Roofline
+from adrenoc.target import Target
+from adrenoc.tvmapi import bits_of
+from adrenoc.verdict import (
+    MIB,
+    HeldConstant,
+    HeldTensor,
+    MemoryVerdict,
+    NodeVerdict,
+    Policy,
+    SlotUse,
+    Totals,
+    Verdict,
+)
+
+_LAST_STAGE = "plan_memory"
+
+
+def check_model(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    policy: Policy,
+    reporter: Reporter,
+) -> Verdict:
+    """Plan `model` and hold the plan against `policy`.
+
+    A plan beyond `policy.max_memory_mib` is planned again, as `compile` does it.
+
+    Raises:
+        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
+    """
+    state = _planned(model, target, options, reporter)
+    limit, refused = policy.max_memory_mib, None
+    if limit is not None and _storage(state).plan.peak_bytes > limit * MIB:
+        try:
+            state = _planned(model, target, replace(options, max_memory_mib=limit), reporter)
+        except MemoryLimitError as error:
+            refused = error.message
+    verdict = verdict_of(state, policy)
+    if refused is None:
+        return verdict
+    # What planning again came to says more than the first plan.
+    kept = (sentence for sentence in verdict.broken if "--max-memory-mib" not in sentence)
+    return replace(verdict, broken=(*kept, refused))
+
+
+def _planned(model: Path, target: Target, options: CompileOptions, reporter: Reporter) -> State:
+    start = State(model=model, target=target, options=options)
+    return run_stages(start, reporter=reporter, stop_after=_LAST_STAGE)[0]
+
+
+def verdict_of(state: State, policy: Policy) -> Verdict:
+    """What a state that is planned up to its memory says."""
+    program, storage = _program(state), _storage(state)
+    names = state.imported.tensors if state.imported is not None else {}
+    roofline = Roofline.of(state.target.performance)
+    nodes = _nodes(state, program, names, roofline)
+    totals = _totals(nodes, program)
+    memory = _memory(program, storage, names, state.target.limits.image_pitch_align_texels)
+    return Verdict(
+        model=state.model.name,
+        target=state.target.name,
+        target_title=state.target.title,
+        preset=state.options.preset,
+        totals=totals,
+        memory=memory,
+        near_misses=find_near_misses(program, state.target.limits, names),
+        unknown_rates=roofline.missing,
+        broken=policy.broken_by(nodes, totals, memory),
+        nodes=nodes,
+        decisions=tuple(state.log.to_json()),
+    )
+
+
+def _program(state: State) -> Program:
+    if state.program is None:
+        raise ValueError("the model has not been lowered yet")
+    return state.program
+
+
+def _storage(state: State) -> Storage:
+    if state.storage is None:
+        raise ValueError("the memory has not been planned yet")
+    return state.storage
+
+
+# Nodes
+
+
+def _nodes(
+    state: State, program: Program, names: Mapping[str, str], roofline: Roofline
+) -> tuple[NodeVerdict, ...]:
+    graph = program.graph
+    made_by = state.imported.nodes if state.imported is not None else {}
+    reasons = _reasons(state.log)
+    shown = _shown_names(graph, names)
+    works = measure_work(program, half=state.options.compute_dtype == "float16")
+    found = []
+    for node, step, work in zip(graph.nodes, program.steps, works, strict=True):
+        spec = graph.operand(node.output)
+        place = _place(node, spec)
+        estimate = Estimate() if place == "cpu" else roofline.estimate(work.work)
+        reason = _reason(graph, node, spec, reasons) if place != "texture" else ""
+        tensor = shown[node.output]
+        named = names.get(node.name, node.name)
+        verdict = _node(program, node, step, work, estimate, shown)
+        found.append(
+            replace(verdict, tensor=tensor, node=made_by.get(named, ""), place=place, reason=reason)
+        )
+    return tuple(found)
+
+
+def _shown_names(graph: Graph, names: Mapping[str, str]) -> dict[str, str]:
+    """Tensor of the graph -> the model's name of it; one that was copied keeps its own."""
+    shown: dict[str, str] = {}
+    taken: set[str] = set()
+    for node in graph.nodes:
+        name = names.get(node.name, node.name)
+        if name in taken:
+            name = f"{name} ({node.op.replace('_', ' ')})"
+        taken.add(name)
+        shown[node.output] = name
+    return shown
+
+
+def _node(
+    program: Program,
+    node: Node,
+    step: Step,
+    work: StepWork,
+    estimate: Estimate,
+    shown: Mapping[str, str],
+) -> NodeVerdict:
+    graph, spec = program.graph, program.graph.operand(node.output)
+    before = (shown.get(graph.aliases.get(name, name)) for name in node.inputs)
+    constants = {name for name in step.arguments if name in program.params}
+    return NodeVerdict(
+        tensor=node.name,
+        node="",
+        operators=node.operators,
+        kind=_kind(node),
+        is_output=node.output in graph.outputs,
+        place="",
+        reason="",
+        layout="" if spec.layout is None else str(spec.layout),
+        shape=spec.shape,
+        dtype=spec.dtype,
+        kernel=step.kernel,
+        reads=tuple(dict.fromkeys(name for name in before if name is not None)),
+        macs=work.macs,
+        flops=work.work.flops,
+        texels=work.work.texels,
+        bytes_read=work.work.bytes_read,
+        bytes_written=work.work.bytes_written,
+        weight_bytes=sum(program.params[name].value.nbytes for name in constants),
+        time_us=estimate.time_us,
+        bound=estimate.bound,
+        alu_us=estimate.alu_us,
+        texture_us=estimate.texture_us,
+        dram_us=estimate.dram_us,
+    )
+
+
+def _kind(node: Node) -> str:
+    if node.op in (TO_CPU, TO_GPU):
+        return "device"
+    return kind_of(node.operators) if node.is_map else "compute"
+
+
+def _place(node: Node, spec: OperandSpec) -> str:
+    """`texture`, `buffer` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
+    if node.op == TO_CPU:
+        return "buffer"
+    return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
+
+
+def _reasons(log: DecisionLog) -> dict[str, str]:
+    """Subject -> the last word on it."""
+    return {decision.subject: f"{decision.taken}: {decision.reason}" for decision in log}
+
+
+def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
+    if node.op in (TO_CPU, TO_GPU):
+        return "a copy between GPU and CPU"
+    if node.output in graph.outputs:
+        return "an output of the model: row-major, in a buffer"
+    known = said.get(node.output, said.get(node.name))
+    if known is not None:
+        return known
+    if not graph.tensors[node.output].is_float:
+        return f"its values are {graph.tensors[node.output].dtype}, a texture holds floats"
+    if spec.layout is None:
+        return "it has more than four dimensions above 1"
+    return "the options or its readers ask for a buffer"
+
+
+def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
+    times = [node.time_us for node in nodes if node.time_us is not None]
+    return Totals(
+        texture_nodes=sum(node.place == "texture" for node in nodes),
+        output_nodes=sum(node.is_output and node.place == "buffer" for node in nodes),
+        buffer_nodes=sum(node.is_off_texture for node in nodes),
+        cpu_nodes=sum(node.place == "cpu" for node in nodes),
+        copies=sum(node.is_copy for node in nodes),
+        launches=sum(step.place == "gpu" for step in program.steps),
+        kernels=len(program.kernels),
+        macs=sum(node.macs for node in nodes),
+        flops=sum(node.flops for node in nodes),
+        bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
+        time_us=sum(times) if times else None,
+    )
+
+
+# Memory
+
+
+def _memory(
+    program: Program, storage: Storage, names: Mapping[str, str], pitch_texels: int
+) -> MemoryVerdict:
+    graph = program.graph
+    intervals = live_intervals(program)
+    on_gpu = [i for i in intervals if graph.operand(i.name).memory is not Memory.CPU]
+    _, step = most_alive(on_gpu)
+    held: list[list[HeldTensor]] = [[] for _ in storage.plan.slots]
+    for interval in intervals:
+        held[storage.slot_of[interval.name]].append(
+            HeldTensor(
+                tensor=names.get(interval.name, interval.name),
+                first=interval.first,
+                last=interval.last,
+                bytes=interval.bytes,
+            )
+        )
+    where = program.steps[step].arguments[-1] if program.steps else ""
+    return MemoryVerdict(
+        plan=storage.plan,
+        live_step=step,
+        live_tensor=names.get(where, where),
+        pitched_bytes=storage.plan.peak_bytes + _pitch_bytes(program, storage, pitch_texels),
+        slots=tuple(
+            SlotUse(scope=slot.scope, bytes=slot.bytes, tensors=tuple(tensors))
+            for slot, tensors in zip(storage.plan.slots, held, strict=True)
+        ),
+        constants=tuple(
+            HeldConstant(name=p.name, scope=p.spec.scope, bytes=allocated_bytes(p.spec))
+            for p in program.params.values()
+        ),
+    )
+
+
+def _pitch_bytes(program: Program, storage: Storage, pitch_texels: int) -> int:
+    """What rows padded to the pitch would take beyond the plan."""
+    images = [(s.shape, s.dtype, s.bytes) for s in storage.plan.slots if "texture" in s.scope]
+    images += [
+        (p.spec.physical, p.spec.dtype, allocated_bytes(p.spec))
+        for p in program.params.values()
+        if p.spec.memory is Memory.TEXTURE
+    ]
+    return sum(
+        pitched_image_bytes(shape, bits_of(dtype), pitch_texels) - held
+        for shape, dtype, held in images
+    )

@@ -1,0 +1,260 @@
+"""`adrenoc check`: how a model would run on a device, before anything is compiled for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.options import (
+    ShapeParam,
+    device_option,
+    json_option,
+    memory_option,
+    path_argument,
+    preset_option,
+)
+
+if TYPE_CHECKING:
+    from adrenoc.target import Target
+    from adrenoc.verdict import NodeVerdict, Verdict
+
+_TOP = 10
+_COUNT = click.IntRange(min=0)
+
+
+@click.command("check")
+@path_argument("model")
+@device_option()
+@preset_option()
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeParam(),
+    multiple=True,
+    metavar="NAME:D,D,...",
+    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
+)
+@click.option("--max-cpu-nodes", type=_COUNT, metavar="N", help="Fail beyond N nodes on the CPU.")
+@click.option(
+    "--max-buffer-nodes",
+    type=_COUNT,
+    metavar="N",
+    help="Fail beyond N nodes in buffers, the model's own outputs aside.",
+)
+@click.option(
+    "--max-copies", type=_COUNT, metavar="N", help="Fail beyond N nodes that only move data."
+)
+@memory_option()
+@click.option(
+    "--max-time-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="T",
+    help="Fail where even the roofline's floor is longer.",
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="List every node, not only those that matter."
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a report with the graph and the memory over time: one file, for any browser.",
+)
+@json_option()
+def check_command(
+    model: Path,
+    target: Target,
+    preset: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    show_all: bool,
+    html: Path | None,
+    as_json: bool,
+    **limits: Any,
+) -> None:
+    """Say how MODEL would run on a DEVICE: places, memory, work, and a floor of its time.
+
+    No code is generated and no device is touched.  With limits (--max-...) it fails where the
+    plan breaks them, and lists all that it breaks.
+    """
+    from adrenoc.check_model import check_model
+    from adrenoc.cli import console
+    from adrenoc.options import resolve_options
+    from adrenoc.reporter import SilentReporter
+    from adrenoc.verdict import Policy
+
+    policy = Policy(**limits)
+    options = resolve_options(
+        target, preset=preset, command_line={"shapes": shapes or None}
+    ).options
+    if as_json:
+        verdict = check_model(
+            model, target=target, options=options, policy=policy, reporter=SilentReporter()
+        )
+    else:
+        with console.ConsoleReporter() as reporter:
+            reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
+            verdict = check_model(
+                model, target=target, options=options, policy=policy, reporter=reporter
+            )
+    if html is not None:
+        from adrenoc.report.page import write_page
+
+        write_page(verdict, html)
+    if as_json:
+        console.print_json(verdict)
+        if verdict.broken:
+            click.get_current_context().exit(_policy_error(verdict).exit_code)
+        return
+    _show(verdict, show_all=show_all)
+    if html is not None:
+        console.print_fields([("report", str(html))])
+    if verdict.broken:
+        raise _policy_error(verdict)
+
+
+def _policy_error(verdict: Verdict) -> Any:
+    from adrenoc.errors import PolicyError
+
+    return PolicyError(
+        f"{verdict.model} breaks {len(verdict.broken)} of the limits that were given: "
+        + "; ".join(verdict.broken),
+        hint=f"adrenoc check {verdict.model} --device {verdict.target} --all",
+    )
+
+
+def _show(verdict: Verdict, *, show_all: bool) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
+    console.print_fields(_summary(verdict))
+    if show_all:
+        _show_nodes("all nodes, in order", verdict.nodes)
+    else:
+        off = [n for n in verdict.nodes if n.place == "cpu" or n.is_off_texture]
+        if off:
+            _show_steps_down(off)
+        timed = sorted(
+            (n for n in verdict.nodes if n.time_us is not None), key=lambda n: -(n.time_us or 0.0)
+        )
+        if timed:
+            _show_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
+        else:
+            by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
+            _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
+    if verdict.near_misses:
+        console.blank()
+        console.print_table(
+            ("near miss", "what is seen", "what helps"),
+            [(miss.subject, miss.seen, miss.fix) for miss in _some(verdict.near_misses, show_all)],
+        )
+    console.blank()
+
+
+def _some(items: Any, show_all: bool) -> Any:
+    return items if show_all else items[:_TOP]
+
+
+def _summary(verdict: Verdict) -> list[tuple[str, str]]:
+    from adrenoc.cli import console
+
+    totals, memory = verdict.totals, verdict.memory
+    plan = memory.plan
+    places = (
+        f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
+        f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
+    )
+    copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
+    fields = [
+        ("nodes", places),
+        ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
+        ("launches", f"{totals.launches} of {totals.kernels} kernels"),
+        (
+            "arithmetic",
+            f"{_count(totals.macs)}MAC, {_count(totals.flops)}FLOP; "
+            f"{console.size(totals.bytes)} through the memory bus at least",
+        ),
+        (
+            "GPU memory",
+            f"{console.size(plan.peak_bytes)}: {console.size(plan.param_bytes)} constants, "
+            f"{console.size(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
+            f"{console.size(plan.slot_bytes)} intermediate tensors in "
+            f"{console.counted(len(plan.slots), 'slot')}",
+        ),
+        (
+            "",
+            f"{console.size(plan.live_bytes)} alive at once, at {memory.live_tensor}: "
+            f"reuse {memory.reuse_ratio:.2f} x that; "
+            f"at most {console.size(memory.pitched_bytes)} with padded rows",
+        ),
+        ("time", _time(verdict)),
+    ]
+    if verdict.unknown_rates:
+        missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
+        fields.append(("unknown", f"{missing} of {verdict.target}: left out of the time"))
+    return fields
+
+
+def _time(verdict: Verdict) -> str:
+    from adrenoc.cli import console
+
+    time_us = verdict.totals.time_us
+    if time_us is None:
+        return "unknown: no source gives rates of this target; name a GPU, such as adreno:750"
+    bounds = Counter[str]()
+    for node in verdict.nodes:
+        bounds[node.bound] += int((node.time_us or 0.0) * 1000)
+    shares = ", ".join(
+        f"{share * 100 // max(sum(bounds.values()), 1)} % {bound}"
+        for bound, share in bounds.most_common()
+        if bound
+    )
+    return f"at least {console.ms(time_us / 1000)} on the GPU by its roofline ({shares})"
+
+
+def _show_steps_down(nodes: Iterable[NodeVerdict]) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("not in a texture", "operators", "place", "reason"),
+        [(node.tensor, " ".join(node.operators), node.place, node.reason) for node in nodes],
+    )
+
+
+def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        (title, "operators", "shape", "place", "FLOP", "memory bus", "time", "bound"),
+        [
+            (
+                node.tensor,
+                " ".join(node.operators),
+                console.dims(node.shape),
+                node.place,
+                _count(node.flops),
+                console.size(node.bytes_read + node.bytes_written),
+                "" if node.time_us is None else console.ms(node.time_us / 1000),
+                node.bound,
+            )
+            for node in nodes
+        ],
+        right=("FLOP", "memory bus", "time"),
+    )
+
+
+def _count(number: int) -> str:
+    """`4.09 G`, to be followed by the unit."""
+    value = float(number)
+    for prefix in ("", "k", "M", "G"):
+        if value < 1000 or prefix == "G":
+            break
+        value /= 1000
+    return f"{value:.3g} {prefix}" if prefix else f"{number} "

@@ -1,0 +1,221 @@
+"""Plan a program again until its memory fits: other orders of steps, then buffers for images.
+
+Two ways, the cheap one first:
+
+1. Steps run in another order, in which fewer tensors are alive at once.
+2. Intermediate tensors move from textures to buffers.  Images share memory only with images of
+   their own width, height and format; a buffer serves any tensor.  Those kinds of image go first
+   that free most, and only as many as are needed: it costs speed.
+
+Precision is never lowered: the numbers stay what they were.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import MemoryLimitError
+from adrenoc.graph import Graph
+from adrenoc.operand import TEXTURE, Memory
+from adrenoc.passes.lower import Program
+from adrenoc.passes.pack_slots import most_alive
+from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals, plan_memory
+
+MIB = 2**20
+
+Lower = Callable[[Graph], Program]
+"""Writes the kernels of a graph whose tensors are placed."""
+
+
+def fit_memory(program: Program, limit_mib: int, lower: Lower, log: DecisionLog) -> Program:
+    """The program, changed as far as it must be for its plan to fit.
+
+    Raises:
+        MemoryLimitError: none does; it names the least peak, where it is and what would lower it.
+    """
+    limit = limit_mib * MIB
+    storage = plan_memory(program)
+    if storage.plan.peak_bytes <= limit:
+        return program
+    first = storage.plan.peak_bytes
+    fixed = first - storage.plan.slot_bytes
+    if fixed > limit:  # no order and no reuse changes that
+        raise _too_large(program, storage, limit_mib)
+    program, storage = _least_in_any_order(program, storage)
+    if storage.plan.peak_bytes > limit:
+        program, storage, moved = _with_buffers(program, storage, limit, lower)
+        for name in moved:
+            log.add(
+                name, "buffer", f"as an image it shares no memory, --max-memory-mib {limit_mib}"
+            )
+    if storage.plan.peak_bytes > limit:
+        raise _too_large(program, storage, limit_mib)
+    log.add(
+        "memory",
+        f"planned again: {_mib(storage.plan.peak_bytes)} instead of {_mib(first)}",
+        f"--max-memory-mib {limit_mib}",
+    )
+    return program
+
+
+# Order
+
+
+def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, Storage]:
+    """The better of the model's own order and the one that frees as early as it can."""
+    other = in_freeing_order(program)
+    planned = plan_memory(other)
+    if planned.plan.slot_bytes < storage.plan.slot_bytes:
+        return other, planned
+    return program, storage
+
+
+def in_freeing_order(program: Program) -> Program:
+    """The steps in a valid order that takes, at each turn, the step that adds the fewest bytes.
+
+    A step adds its output and frees the tensors that it reads last; of equals the earlier one.
+    """
+    graph = program.graph
+    made = {step.arguments[-1]: number for number, step in enumerate(program.steps)}
+    reads = [
+        {owner for name in step.arguments[:-1] if (owner := graph.aliases.get(name, name)) in made}
+        for step in program.steps
+    ]
+    readers: dict[str, set[int]] = defaultdict(set)
+    for number, names in enumerate(reads):
+        for name in names:
+            readers[name].add(number)
+    size = {name: allocated_bytes(graph.operand(name)) for name in made}
+    outputs = {graph.aliases.get(name, name) for name in graph.outputs}
+    waiting = [len(names) for names in reads]
+
+    def cost(number: int) -> int:
+        freed = (
+            size[name]
+            for name in reads[number]
+            if readers[name] == {number} and name not in outputs
+        )
+        return size[program.steps[number].arguments[-1]] - sum(freed)
+
+    ready = [(cost(number), number) for number, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    done: set[int] = set()
+    while ready:
+        claimed, number = heapq.heappop(ready)
+        if number in done:
+            continue
+        now = cost(number)
+        if now != claimed:  # a reader beside it has run since
+            heapq.heappush(ready, (now, number))
+            continue
+        done.add(number)
+        order.append(number)
+        for name in reads[number]:
+            readers[name].discard(number)
+            if len(readers[name]) == 1:  # that one now frees it: its cost fell
+                (last,) = readers[name]
+                if waiting[last] == 0:
+                    heapq.heappush(ready, (cost(last), last))
+        for reader in sorted(readers[program.steps[number].arguments[-1]]):
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, (cost(reader), reader))
+    nodes = program.graph.nodes
+    return replace(
+        program,
+        steps=tuple(program.steps[number] for number in order),
+        graph=replace(graph, nodes=tuple(nodes[number] for number in order)),
+    )
+
+
+# Buffers
+
+
+def _with_buffers(
+    program: Program, storage: Storage, limit: int, lower: Lower
+) -> tuple[Program, Storage, list[str]]:
+    """Move the fewest kinds of image to buffers that suffice, those that free most first.
+
+    Where all of them do not suffice, all are moved if that is at least less.
+    """
+    kinds = _kinds_of_image(program, storage)
+
+    def tried(count: int) -> tuple[Program, Storage, list[str]]:
+        moved = [name for names in kinds[:count] for name in names]
+        placed = lower(in_buffers(program.graph, moved))
+        return *_least_in_any_order(placed, plan_memory(placed)), moved
+
+    def peak(plan: tuple[Program, Storage, list[str]]) -> int:
+        return plan[1].plan.peak_bytes
+
+    best = min((program, storage, list[str]()), tried(len(kinds)), key=peak)
+    too_few, enough = 0, len(kinds)
+    while peak(best) <= limit and enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        found = tried(middle)
+        if peak(found) <= limit:
+            best, enough = found, middle
+        else:
+            too_few = middle
+    return best
+
+
+def in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with these tensors, and those that are other names for them, in blocked buffers."""
+    listed = set(names)
+    moved = {*listed, *(alias for alias, owner in graph.aliases.items() if owner in listed)}
+    return replace(
+        graph,
+        placements={
+            name: replace(placement, memory=Memory.BLOCKED) if name in moved else placement
+            for name, placement in graph.placements.items()
+        },
+    )
+
+
+def _kinds_of_image(program: Program, storage: Storage) -> list[list[str]]:
+    """Tensors by the image that could hold them; the kind whose slots waste most comes first."""
+    graph = program.graph
+    tensors: dict[object, list[str]] = defaultdict(list)
+    held: dict[object, int] = defaultdict(int)
+    for name in storage.slot_of:
+        spec = graph.operand(name)
+        if spec.memory is Memory.TEXTURE:
+            tensors[spec.dtype, spec.physical[1:]].append(name)
+    for slot in storage.plan.slots:
+        if slot.scope == TEXTURE:
+            held[slot.dtype, slot.shape[1:]] += slot.bytes
+    return [tensors[kind] for kind in sorted(tensors, key=lambda kind: -held[kind])]
+
+
+# Refusal
+
+
+def _too_large(program: Program, storage: Storage, limit_mib: int) -> MemoryLimitError:
+    plan, graph = storage.plan, program.graph
+    intervals = live_intervals(program)
+    _, step = most_alive(i for i in intervals if graph.operand(i.name).memory is not Memory.CPU)
+    alive = sorted((i for i in intervals if i.first <= step <= i.last), key=lambda i: -i.bytes)[:3]
+    largest = ", ".join(f"{i.name} {_mib(i.bytes)}" for i in alive) or "none"
+    where = program.steps[step].arguments[-1] if program.steps else "the model"
+    border = plan.input_bytes + plan.output_bytes
+    remedies = []
+    if plan.param_bytes > limit_mib * MIB // 2:
+        remedies.append("a model with fewer weights")
+    remedies.append("a smaller input (--shape)")
+    return MemoryLimitError(
+        f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, --max-memory-mib allows "
+        f"{limit_mib} MiB: {_mib(plan.param_bytes)} constants, {_mib(border)} inputs and outputs, "
+        f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at {where} (largest: "
+        f"{largest}); lower it by {' or '.join(remedies)}, or half storage where it is float32",
+        hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
+    )
+
+
+def _mib(count: int) -> str:
+    return f"{count / MIB:.1f} MiB"

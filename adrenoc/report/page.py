@@ -1,0 +1,53 @@
+"""Write the page: template, style, script, library and data in one file.
+
+The graph is drawn by Cytoscape.js 3.34.4 (MIT), which lies in `cytoscape/` as its authors ship it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+from adrenoc.files import write_atomically
+from adrenoc.manifest import to_plain
+from adrenoc.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
+from adrenoc.verdict import Verdict
+
+_HERE = Path(__file__).resolve().parent
+
+
+def write_page(verdict: Verdict, path: Path) -> None:
+    """Write the report on `verdict` to `path`, all or nothing.
+
+    Raises:
+        OutputError: `path` cannot be written.
+    """
+    write_atomically(path, page(verdict).encode())
+
+
+def page(verdict: Verdict) -> str:
+    """The report as HTML that loads nothing."""
+    layout = layered_layout({node.tensor: node.reads for node in verdict.nodes})
+    data = {
+        "verdict": to_plain(verdict),
+        "layout": layout,
+        "node_size": (NODE_WIDTH, NODE_HEIGHT),
+    }
+    parts = {
+        "{{title}}": html.escape(f"{verdict.model} on {verdict.target_title}"),
+        "{{style}}": _read("page.css"),
+        "{{library}}": _read("cytoscape/cytoscape.min.js"),
+        "{{script}}": _read("page.js"),
+        # In a script element only an end tag or a comment could end the data early.
+        "{{data}}": json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"),
+    }
+    template = _read("page.html")
+    for mark, text in parts.items():
+        before, _, after = template.partition(mark)
+        template = before + text + after
+    return template
+
+
+def _read(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")

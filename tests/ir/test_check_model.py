@@ -1,0 +1,254 @@
+"""`check` on small models: places, copies, work, memory, near misses, policies; planning again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.check_model import check_model
+from adrenoc.cli.main import main
+from adrenoc.errors import MemoryLimitError, PolicyError
+from adrenoc.options import resolve_options
+from adrenoc.passes.fit_memory import in_freeing_order
+from adrenoc.passes.plan_memory import plan_memory
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from adrenoc.verdict import MIB, Policy, Verdict
+from tests.models import graph, write
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def _ladder() -> onnx.ModelProto:
+    """A convolution, a part in double for the CPU, and a part on the GPU again."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv"], name="/stem/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv"], ["act"], name="/stem/Relu"),
+        helper.make_node("Cast", ["act"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["grown"]),
+        helper.make_node("Cast", ["grown"], ["narrow"], to=TensorProto.FLOAT),
+        helper.make_node("MaxPool", ["narrow"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    return graph(nodes, {"x": [1, 3, 8, 8]}, ["y"], {"w": _weights(6, 3, 3, 3)})
+
+
+def _tower(blocks: int = 4, size: int = 32, channels: int = 16) -> onnx.ModelProto:
+    """Convolutions at falling resolution: images of different sizes share no memory."""
+    nodes, constants, name = [], {}, "x"
+    for i in range(blocks):
+        constants[f"w{i}"] = _weights(channels, 3 if i == 0 else channels, 3, 3)
+        nodes += [
+            helper.make_node(
+                "Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], strides=[2, 2] if i else None
+            ),
+            helper.make_node("Relu", [f"c{i}"], [f"r{i}"]),
+        ]
+        name = f"r{i}"
+    nodes.append(helper.make_node("GlobalAveragePool", [name], ["y"]))
+    return graph(nodes, {"x": [1, 3, size, size]}, ["y"], constants)
+
+
+def _check(
+    model: onnx.ModelProto, folder: Path, *, limits: dict[str, int] | None = None, **policy: Any
+) -> Verdict:
+    target = load_target("adreno:a750")
+    target = replace(
+        target, gpu=replace(target.gpu, limits=replace(target.limits, **(limits or {})))
+    )
+    return check_model(
+        write(model, folder),
+        target=target,
+        options=resolve_options(target).options,
+        policy=Policy(**policy),
+        reporter=SilentReporter(),
+    )
+
+
+def test_places_reasons_and_copies(tmp_path: Path) -> None:
+    verdict = _check(_ladder(), tmp_path, max_cpu_nodes=0)
+    by_tensor = {node.tensor: node for node in verdict.nodes}
+    conv = by_tensor["act"]
+    assert (conv.place, conv.reason, conv.node) == ("texture", "", "/stem/Relu")
+    assert conv.operators[0] == "conv2d"
+    assert conv.macs == 8 * 8 * 6 * 3 * 9
+    on_cpu = [node for node in verdict.nodes if node.place == "cpu"]
+    assert on_cpu
+    assert len(on_cpu) == verdict.totals.cpu_nodes
+    assert all("float64" in node.reason for node in on_cpu)
+    assert all(node.time_us is None for node in on_cpu)
+    kinds = [node.kind for node in verdict.nodes]
+    assert kinds.count("device") == 2
+    assert verdict.totals.copies == sum(kind != "compute" for kind in kinds)
+    assert verdict.nodes[-1].is_output
+    assert verdict.nodes[-1].place == "buffer"
+    assert [sentence.partition(",")[0] for sentence in verdict.broken] == [
+        f"{len(on_cpu)} nodes on the CPU"
+    ]
+    assert any(miss.fix == "export the model in float32" for miss in verdict.near_misses)
+
+
+def test_names_are_unique_and_reads_lead_to_nodes(tmp_path: Path) -> None:
+    verdict = _check(_ladder(), tmp_path)
+    names = [node.tensor for node in verdict.nodes]
+    assert len(set(names)) == len(names)
+    seen: set[str] = set()
+    for node in verdict.nodes:
+        assert set(node.reads) <= seen
+        seen.add(node.tensor)
+    assert all(node.reads for node in verdict.nodes[1:])
+
+
+def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
+    verdict = _check(_tower(), tmp_path)
+    assert verdict.unknown_rates == ()
+    for node in verdict.nodes:
+        pipes = {"alu": node.alu_us, "texture": node.texture_us, "dram": node.dram_us}
+        assert node.time_us == max(pipes.values())  # type: ignore[type-var]
+        assert node.time_us == pipes[node.bound]
+    # 77 GB/s, each tensor once.
+    first = verdict.nodes[0]
+    assert first.dram_us == pytest.approx((first.bytes_read + first.bytes_written) / 77e3)
+
+
+def test_memory_adds_up(tmp_path: Path) -> None:
+    verdict = _check(_tower(), tmp_path)
+    memory = verdict.memory
+    plan = memory.plan
+    assert plan.peak_bytes == (
+        plan.slot_bytes + plan.input_bytes + plan.output_bytes + plan.param_bytes
+    )
+    assert sum(constant.bytes for constant in memory.constants) == plan.param_bytes
+    assert sum(slot.bytes for slot in memory.slots) == plan.slot_bytes
+    assert plan.live_bytes <= plan.slot_bytes
+    for slot in memory.slots:
+        assert slot.bytes == max(held.bytes for held in slot.tensors)
+        spans = sorted((held.first, held.last) for held in slot.tensors)
+        assert all(a[1] < b[0] for a, b in pairwise(spans))
+
+
+def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[1, 3]),
+        helper.make_node("MaxPool", ["b"], ["y"], kernel_shape=[1, 3]),
+    ]
+    model = graph(nodes, {"x": [1, 4, 40, 40]}, ["y"])
+    small = {"image2d_max_width_texels": 30, "image2d_max_height_texels": 30}
+    verdict = _check(model, tmp_path, limits=small, max_buffer_nodes=0)
+    assert verdict.totals.buffer_nodes >= 1
+    assert "--max-buffer-nodes" in verdict.broken[0]
+    fixes = {miss.fix for miss in verdict.near_misses}
+    assert "split it into 2 along that dimension, or make it at most 30" in fixes
+    assert any("40 > 30" in miss.seen for miss in verdict.near_misses)
+    near = _check(model, tmp_path, limits={"image2d_max_width_texels": 41})
+    assert any("close" in miss.seen for miss in near.near_misses)
+
+
+# Planning again
+
+
+def _compiled(model: onnx.ModelProto, folder: Path, limit: int | None = None) -> State:
+    target = load_target("host:a750")
+    options = resolve_options(
+        target, command_line={"max_memory_mib": limit, "check_ir": True}
+    ).options
+    state = State(model=write(model, folder), target=target, options=options)
+    return run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")[0]
+
+
+def _peak_mib(state: State) -> float:
+    assert state.storage is not None
+    return state.storage.plan.peak_bytes / MIB
+
+
+def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
+    model = _tower(blocks=6, size=448, channels=32)
+    free = _compiled(model, tmp_path)
+    limit = int(_peak_mib(free))
+    assert _peak_mib(free) > limit  # the case is a case
+    fitted = _compiled(model, tmp_path, limit)
+    assert _peak_mib(fitted) <= limit
+    assert fitted.graph is not None
+    memories = [fitted.graph.placements[n.output].memory.value for n in fitted.graph.nodes]
+    assert "blocked" in memories
+    assert "texture" in memories
+    said = [d for d in fitted.log if d.subject == "memory"]
+    assert said[-1].reason == f"--max-memory-mib {limit}"
+    assert sum(d.taken == "buffer" for d in fitted.log) == memories.count("blocked")
+
+
+def test_a_limit_that_holds_changes_nothing(tmp_path: Path) -> None:
+    free, fitted = _compiled(_tower(), tmp_path), _compiled(_tower(), tmp_path, 100)
+    assert free.storage is not None
+    assert fitted.storage is not None
+    assert free.storage.plan == fitted.storage.plan
+
+
+def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path: Path) -> None:
+    model = _tower(blocks=3, size=512, channels=32)
+    with pytest.raises(MemoryLimitError) as caught:
+        _compiled(model, tmp_path, 6)
+    message = caught.value.message
+    assert "--max-memory-mib allows 6 MiB" in message
+    assert "most of them at" in message
+    assert "smaller input" in message
+    verdict = _check(model, tmp_path, max_memory_mib=6, max_copies=0)
+    assert len(verdict.broken) == 2
+    assert "allows 6 MiB" in verdict.broken[-1]
+
+
+def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
+    """Many branches side by side: one after the other they need one slot, together many."""
+    nodes, constants = [], {}
+    for i in range(6):
+        constants[f"w{i}"] = _weights(16, 4, 3, 3)
+        nodes.append(helper.make_node("Conv", ["x", f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
+    nodes += [helper.make_node("GlobalAveragePool", [f"b{i}"], [f"p{i}"]) for i in range(6)]
+    nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(6)], ["y"], axis=1))
+    state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y"], constants), tmp_path)
+    assert state.program is not None
+    other = in_freeing_order(state.program)
+    made = set(state.program.graph.inputs) | set(state.program.params)
+    for step in other.steps:
+        assert {state.program.graph.aliases.get(n, n) for n in step.arguments[:-1]} <= made
+        made.add(step.arguments[-1])
+    assert sorted(s.arguments for s in other.steps) == sorted(
+        s.arguments for s in state.program.steps
+    )
+    before, after = plan_memory(state.program).plan, plan_memory(other).plan
+    assert after.slot_bytes < before.slot_bytes / 2
+
+
+# The command
+
+
+def test_the_command_fails_by_policy_and_still_says_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(_ladder(), tmp_path)
+    report = tmp_path / "report.html"
+    arguments = ["check", str(path), "--device", "adreno:a750", "--html", str(report)]
+    assert main([*arguments, "--max-cpu-nodes", "0"]) == PolicyError.exit_code
+    said = capsys.readouterr()
+    assert "nodes on the CPU, --max-cpu-nodes allows 0" in said.err
+    assert "float64" in said.out
+    assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert main([*arguments, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["totals"]["cpu_nodes"] >= 1
+    assert plain["memory"]["plan"]["peak_bytes"] > 0
+    assert main([*arguments, "--all"]) == 0
+    assert "all nodes, in order" in capsys.readouterr().out
+    assert main([*arguments, "--json", "--max-copies", "0"]) == PolicyError.exit_code
+    assert json.loads(capsys.readouterr().out)["broken"]

@@ -1,0 +1,35 @@
+"""The HTML report is alive in a browser, also with 1,500 nodes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from adrenoc.report.page import write_page
+from tests.unit.verdicts import node, verdict
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no browser: apt-get install chromium")
+    names = [f"tensor_{i}" for i in range(1500)]
+    nodes = tuple(node(b, a) for a, b in pairwise(["input", *names]))
+    path = tmp_path / "report.html"
+    write_page(verdict(nodes, broken=("10 MiB of GPU memory, 9 allowed",)), path)
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
+    ran = subprocess.run([*command, path.as_uri()], capture_output=True, timeout=120, check=True)
+    seen = ran.stdout.decode()
+    assert 'data-ready="yes"' in seen  # the script came to its end
+    assert seen.count("<canvas") >= 3
+    assert seen.count('class="held"') + seen.count('class="held chosen"') == 1500
+    assert seen.count("<tr data-node=") >= 1500
+    assert "1 of the limits that were given are broken" in seen
+    assert "tensor_1499" in seen
