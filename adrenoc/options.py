@@ -54,12 +54,12 @@ class CompileOptions:
     """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
     keep_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
-    tuning_log: str | None = None
-    """File with schedules that `adrenoc tune` measured."""
     clml: str = "off"
     """Let Qualcomm's OpenCL ML library compute: `all` that it can, `auto` what wins, `off`."""
     clml_version: int | None = None
     """The CLML interface to count on; None: the one that `targets/clml.toml` assumes."""
+    tuning_log: str | None = None
+    """File with schedules that `adrenoc tune` measured."""
     android_api: int = 24
     """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
@@ -76,15 +76,6 @@ class CompileOptions:
             isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
             " or ".join(FORBIDDEN),
         )
-        _require(
-            "max_memory_mib",
-            self.max_memory_mib,
-            self.max_memory_mib is None
-            or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
-            "a number of MiB above 0",
-        )
-        _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
-        _require(
         _require("clml", self.clml, self.clml in CLML_MODES, " or ".join(CLML_MODES))
         _require(
             "clml_version",
@@ -99,6 +90,8 @@ class CompileOptions:
             or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
             "a number of MiB above 0",
         )
+        _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
+        _require(
             "android_api",
             self.android_api,
             type(self.android_api) is int and self.android_api >= OLDEST_ANDROID_API,
