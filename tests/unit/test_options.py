@@ -75,6 +75,8 @@ def test_later_layers_win_and_leave_their_name():
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),
         ("keep_layers", False, "default"),
+        ("clml", "off", "default"),
+        ("clml_version", None, "default"),
         ("tuning_log", None, "default"),
         ("android_api", 24, "default"),
         ("ndk", None, "default"),
@@ -157,6 +159,8 @@ def test_a_wrong_preset_file_is_refused(folder, text, message):
         ({"android_api": "24"}, "option android_api: seen '24'"),
         ({"ndk": 3}, "option ndk: seen 3, expected a folder"),
         ({"preset": None}, "option preset: seen None"),
+        ({"clml": "yes"}, "option clml: seen 'yes', expected auto or all or off"),
+        ({"clml_version": 6}, "option clml_version: seen 6, expected a whole number from 1 to 5"),
     ],
 )
 def test_wrong_values(values, message):
@@ -200,9 +204,11 @@ def test_digest():
             {"check_ir": True},
             {"android_api": 30},
             {"forbid": ("cpu",)},
+            {"clml": "auto"},
+            {"clml_version": 4},
         )
     ]
-    assert len({options.digest(), *(other.digest() for other in others)}) == 10
+    assert len({options.digest(), *(other.digest() for other in others)}) == 12
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
