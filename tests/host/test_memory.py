@@ -1,0 +1,143 @@
+"""The memory that is planned is the memory that the runtime allocates; less of it, same numbers."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.compiler import Compiled, compile_model
+from adrenoc.native import opencl
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from adrenoc.verdict import MIB
+from tests.models import graph, write
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def _weights(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-0.3, 0.3, shape).astype(np.float32)
+
+
+def _tower() -> onnx.ModelProto:
+    """Slowly falling resolution: each image has a size of its own, and shares no memory."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t0"], pads=[1, 1, 1, 1])]
+    nodes += [
+        helper.make_node("MaxPool", [f"t{i}"], [f"t{i + 1}"], kernel_shape=[9, 9]) for i in range(4)
+    ]
+    nodes.append(helper.make_node("GlobalAveragePool", ["t4"], ["y"]))
+    return graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], {"w": _weights(20, 3, 3, 3)})
+
+
+def _dense() -> onnx.ModelProto:
+    """Concatenations that grow, as in a DenseNet."""
+    nodes, constants, name, channels = [], {}, "x", 8
+    for i in range(4):
+        constants[f"w{i}"] = _weights(6, channels, 3, 3, seed=i)
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Concat", [name, f"c{i}"], [f"k{i}"], axis=1))
+        name, channels = f"k{i}", channels + 6
+    nodes.append(helper.make_node("Relu", [name], ["y"]))
+    return graph(nodes, {"x": [1, 8, 17, 13]}, ["y"], constants)
+
+
+def _branches() -> onnx.ModelProto:
+    """Many tensors that are made first and read last."""
+    nodes, constants = [], {}
+    for i in range(4):
+        constants[f"w{i}"] = _weights(12, 4, 3, 3, seed=i)
+        nodes.append(helper.make_node("Conv", ["x", f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
+    nodes += [helper.make_node("GlobalMaxPool", [f"b{i}"], [f"p{i}"]) for i in range(4)]
+    nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(4)], ["y"], axis=1))
+    return graph(nodes, {"x": [1, 4, 160, 160]}, ["y"], constants)
+
+
+def _on_cpu() -> onnx.ModelProto:
+    """A part in double, which the CPU computes."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["c"], ["wide"], to=TensorProto.DOUBLE),
+        helper.make_node("Exp", ["wide"], ["grown"]),
+        helper.make_node("Cast", ["grown"], ["narrow"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["narrow", "c"], ["y"]),
+    ]
+    return graph(nodes, {"x": [1, 3, 9, 11]}, ["y"], {"w": _weights(6, 3, 3, 3)})
+
+
+def _compile(path: Path, preset: str, limit_mib: int | None = None) -> Compiled:
+    target = load_target("host")
+    options = resolve_options(
+        target, preset=preset, command_line={"max_memory_mib": limit_mib}
+    ).options
+    return compile_model(path, target=target, options=options, reporter=SilentReporter())
+
+
+def _run(compiled: Compiled, inputs: list[np.ndarray], device: Any) -> tuple[np.ndarray, int]:
+    """The first output of one run, and the bytes that the device held at most."""
+    import tvm
+    from tvm import relax
+
+    gc.collect()
+    opencl.release_pool()
+    before = opencl.memory_stats()["allocated_bytes"]
+    arguments = [tvm.runtime.tensor(value, device) for value in inputs]
+    for spec in compiled.param_specs:
+        scope = None if spec.scope == "global" else spec.scope
+        held = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
+        held.copyfrom(compiled.params[spec.name])
+        arguments.append(held)
+    machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
+    result = machine["main"](*arguments)
+    device.sync()
+    peak = opencl.memory_stats()["peak_bytes"] - before
+    return result.numpy(), peak
+
+
+def _reference(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (value,) = session.run(None, {"x": x})
+    return np.asarray(value)
+
+
+def _input(model: onnx.ModelProto) -> np.ndarray:
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    return np.random.default_rng(9).uniform(-1, 1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer"])
+@pytest.mark.parametrize("make", [_tower, _dense, _on_cpu])
+def test_planned_is_allocated(
+    make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
+) -> None:
+    model = make()
+    path = write(model, tmp_path)
+    compiled = _compile(path, preset)
+    x = _input(model)
+    value, allocated = _run(compiled, [x], device)
+    assert allocated == compiled.memory.peak_bytes
+    np.testing.assert_allclose(value, _reference(path, x), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("make", [_tower, _branches])
+def test_planned_again_it_is_less_allocated_and_as_right(
+    make: Callable[[], onnx.ModelProto], tmp_path: Path, device: Any
+) -> None:
+    model = make()
+    path = write(model, tmp_path)
+    free = _compile(path, "fp32")
+    limit = free.memory.peak_bytes // MIB
+    assert limit >= 1
+    fitted = _compile(path, "fp32", limit)
+    assert fitted.memory.peak_bytes <= limit * MIB < free.memory.peak_bytes
+    x = _input(model)
+    value, allocated = _run(fitted, [x], device)
+    assert allocated == fitted.memory.peak_bytes
+    np.testing.assert_allclose(value, _reference(path, x), atol=1e-4, rtol=1e-4)
