@@ -6,13 +6,15 @@ is kept in the cache folder under a digest of everything that goes into it.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
 import platform
 import shutil
 import sys
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -119,18 +121,32 @@ def build_runtime(
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
         f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
     )
-    place = (cache if cache is not None else cache_folder()) / "runtime" / key
+    places = (cache if cache is not None else cache_folder()) / "runtime"
+    place = places / key
     cached = (place / LIBRARY).is_file()
     if not cached:
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise output_error(place, error) from error
-        with tempfile.TemporaryDirectory(prefix="adrenoc-runtime-") as scratch:
-            made = _compile(Path(scratch), toolchain, stamp=stamp, sanitize=sanitize)
+        with _work_folder(places, toolchain, sanitize) as folder:
+            made = _compile(folder, toolchain, stamp=stamp, sanitize=sanitize)
             _check(made, toolchain)
             _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+@contextmanager
+def _work_folder(places: Path, toolchain: _Toolchain, sanitize: str) -> Iterator[Path]:
+    """The folder to compile in, for one process at a time.
+
+    It is kept, so that a change in our sources does not compile TVM's again.
+    """
+    identity = repr((_native_folder(), _tvm_versions(), toolchain, sanitize))
+    folder = places / "work" / sha256_bytes(identity.encode())[:24]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    except OSError as error:
+        raise output_error(folder, error) from error
 
 
 def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
@@ -299,12 +315,15 @@ def _native_folder() -> Path:
     return Path(adrenoc.__file__).resolve().parent / "native"
 
 
+def _tvm_versions() -> str:
+    packages = ("apache-tvm", "apache-tvm-ffi")
+    return "".join(f"{package}=={version(package)}\n" for package in packages)
+
+
 def _sources_digest() -> str:
     """SHA-256 over our sources and the versions of TVM's."""
     native = _native_folder()
-    digest = hashlib.sha256()
-    for package in ("apache-tvm", "apache-tvm-ffi"):
-        digest.update(f"{package}=={version(package)}\n".encode())
+    digest = hashlib.sha256(_tvm_versions().encode())
     for path in sorted(native.rglob("*")):
         if path.suffix in _SOURCES and path.is_file():
             digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")

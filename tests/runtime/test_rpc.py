@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,53 +24,7 @@ from adrenoc.device.serve import MAGIC
 from adrenoc.errors import BundleError, OptionError, RemoteError
 from adrenoc.runtime_build import Runtime
 from tests.runtime.programs import Case
-
-_WAIT_S = 60
-
-
-@contextmanager
-def _server(*command: object, **extra: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server process and its port, told by the JSON that it prints first."""
-    server = subprocess.Popen(
-        [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **extra},
-    )
-    try:
-        assert server.stdout is not None
-        said = ""
-        while (port := re.search(r'"port": (\d+)', said)) is None:
-            line = server.stdout.readline()
-            assert line, f"the server ended: {said}"
-            said += line
-        # What it says later must not fill the pipe.
-        threading.Thread(target=server.stdout.read, daemon=True).start()
-        yield server, int(port[1])
-    finally:
-        server.kill()
-        server.wait()
-
-
-_Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]
-
-
-def _python_server(*options: str) -> _Served:
-    return _server(sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json", *options)
-
-
-def _native_server(runtime: Runtime, opencl: str, *options: str) -> _Served:
-    folder = Path(sys.prefix) / "lib"
-    return _server(
-        *(runtime.server, "--port", "0", "--opencl", opencl, *options),
-        LD_LIBRARY_PATH=str(folder),
-        OCL_ICD_FILENAMES=str(folder / "libintelocl.so"),
-    )
-
-
-def _address(port: int, **options: object) -> RemoteAddress:
-    return RemoteAddress.server(f"127.0.0.1:{port}", **{"timeout_s": _WAIT_S, **options})
+from tests.runtime.servers import WAIT_S, address_of, native_server, python_server
 
 
 def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
@@ -84,23 +35,23 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
 
 
 def test_python_server(bundle: Bundle, case: Case, opencl: str) -> None:
-    with _python_server("--key", "secret") as (_, port):
-        _check(bundle, case, _address(port, key="secret"))
+    with python_server("--key", "secret") as (_, port):
+        _check(bundle, case, address_of(port, key="secret"))
         with pytest.raises(RemoteError, match="does not take the key"):
-            run_remote(bundle, _address(port, key="guess"), inputs=case.arrays)
-        _check(bundle, case, _address(port, key="secret"))
+            run_remote(bundle, address_of(port, key="guess"), inputs=case.arrays)
+        _check(bundle, case, address_of(port, key="secret"))
 
 
 def test_native_server(bundle: Bundle, case: Case, runtime: Runtime, opencl: str) -> None:
-    with _native_server(runtime, opencl) as (_, port):
+    with native_server(runtime, opencl) as (_, port):
         for _ in range(2):
-            _check(bundle, case, _address(port))
+            _check(bundle, case, address_of(port))
 
 
 def test_run_by_command(
     bundle: Bundle, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with _native_server(runtime, opencl) as (_, port):
+    with native_server(runtime, opencl) as (_, port):
         command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "2", "--json"]
         assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["times"]["runs"] == 2
@@ -121,25 +72,25 @@ def _crash_session(server: int, age_s: float) -> None:
 def test_a_session_that_crashes_leaves_the_server(
     age_s: float, bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
-    with _native_server(runtime, opencl) as (server, port):
+    with native_server(runtime, opencl) as (server, port):
         killer = threading.Thread(target=_crash_session, args=[server.pid, age_s])
         killer.start()
         with pytest.raises(RemoteError, match="left or did not answer"):
-            run_remote(bundle, _address(port), inputs=case.arrays, repeat=1000000)
-        killer.join(_WAIT_S)
+            run_remote(bundle, address_of(port), inputs=case.arrays, repeat=1000000)
+        killer.join(WAIT_S)
         assert not killer.is_alive()
-        _check(bundle, case, _address(port))
+        _check(bundle, case, address_of(port))
 
 
 def test_a_killed_server_is_a_typed_error(
     bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
-    with _native_server(runtime, opencl) as (server, port):
+    with native_server(runtime, opencl) as (server, port):
         threading.Timer(1.5, server.kill).start()
         with pytest.raises(RemoteError, match="left or did not answer"):
-            run_remote(bundle, _address(port), inputs=case.arrays, repeat=1000000)
+            run_remote(bundle, address_of(port), inputs=case.arrays, repeat=1000000)
         with pytest.raises(RemoteError, match="no server at"):
-            run_remote(bundle, _address(port), inputs=case.arrays)
+            run_remote(bundle, address_of(port), inputs=case.arrays)
 
 
 @contextmanager
@@ -180,7 +131,7 @@ def test_a_server_that_hangs_is_given_up(
     with _listener(answer) as port:
         started = time.monotonic()
         with pytest.raises(RemoteError, match="did not answer within 1 s"):
-            run_remote(bundle, _address(port, timeout_s=1.0), inputs=case.arrays)
+            run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
         assert time.monotonic() - started < 10
 
 
@@ -192,30 +143,30 @@ def test_a_server_of_another_kind_is_named(bundle: Bundle, case: Case) -> None:
         _listener(greet) as port,
         pytest.raises(RemoteError, match="is not TVM RPC server"),
     ):
-        run_remote(bundle, _address(port), inputs=case.arrays)
+        run_remote(bundle, address_of(port), inputs=case.arrays)
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_wrong_peers_do_not_stop_a_server(
     kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
-    server = _python_server() if kind == "python" else _native_server(runtime, opencl)
+    server = python_server() if kind == "python" else native_server(runtime, opencl)
     with server as (_, port):
         for greeting in (b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack("<ii", MAGIC, 1 << 30)):
-            with socket.create_connection(("127.0.0.1", port), _WAIT_S) as peer:
+            with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
                 peer.sendall(greeting)
                 peer.shutdown(socket.SHUT_WR)
                 # The server closes with something unread, which is a reset to the peer.
                 with suppress(ConnectionResetError):
                     assert peer.recv(100) == b""
-        _check(bundle, case, _address(port))
+        _check(bundle, case, address_of(port))
 
 
 def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
     key = b"client:"
-    with _native_server(runtime, opencl, "--timeout", "1") as (_, port):
+    with native_server(runtime, opencl, "--timeout", "1") as (_, port):
         started = time.monotonic()
-        with socket.create_connection(("127.0.0.1", port), _WAIT_S) as peer:
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
             peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
@@ -228,10 +179,10 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
     library = replace(bundle.manifest.library, machine="aarch64")
     foreign = replace(bundle, manifest=replace(bundle.manifest, library=library))
     with (
-        _native_server(runtime, opencl) as (_, port),
+        native_server(runtime, opencl) as (_, port),
         pytest.raises(BundleError, match="but the server at"),
     ):
-        run_remote(foreign, _address(port), inputs=case.arrays)
+        run_remote(foreign, address_of(port), inputs=case.arrays)
 
 
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])

@@ -1,0 +1,120 @@
+"""Servers of TVM's RPC protocol as processes, for the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from adrenoc import native
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.runtime_build import Runtime
+
+WAIT_S = 60
+SOFTWARE = Path(sys.prefix) / "lib"
+# What lets any program find the software device.
+SOFTWARE_ENVIRONMENT = {
+    "LD_LIBRARY_PATH": str(SOFTWARE),
+    "OCL_ICD_FILENAMES": str(SOFTWARE / "libintelocl.so"),
+}
+
+
+@contextmanager
+def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server process and its port, told by the JSON that it prints first."""
+    server = subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **extra},
+    )
+    try:
+        assert server.stdout is not None
+        said = ""
+        while (port := re.search(r'"port": (\d+)', said)) is None:
+            line = server.stdout.readline()
+            assert line, f"the server ended: {said}"
+            said += line
+        # What it says later must not fill the pipe.
+        threading.Thread(target=server.stdout.read, daemon=True).start()
+        yield server, int(port[1])
+    finally:
+        server.kill()
+        server.wait()
+
+
+Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]
+
+
+def python_server(*options: str) -> Served:
+    return server_process(
+        sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json", *options
+    )
+
+
+def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:
+    return server_process(
+        *(runtime.server, "--port", "0", "--opencl", opencl, *options), **SOFTWARE_ENVIRONMENT
+    )
+
+
+def address_of(port: int, **options: object) -> RemoteAddress:
+    return RemoteAddress.server(f"127.0.0.1:{port}", **{"timeout_s": WAIT_S, **options})
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def tvm_process(module: str, *options: str, port: int | None = None) -> Iterator[int]:
+    """`python -m tvm.exec.MODULE` at a free port, with adrenoc's OpenCL runtime in reach."""
+    port = port or free_port()
+    command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--port-end", str(port + 1), *options]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **SOFTWARE_ENVIRONMENT},
+        start_new_session=True,
+    )
+    try:
+        _wait_for(port, process)
+        yield port
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its workers too
+        process.wait()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end and process.poll() is None:
+        if _is_listening(port):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+def _is_listening(port: int) -> bool:
+    """Without connecting: the tracker would take that for a client."""
+    listening = "0A"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == listening for row in rows)
+
+
+def tvm_server(*options: str) -> AbstractContextManager[int]:
+    """TVM's own RPC server."""
+    return tvm_process("rpc_server", "--load-library", str(native.build()), *options)
