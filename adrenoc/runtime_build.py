@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from adrenoc.files import (
     check_folder_can_be_replaced,
     output_error,
     sha256_bytes,
+    sha256_file,
     write_folder_atomically,
 )
 from adrenoc.link import ANDROID_PAGE_BYTES, MIN_NDK_MAJOR, ndk_version
@@ -42,6 +43,7 @@ SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
 ANDROID_API = 24
 
+_CLML_HEADER = Path("CL") / "cl_qcom_ml_ops.h"
 _BUILD_SECONDS = 3600.0
 _SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".map", ".txt")
 _LINUX_ABIS = {"aarch64-linux": "aarch64"}
@@ -99,21 +101,30 @@ class _Toolchain:
 
 
 def build_runtime(
-    *, abi: str = HOST, ndk: Path | None = None, sanitize: str = "", cache: Path | None = None
+    *,
+    abi: str = HOST,
+    ndk: Path | None = None,
+    sanitize: str = "",
+    clml_sdk: Path | None = None,
+    cache: Path | None = None,
 ) -> Runtime:
     """Build the runtime for `abi` (one of ABIS), unless this very one is cached.
+
+    With `clml_sdk`, a folder of Qualcomm's OpenCL ML SDK, regions run by that library.
 
     `ndk` is the NDK for the Android ABIs, else `ANDROID_NDK_HOME` names it.  `sanitize` builds
     with sanitizers (`address,undefined` or `thread`).  `cache` replaces the cache folder.
 
     Raises:
-        OptionError: the ABI is unknown.
+        OptionError: the ABI is unknown, or the SDK has no header.
         DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
         ToolError: the compiler failed.
         LinkError: the library would not load on the device.
         OutputError: the cache folder cannot be written.
     """
     toolchain = _toolchain(abi, ndk)
+    if clml_sdk is not None:
+        toolchain = _with_clml(toolchain, clml_sdk)
     digest = _sources_digest()
     identity = repr((digest, toolchain.identity, toolchain.options, abi, sanitize))
     key = sha256_bytes(identity.encode())[:24]
@@ -175,6 +186,21 @@ def _copy(source: Path, output: Path) -> None:
 def _files(folder: Path) -> tuple[RuntimeFile, ...]:
     return tuple(
         RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in sorted(folder.iterdir())
+    )
+
+
+def _with_clml(toolchain: _Toolchain, sdk: Path) -> _Toolchain:
+    """The toolchain with an SDK: its include folder is the one that holds CL/cl_qcom_ml_ops.h."""
+    found = sorted(sdk.rglob(str(_CLML_HEADER)))
+    if not found:
+        raise OptionError(
+            f"{sdk} is no OpenCL ML SDK: it holds no {_CLML_HEADER}",
+            hint="adrenoc runtime build --clml-sdk PATH, with the folder that the SDK unpacks to",
+        )
+    return replace(
+        toolchain,
+        options=(*toolchain.options, f"-DADRENOC_CLML_SDK={found[0].parent.parent}"),
+        identity=f"{toolchain.identity}, CLML {sha256_file(found[0])}",
     )
 
 

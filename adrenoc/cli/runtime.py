@@ -35,13 +35,23 @@ def runtime_command() -> None:
     metavar="DIR",
     help="Copy the result there.  [default: it stays in the cache]",
 )
+@click.option(
+    "--clml-sdk",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Qualcomm's OpenCL ML SDK: regions of --clml then run by that library.",
+)
 @json_option()
-def build_command(abi: str, ndk: Path | None, output: Path | None, as_json: bool) -> None:
+def build_command(
+    abi: str, ndk: Path | None, output: Path | None, clml_sdk: Path | None, as_json: bool
+) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
     from adrenoc.cli import console
     from adrenoc.runtime_build import HOST, build_runtime, copy_runtime
 
-    built = build_runtime(abi=abi or ("arm64-v8a" if ndk is not None else HOST), ndk=ndk)
+    built = build_runtime(
+        abi=abi or ("arm64-v8a" if ndk is not None else HOST), ndk=ndk, clml_sdk=clml_sdk
+    )
     if output is not None:
         built = copy_runtime(built, output)
     if as_json:

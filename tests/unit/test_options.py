@@ -212,5 +212,5 @@ def test_digest():
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "268e399e79e7d091b3703fbed2e58372147323d721945f2ddbe93a62cffac858"
+        == "2761606a9012ab93e346a0230961fc1ab59f4c147bf8cef8a21302b676b5d6a3"
     )
