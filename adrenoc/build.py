@@ -49,6 +49,14 @@ def build_executable(module: Any, target: Target) -> Any:
         )
 
 
+def build_kernel(func: Any, target: Target) -> Any:
+    """Compile one kernel to a runtime module of its own, with the code that launches it."""
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    module = tvm.IRModule({func.attrs["global_symbol"]: func})
+    with tidied():
+        return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
+
+
 def kernel_sources(executable: Any) -> dict[str, str]:
     """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
     sources: dict[str, str] = {}

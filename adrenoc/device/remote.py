@@ -35,13 +35,15 @@ _FROM_SERVER = "Error caught from RPC call"
 class RemoteAddress:
     """Where a server is, the key that it asks for, and how long to wait for any answer (s).
 
-    With `tracked`, `where` is a tracker and `key` the kind of server to ask it for.
+    With `tracked`, `where` is a tracker and `key` the kind of server to ask it for.  The server is
+    asked to stop a session after `session_s` (0: when it wants), whatever that does then.
     """
 
     where: HostPort
     key: str = ""
     tracked: bool = False
     timeout_s: float = 60.0
+    session_s: float = 0.0
 
     @staticmethod
     def server(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
@@ -148,7 +150,9 @@ def open_session(address: RemoteAddress) -> Iterator[tuple[Any, HostPort]]:
         with limited(where.host, where.port, address.timeout_s):
             from tvm import rpc
 
-            session = rpc.connect(where.host, where.port, key=key)
+            session = rpc.connect(
+                where.host, where.port, key=key, session_timeout=address.session_s
+            )
         limit_waits(where.host, where.port, address.timeout_s)
     yield session, where
 

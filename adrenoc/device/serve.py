@@ -87,7 +87,7 @@ class RpcServer:
             peer = f"{address[0]}:{address[1]}"
             connection.settimeout(_HANDSHAKE_S)
             try:
-                _shake_hands(connection, expected, own_key=self._options.key)
+                asked_s = _shake_hands(connection, expected, own_key=self._options.key)
             except _LeftInSilenceError:
                 return  # somebody looked whether anybody listens
             except (OSError, ValueError) as error:
@@ -103,7 +103,8 @@ class RpcServer:
                 (socket.TCP_KEEPCNT, 3),
             ):
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)
-            reporter.note(f"session of {peer} {self._run(connection)}")
+            limits = [s for s in (asked_s, self._options.session_s) if s > 0]
+            reporter.note(f"session of {peer} {self._run(connection, min(limits, default=0))}")
 
     def _accept(self, reporter: Reporter) -> tuple[socket.socket, tuple[str, int]]:
         """The next connection; keeps the tracker's entry alive meanwhile."""
@@ -115,8 +116,8 @@ class RpcServer:
             self._entry.keep()
         return self._listening.accept()
 
-    def _run(self, connection: socket.socket) -> str:
-        """Run the session of a connection, and say how it ended."""
+    def _run(self, connection: socket.socket, limit_s: float) -> str:
+        """Run the session of a connection, at most `limit_s` (0: for ever); say how it ended."""
         number, options = connection.fileno(), self._options
         store = "" if options.store is None else str(options.store)
         with tempfile.TemporaryDirectory(prefix="adrenoc-rpc-") as folder:
@@ -124,9 +125,9 @@ class RpcServer:
             command += [store, str(options.max_message_bytes)]
             session = subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL)
             try:
-                code = session.wait(options.session_s or None)
+                code = session.wait(limit_s or None)
             except subprocess.TimeoutExpired:
-                return f"was stopped after {options.session_s:.0f} s{_last_deed(folder)}"
+                return f"was stopped after {limit_s:.0f} s{_last_deed(folder)}"
             finally:
                 session.kill()
                 session.wait()
@@ -148,8 +149,8 @@ class _LeftInSilenceError(ConnectionError):
     """The peer left before it said anything."""
 
 
-def _shake_hands(connection: socket.socket, expected_key: str, *, own_key: str) -> None:
-    """Greet a peer.
+def _shake_hands(connection: socket.socket, expected_key: str, *, own_key: str) -> float:
+    """Greet a peer; returns after how many seconds it wants the session stopped, 0 for never.
 
     Raises:
         ValueError: it speaks another protocol or has another key.
@@ -161,13 +162,24 @@ def _shake_hands(connection: socket.socket, expected_key: str, *, own_key: str) 
     if not 0 < length <= _MAX_KEY_BYTES:
         raise ValueError(f"its key has {length} bytes")
     # Options may follow the key: "client:KEY -timeout=60".
-    greeting = _receive(connection, length).partition(b" ")[0]
+    greeting, *wishes = _receive(connection, length).split(b" ")
     if not secrets.compare_digest(greeting, f"client:{expected_key}".encode()):
         with suppress(OSError):
             connection.sendall(struct.pack("<i", MISMATCH))
         raise ValueError("it has another key")
     own = f"server:{own_key}".encode()
     connection.sendall(struct.pack("<ii", MAGIC, len(own)) + own)
+    return _asked_limit_s(wishes)
+
+
+def _asked_limit_s(wishes: list[bytes]) -> float:
+    for wish in wishes:
+        name, _, value = wish.partition(b"=")
+        if name == b"-timeout":
+            with suppress(ValueError):
+                seconds = float(value)
+                return seconds if 0 < seconds < float("inf") else 0.0
+    return 0.0
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:

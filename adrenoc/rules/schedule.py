@@ -147,7 +147,8 @@ class Schedules:
         """Why the target cannot run this schedule; None if it can."""
         if tile.work_group is not None and tile.work_group in self.tuning.banned:
             return f"work-groups of {_shown(tile.work_group)} are on the target's ban list"
-        if actions_of(tile) in self.tuning.refused.get(digest, ()):
+        refused = self.tuning.refused.get(digest)
+        if refused and actions_of(tile) in refused:
             return "it failed on a device, as the tuning log tells"
         return refusal(tile, self.limits)
 

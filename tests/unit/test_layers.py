@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("check_layers", "check_model", "report"),
-    ("make", "doctor", "runtime_build"),
+    ("make", "doctor", "runtime_build", "tune"),
     ("compiler",),
     ("pipeline",),
     ("passes", "build"),
@@ -58,6 +58,7 @@ TVM = {
     "doctor",
     "native",
     "opencl_source",
+    "tune",
     "tvmapi",
 }
 ONLY_IN = {

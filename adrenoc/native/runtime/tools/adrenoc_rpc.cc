@@ -120,12 +120,16 @@ Arguments parse(int count, char** values) {
 int serve(const Socket& connection, const Arguments& arguments, const std::string& expected_key,
           const std::string& folder) {
   connection.limit_waits(kHandshakeSeconds);
-  if (const char* wrong = adrenoc_rpc::shake_hands(connection, expected_key, arguments.key)) {
+  unsigned asked_s = 0;
+  if (const char* wrong =
+          adrenoc_rpc::shake_hands(connection, expected_key, arguments.key, &asked_s)) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong);
     return kRefusedCode;
   }
   connection.limit_waits(0);
   connection.prepare_session();
+  // Its signal ends this process, whatever a driver is doing in it.
+  alarm(asked_s);
   adrenoc_rpc_options options{};
   options.struct_bytes = sizeof(options);
   options.folder = folder.c_str();

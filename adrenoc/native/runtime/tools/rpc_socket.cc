@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -106,8 +108,20 @@ std::string number_bytes(int32_t number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
 }
 
+namespace {
+
+unsigned asked_limit_s(const std::string& greeting) {
+  const std::string option = " -timeout=";
+  const size_t place = greeting.find(option);
+  if (place == std::string::npos) return 0;
+  const double seconds = std::strtod(greeting.c_str() + place + option.size(), nullptr);
+  return seconds > 0 && seconds < 1e6 ? static_cast<unsigned>(std::ceil(seconds)) : 0;
+}
+
+}  // namespace
+
 const char* shake_hands(const Socket& connection, const std::string& expected_key,
-                        const std::string& own_key) {
+                        const std::string& own_key, unsigned* asked_s) {
   int32_t code = 0;
   int32_t bytes = 0;
   if (!connection.receive(&code, sizeof(code)) || code != kMagic) {
@@ -123,6 +137,7 @@ const char* shake_hands(const Socket& connection, const std::string& expected_ke
     (void)connection.send_all(number_bytes(kMismatch));
     return "the peer has another key";
   }
+  *asked_s = asked_limit_s(greeting);
   const std::string own = "server:" + own_key;
   const std::string answer =
       number_bytes(kMagic) + number_bytes(static_cast<int32_t>(own.size())) + own;

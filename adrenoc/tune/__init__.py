@@ -1,0 +1,1 @@
+"""Search the schedules of a model's kernels on real devices."""

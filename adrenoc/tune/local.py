@@ -1,0 +1,33 @@
+"""A server of this machine's own OpenCL device, so that tuning here takes the same way."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.serve import RpcServer, ServeOptions
+from adrenoc.device.tracker import HostPort
+from adrenoc.reporter import SilentReporter
+
+
+@contextmanager
+def local_server() -> Iterator[RemoteAddress]:
+    """Serve on loopback while the block runs; each session is a process of its own."""
+    key = secrets.token_hex(16)
+    server = RpcServer(ServeOptions(key=key))
+
+    def serve() -> None:
+        while True:
+            try:
+                server.serve_one(SilentReporter())
+            except OSError:  # closed
+                return
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield RemoteAddress(where=HostPort(host="127.0.0.1", port=server.port), key=key)
+    finally:
+        server.close()

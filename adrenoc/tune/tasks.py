@@ -1,0 +1,117 @@
+"""What there is to tune: the distinct kernels of a model's final graph, as they will be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.graph import Graph, Node
+from adrenoc.options import CompileOptions
+from adrenoc.passes.lower import kernel_of
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import Reporter
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.schedule import Choice, actions_of
+from adrenoc.target import Target
+from adrenoc.tuning_log import Tuning
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """One kernel with a choice of schedules; `calls` is how often a run launches it.
+
+    `candidates` are in the order of the family's estimate: the first is the untuned schedule.
+    """
+
+    digest: str
+    family: str
+    calls: int
+    choice: Choice
+    node: Node
+    candidates: tuple[Any, ...]
+
+    @cached_property
+    def estimates(self) -> tuple[float, ...]:
+        """The family's estimate of each candidate (any unit, less is better)."""
+        return tuple(self.choice.estimate(tile) for tile in self.candidates)
+
+    @property
+    def title(self) -> str:
+        """What people see: the operators and where the first of these kernels is."""
+        return f"{'+'.join(self.node.operators)} {self.node.name}"
+
+    def position(self, actions: Any) -> int | None:
+        """The number of the candidate with these actions."""
+        for number, tile in enumerate(self.candidates):
+            if actions_of(tile) == actions:
+                return number
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TunePlan:
+    """A planned model and its tasks."""
+
+    model: Path
+    target: Target
+    options: CompileOptions
+    graph: Graph
+    tasks: tuple[Task, ...]
+
+    def call(self, task: Task, tile: Any) -> tuple[KernelCall, RuleContext]:
+        """Write the kernel of a task with one of its candidates."""
+        actions = {task.digest: actions_of(tile)}
+        context = RuleContext(
+            graph=self.graph,
+            options=self.options,
+            limits=self.target.limits,
+            performance=self.target.performance,
+            log=DecisionLog(),
+            tuning=Tuning(actions=actions),
+        )
+        call = kernel_of(context, task.node)
+        if context.schedules.chosen[task.digest].tile != tile:
+            raise ValueError(f"{task.title} did not take {actions}")
+        return call, context
+
+
+def plan_model(
+    model: Path, *, target: Target, options: CompileOptions, reporter: Reporter
+) -> TunePlan:
+    """Plan a model up to its kernels, and list those that have a choice.
+
+    Raises:
+        AdrenocError: the model cannot be imported or planned.
+        CompileError: no kernel of the model has a choice.
+    """
+    start = State(model=model, target=target, options=options)
+    state, _ = run_stages(start, reporter=reporter, stop_after="lower")
+    if state.graph is None or state.program is None:
+        raise ValueError("the pipeline ended early")
+    graph = state.program.graph
+    nodes = {node.name: node for node in graph.nodes}
+    calls = Counter(choice.digest for choice in state.program.choices.values())
+    distinct = {choice.digest: choice for choice in state.program.choices.values()}
+    tasks = tuple(
+        Task(
+            digest=digest,
+            family=choice.family,
+            calls=calls[digest],
+            choice=choice,
+            node=nodes[choice.node],
+            candidates=tuple(sorted(choice.candidates, key=choice.estimate)),
+        )
+        for digest, choice in distinct.items()
+        if len(choice.candidates) > 1
+    )
+    if not tasks:
+        raise CompileError(
+            f"{model} has no kernel with a choice of schedules",
+            hint="there is nothing to tune: adrenoc compile MODEL",
+        )
+    return TunePlan(model=model, target=target, options=options, graph=graph, tasks=tasks)

@@ -1,0 +1,104 @@
+"""One candidate as a library that a device can load, with the tensors that it is launched on.
+
+Weights are the model's own; other inputs are random, the same for all candidates of a task.
+Tensors lie in files of a scratch folder, so that candidates share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.build import build_kernel
+from adrenoc.kernels.weights import pack_blocked
+from adrenoc.layout import Fold
+from adrenoc.link import Linker, link_library
+from adrenoc.operand import Memory, OperandSpec
+from adrenoc.tune.tasks import Task, TunePlan
+
+KERNEL = "kernel"
+"""The name of the one kernel of a library."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A tensor on the device: physical shape, dtype, memory scope, and the file of its value."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scope: str
+    file: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A built candidate; the last argument is the output and has no file."""
+
+    library: str
+    arguments: tuple[Argument, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+BuildVariant = Callable[[Task, int], Variant]
+"""From a task and the number of a candidate."""
+
+
+class VariantBuilder:
+    """Builds candidates into `scratch`."""
+
+    def __init__(self, plan: TunePlan, linker: Linker, scratch: Path) -> None:
+        self._plan, self._linker, self._scratch = plan, linker, scratch
+
+    def __call__(self, task: Task, number: int) -> Variant:
+        """Build one candidate.
+
+        Raises:
+            AdrenocError: it cannot be compiled or linked.
+        """
+        call, context = self._plan.call(task, task.candidates[number])
+        module = build_kernel(call.builder.build(KERNEL), self._plan.target)
+        library = self._scratch / f"{task.digest}_{number}.so"
+        triple = self._plan.target.llvm_triple
+        link_library(module, library, triple=triple, linker=self._linker)
+        arguments = []
+        for place, name in enumerate(call.arguments):
+            param = context.params.get(name)
+            spec = param.spec if param is not None else context.graph.operand(name)
+            file = ""
+            if place + 1 < len(call.arguments):
+                value = param.value if param is not None else None
+                file = str(self._saved(task, place, name, spec, value))
+            shape = tuple(param.value.shape) if param is not None else spec.physical
+            dtype = str(param.value.dtype) if param is not None else spec.dtype
+            arguments.append(Argument(shape=shape, dtype=dtype, scope=spec.scope, file=file))
+        return Variant(library=str(library), arguments=tuple(arguments))
+
+    def _saved(
+        self, task: Task, place: int, name: str, spec: OperandSpec, value: np.ndarray | None
+    ) -> Path:
+        safe = "".join(c if c.isalnum() else "_" for c in name)[-80:]
+        path = self._scratch / f"{task.digest}_{place}_{safe}.npy"
+        if not path.exists():
+            made = value if value is not None else random_value(spec, f"{task.digest}{place}")
+            np.save(path, np.ascontiguousarray(made))
+        return path
+
+
+def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
+    """A tensor as it lies in memory; lanes beyond the last channel are zero."""
+    random = np.random.default_rng(list(seed.encode()))
+    if spec.dtype.startswith("float"):
+        value = random.standard_normal(spec.shape).astype(spec.dtype)
+    else:  # small enough for any index
+        value = random.integers(0, 2, spec.shape).astype(spec.dtype)
+    if spec.memory in (Memory.PLAIN, Memory.CPU):
+        return value
+    roles = spec.roles
+    return pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
