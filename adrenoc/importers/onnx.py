@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -30,7 +31,11 @@ from adrenoc.importers.onnx_graph import (
 )
 from adrenoc.importers.onnx_remedies import REMEDIES
 from adrenoc.importers.onnx_shapes import fix_input_shapes
+from adrenoc.importers.onnx_sound import check_sound
 from adrenoc.manifest import TensorSpec
+
+MOST_ELEMENTS = 2**30
+"""Of one tensor: kernels count in 32 bits, and no phone has the memory for more."""
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
@@ -62,7 +67,9 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
             ((f.node, f.reason) for f in failures), "cannot be imported as it is used here"
         )
     outputs = tuple(
-        TensorSpec(name=name, shape=_shape(graph, name), dtype=graph.types[name].dtype)
+        TensorSpec(
+            name=name, shape=_known(graph, name).shape or (), dtype=_known(graph, name).dtype
+        )
         for name in graph.outputs
     )
     return Imported(
@@ -102,6 +109,7 @@ def _load(files: ModelFiles) -> onnx.ModelProto:
             f"{path} uses opset {opset}; expected 1 to {newest}",
             hint="pip install --upgrade onnx" if opset > newest else hint,
         )
+    check_sound(model, opset=opset)
     if model.graph.sparse_initializer:
         names = ", ".join(f"'{t.values.name}'" for t in model.graph.sparse_initializer)
         raise UnsupportedOperatorError(
@@ -122,7 +130,12 @@ def _converted(
         return model
     try:
         converted = version_converter.convert_version(model, OLDEST_OPSET)
-    except (RuntimeError, onnx.checker.ValidationError, version_converter.ConvertError) as error:
+    except (
+        RuntimeError,
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        version_converter.ConvertError,
+    ) as error:
         raise ModelFormatError(
             f"{files.paths[0]} uses opset {opset}, and onnx cannot convert it to {OLDEST_OPSET}: "
             f"{error}",
@@ -248,7 +261,7 @@ def _check_operators(graph: OnnxGraph) -> None:
 
 
 def _check_extents(graph: OnnxGraph) -> None:
-    """Refuse tensors that hold nothing, other than operands that say so (an empty roi)."""
+    """Refuse tensors that hold too much, or nothing and are not operands that say so."""
     constants = graph.constants
     read = {n for node in graph.nodes for n in node.input if n not in constants}
     for name in sorted(read.union(graph.outputs)):
@@ -258,6 +271,12 @@ def _check_extents(graph: OnnxGraph) -> None:
                 f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "
                 "no kernel can compute it",
                 hint="cut the model before that tensor with onnx.utils.extract_model",
+            )
+        if known is not None and math.prod(known.shape or ()) > MOST_ELEMENTS:
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape or ())}, which is "
+                f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
+                hint="compile for a smaller input: --shape NAME:D,D,...",
             )
 
 
@@ -275,11 +294,11 @@ def _unsupported(
     )
 
 
-def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
-    shape = graph.types[name].shape
-    if shape is None:
+def _known(graph: OnnxGraph, name: str) -> TensorType:
+    known = graph.types.get(name)
+    if known is None or known.shape is None:
         raise UnsupportedOperatorError(
             f"the shape of output '{name}' depends on data; adrenoc compiles for fixed shapes",
             hint="cut the model before that output with onnx.utils.extract_model",
         )
-    return shape
+    return known

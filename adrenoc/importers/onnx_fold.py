@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx_branch import (
     branch_taken,
     can_select,
@@ -220,7 +221,7 @@ class _Folder:
             evaluator = ReferenceEvaluator(node, opsets={"": opset})
             with np.errstate(all="ignore"):  # infinities and NaN are values like others
                 values = evaluator.run(None, feeds)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        except CONVERTER_ERRORS as error:
             raise ModelFormatError(
                 f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
                 f"{_first_line(error)}",
@@ -254,7 +255,12 @@ class _Folder:
             )
         except KeyError:
             return  # A nested graph reads a tensor of this one, which inference does not see.
-        except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        except (
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            RuntimeError,
+            ValueError,
+        ) as error:
             seen = ", ".join(
                 f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
             )

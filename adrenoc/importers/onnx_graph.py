@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from adrenoc.errors import ModelFormatError
 from adrenoc.manifest import TensorSpec
 
 # The domain of the standard operators has two spellings.
@@ -74,8 +75,28 @@ class OnnxGraph:
 
 
 def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """The initialisers of a graph as arrays, by name."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    """The initialisers of a graph as arrays, by name.
+
+    Raises:
+        ModelFormatError: the data of one does not fit its shape.
+    """
+    return {tensor.name: array_of(tensor) for tensor in graph.initializer}
+
+
+def array_of(tensor: onnx.TensorProto) -> np.ndarray:
+    """The array that a tensor of the file holds.
+
+    Raises:
+        ModelFormatError: its data does not fit its shape.
+    """
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except ValueError as error:
+        raise ModelFormatError(
+            f"the constant '{tensor.name}' of the shape {list(tensor.dims)} does not fit its "
+            f"data: {error}",
+            hint="export or download the model again",
+        ) from error
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

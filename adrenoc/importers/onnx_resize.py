@@ -14,6 +14,8 @@ from adrenoc.importers.relax_values import make_constant
 # Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
 Wanted = tuple[float | None, int | None, tuple[float, float] | None]
 
+_LARGEST_MATRIX = 1 << 26
+
 _EXACT_MODES = {
     "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
     "linear": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
@@ -175,6 +177,10 @@ def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     from onnx.reference import ReferenceEvaluator
 
     scale, size, part = wanted
+    if _extent(extent, scale, size) * extent > _LARGEST_MATRIX:
+        raise ValueError(
+            f"resizing {extent} elements to {_extent(extent, scale, size)} is too much"
+        )
     by_scale = scale is not None and size is None
     operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
     resize = onnx.helper.make_node(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from adrenoc.errors import ShapeError, UnsupportedOperatorError
+from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.manifest import TensorSpec
 
 # One dimension: a number, a symbol that several inputs may share, or nothing at all.
@@ -137,5 +137,9 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
         raise UnsupportedOperatorError(
             f"input '{value.name}' holds {what}; adrenoc takes tensors of numbers",
             hint="cut that part off: onnx.utils.extract_model(...)",
+        )
+    if element == onnx.TensorProto.UNDEFINED:
+        raise ModelFormatError(
+            f"input '{value.name}' has no element type", hint="export the model again"
         )
     return str(onnx.helper.tensor_dtype_to_np_dtype(element))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, attributes
+from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, array_of, attributes
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -35,7 +35,7 @@ def instantiate(
     names = dict(zip((v.name for v in body.input), inputs, strict=True))
     for tensor in body.initializer:
         names[tensor.name] = prefix + tensor.name
-        graph.set_constant(prefix + tensor.name, numpy_helper.to_array(tensor))
+        graph.set_constant(prefix + tensor.name, array_of(tensor))
     for node in body.node:
         names.update({name: prefix + name for name in node.output if name})
     nodes = []

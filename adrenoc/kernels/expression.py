@@ -60,6 +60,9 @@ _BUILT_IN = {
 }
 """Calls that OpenCL C has, by its name, but TVM's OpenCL backend does not know."""
 
+_NARROW = 2**31
+"""Constants below this are int32 until they meet an int64."""
+
 Texel = Callable[[], Expr]
 
 
@@ -87,6 +90,8 @@ class Evaluator:
         self._channel_var: Expr | None = None
         self._conditions = 0
         """How many undecided conditions guard what is being evaluated."""
+        self._indices = 0
+        """How many indices that are being evaluated lie in each other."""
 
     def know(self, var: Expr, extent: int) -> None:
         """Tell the arithmetic that `var` runs over 0..extent-1."""
@@ -130,27 +135,27 @@ class Evaluator:
         if isinstance(expr, Var):
             return self._bound(expr, lane)
         if isinstance(expr, tirx.IntImm):
-            return iconst(int(expr.value)) if dtype_of(expr) == "int64" else expr
+            narrow = dtype_of(expr) == "int64" and abs(int(expr.value)) < _NARROW
+            return iconst(int(expr.value)) if narrow else expr
         if isinstance(expr, tirx.FloatImm):
             return tirx.const(expr.value, self._dtype(dtype_of(expr)))
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._scalar_load(expr, lane)
         if isinstance(expr, _BINARY + _COMPARE + _LOGIC + _BITS):
-            return type(expr)(self._scalar(expr.a, lane), self._scalar(expr.b, lane))
+            return type(expr)(*_alike(self._scalar(expr.a, lane), self._scalar(expr.b, lane)))
         if isinstance(expr, tirx.Not | tirx.BitwiseNot):
             return type(expr)(self._scalar(expr.a, lane))
         if isinstance(expr, tirx.Cast):
             return cast(self._scalar(expr.value, lane), self._dtype(dtype_of(expr)))
         if isinstance(expr, tirx.Select):
-            return if_then_else(
-                self._scalar(expr.condition, lane),
-                self._scalar(expr.true_value, lane),
-                self._scalar(expr.false_value, lane),
-            )
+            branches = (self._scalar(v, lane) for v in (expr.true_value, expr.false_value))
+            return if_then_else(self._scalar(expr.condition, lane), *_alike(*branches))
         if isinstance(expr, tvm.ir.Call):
             if expr.op.name == IF_THEN_ELSE:
-                return if_then_else(*(self._scalar(a, lane) for a in expr.args))
+                condition, *branches = (self._scalar(a, lane) for a in expr.args)
+                return if_then_else(condition, *_alike(*branches))
             args = [self._scalar(a, lane) for a in expr.args]
+            args = list(_alike(*args)) if len(args) == 2 else args
             return _call(expr, args, self._dtype(dtype_of(expr)))
         raise TypeError(f"cannot evaluate {type(expr).__name__} in {expr}")
 
@@ -162,7 +167,8 @@ class Evaluator:
                 [self._safe_index(i, lane, e) for i, e in zip(load.indices, extents, strict=True)]
             )
             # Indices and their arithmetic are int32, so an int64 that they are made of is too.
-            return cast(value, "int32") if dtype_of(value) == "int64" else value
+            wide = self._indices and dtype_of(value) == "int64"
+            return cast(value, "int32") if wide else value
         texel = self._builder.let(source())
         if lanes_of(texel) == 1:
             return texel
@@ -174,7 +180,10 @@ class Evaluator:
         return clamp(index, 0, extent - 1) if self._loads(expr) else index
 
     def _index(self, expr: Any, lane: int | None) -> Expr:
-        return self._analyzer.simplify(self._scalar(expr, lane))
+        self._indices += 1
+        index = self._analyzer.simplify(self._scalar(expr, lane))
+        self._indices -= 1
+        return index
 
     # Four elements
 
@@ -224,7 +233,7 @@ class Evaluator:
         return self._shared(source.texel(n, block, h, w), safe=source.safe_outside)
 
     def _index_of_all_lanes(self, expr: Any) -> Expr:
-        return self._analyzer.simplify(self._scalar(expr, None))
+        return self._index(expr, None)
 
     def _vector_choice(self, condition: Any, then: Any, otherwise: Any, whole: Any) -> Expr:
         decided = self._decide(condition)
@@ -281,7 +290,7 @@ class Evaluator:
         raise KeyError(f"the body reads {buffer}, which is none of its sources")
 
     def _dtype(self, dtype: str) -> str:
-        if dtype == "int64":
+        if dtype == "int64" and self._indices:
             return "int32"
         return self._builder.compute if dtype in ("float32", "float16") else dtype
 
@@ -310,6 +319,13 @@ class Evaluator:
             and name not in _SCALAR_CALLS
             and all(dtype_of(a).startswith("float") for a in call.args)
         )
+
+
+def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Two integers in one dtype: an int32 that meets an int64 is widened."""
+    if {dtype_of(a), dtype_of(b)} == {"int32", "int64"}:
+        return cast(a, "int64"), cast(b, "int64")
+    return a, b
 
 
 def know_position(

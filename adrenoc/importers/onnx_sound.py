@@ -1,0 +1,141 @@
+"""Proves that an ONNX model is sound, before anything trusts what it says of itself.
+
+Protobuf takes any bytes for text and any number for an enumeration, and the onnx package fails on
+them wherever it meets them first.
+
+Source: onnx.proto3; the schemas of the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from onnx import AttributeProto, TensorProto, helper
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx_graph import STANDARD_DOMAINS, node_label
+
+_HINT = "check the model: python -m onnx.bin.checker MODEL"
+_ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
+_MOST_EXTENT = 2**31 - 1
+_DEEPEST = 32
+"""Graphs within graphs; further down, Python's own stack would be the limit."""
+
+
+def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
+    """Check the texts, types, sizes and attributes of `model`.
+
+    Raises:
+        ModelFormatError: naming the place, what is there, and what is expected.
+    """
+    _check_graph(model.graph, opset, depth=0)
+    for function in model.functions:
+        _check_texts(function.name, function.domain, *function.input, *function.output)
+        for node in function.node:
+            _check_node(node, opset, depth=0, checks_schema=False)
+
+
+def _check_texts(*texts: object) -> None:
+    """Protobuf hands out what is no UTF-8 as bytes."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise _damaged(f"the model is damaged: a name in it is no text but {text!r}")
+
+
+def _check_graph(graph: onnx.GraphProto, opset: int, *, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise _damaged(f"graphs lie in each other {depth} deep, expected up to {_DEEPEST}")
+    for value in (*graph.input, *graph.output):
+        _check_texts(value.name)
+        _check_type(value)
+    for tensor in graph.initializer:
+        _check_texts(tensor.name)
+        _check_tensor(tensor, f"the constant '{tensor.name}'")
+    for node in graph.node:
+        _check_node(node, opset, depth=depth)
+
+
+def _check_type(value: onnx.ValueInfoProto) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return
+    element = value.type.tensor_type.elem_type
+    if element not in _ELEMENTS | {TensorProto.UNDEFINED}:
+        raise _damaged(f"'{value.name}' has the element type {element}, which ONNX does not have")
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.dim_value > _MOST_EXTENT:
+            raise _damaged(f"'{value.name}' has an extent of {dim.dim_value}")
+        _check_texts(dim.dim_param)
+
+
+def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
+    if tensor.data_type not in _ELEMENTS:
+        raise _damaged(f"{where} has the element type {tensor.data_type}")
+    if any(not 0 <= d <= _MOST_EXTENT for d in tensor.dims):
+        raise _damaged(f"{where} has the shape {list(tensor.dims)}")
+
+
+def _check_node(
+    node: onnx.NodeProto, opset: int, *, depth: int, checks_schema: bool = True
+) -> None:
+    _check_texts(node.name, node.op_type, node.domain, *node.input, *node.output)
+    label = f"{node.op_type} {node_label(node)}"
+    if not any(node.output):
+        raise _damaged(f"{label} has no output")
+    for attribute in node.attribute:
+        _check_attribute(attribute, label)
+    if checks_schema and node.domain in STANDARD_DOMAINS:
+        _check_schema(node, opset, label)
+    for inner in _graphs(node):
+        _check_graph(inner, opset, depth=depth + 1)
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _check_attribute(attribute: AttributeProto, label: str) -> None:
+    _check_texts(attribute.name, attribute.ref_attr_name)
+    if attribute.ref_attr_name:
+        return
+    try:
+        helper.get_attribute_value(attribute)
+    except ValueError as error:
+        raise _damaged(f"attribute '{attribute.name}' of {label}: {error}") from error
+    if attribute.type == AttributeProto.TENSOR:
+        _check_tensor(attribute.t, f"attribute '{attribute.name}' of {label}")
+
+
+def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
+    """Check the counts of inputs and outputs, and the attributes, by the operator's schema."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return  # It is listed with all other operators that are not supported.
+    for what, count, least, most in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= count <= most:
+            raise _damaged(f"{label} has {count} {what}, expected {least} to {most}")
+    given = {a.name: a for a in node.attribute}
+    for name, known in schema.attributes.items():
+        if known.required and name not in given:
+            raise _damaged(f"{label} lacks the attribute '{name}'")
+    for name, attribute in given.items():
+        wanted = schema.attributes.get(name)
+        if wanted is None:
+            raise _damaged(f"{label} has an attribute '{name}', which {node.op_type} does not know")
+        if wanted.type.value != attribute.type:
+            raise _damaged(
+                f"attribute '{name}' of {label} is of type "
+                f"{AttributeProto.AttributeType.Name(attribute.type)}, expected {wanted.type.name}"
+            )
+
+
+def _damaged(text: str) -> ModelFormatError:
+    return ModelFormatError(text, hint=_HINT)

@@ -1,0 +1,41 @@
+"""Small sound models to damage: ONNX's node tests, and networks of both formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LARGEST = 1 << 20
+
+
+def load(only: str | None, folder: Path | None) -> list[tuple[str, bytes]]:
+    """(name, content) of each seed, in an order that is the same each time.
+
+    `only` is a format; `folder` holds more models, of up to a mebibyte each.
+    """
+    made = [*_node_tests(), *_networks()]
+    if folder is not None:
+        files = sorted(p for p in folder.rglob("*") if p.suffix in (".onnx", ".tflite"))
+        made += [(p.name, p.read_bytes()) for p in files if p.stat().st_size <= _LARGEST]
+    return [(name, content) for name, content in made if only is None or name.endswith(only)]
+
+
+def _node_tests() -> list[tuple[str, bytes]]:
+    from tests.onnx_backend.cases import load_cases
+
+    return [
+        (f"{case.name}.onnx", case.model) for case in load_cases().values() if not case.excluded
+    ]
+
+
+def _networks() -> list[tuple[str, bytes]]:
+    from model_zoo import onnx_models, tflite_models
+
+    made = []
+    for name, make in onnx_models.MODELS.items():
+        model = make(size=32, width=0.25, classes=4)
+        made.append((f"{name}.onnx", model.SerializeToString()))
+    for name, make in tflite_models.MODELS.items():
+        content = make(size=32, width=0.25, classes=4)
+        # As often as all ONNX models together, nearly: there are few of them.
+        made += [(f"{name}.tflite", content)] * 150
+    return [(name, content) for name, content in made if len(content) <= _LARGEST]

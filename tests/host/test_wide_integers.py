@@ -1,0 +1,46 @@
+"""int64 data keeps all of its bits, beside indices that are int32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.host.run_op import execute
+from tests.models import graph, write
+
+node = helper.make_node
+
+
+def test_sums_and_choices_beyond_32_bits(device: Any, tmp_path: Path) -> None:
+    large = 2**40
+    nodes = [
+        node("Add", ["x", "large"], ["a"]),
+        node("ReduceSum", ["a"], ["total"], keepdims=1),
+        node("Greater", ["a", "large"], ["up"]),
+        node("Where", ["up", "a", "zero"], ["kept"]),
+        node("Gather", ["a", "first"], ["row"], axis=0),
+    ]
+    constants = {
+        "large": np.array(large, np.int64),
+        "zero": np.array(0, np.int64),
+        "first": np.array([1, 0], np.int64),
+    }
+    names = ["total", "kept", "row"]
+    model = graph(nodes, {"x": (3, 5)}, names, constants, dtype=TensorProto.INT64)
+    x = (np.arange(15, dtype=np.int64) - 7).reshape(3, 5)
+    target = load_target("host")
+    options = resolve_options(target, preset="fp32", command_line={"check_ir": True}).options
+    state = State(model=write(model, tmp_path), target=target, options=options)
+    state, _ = run_stages(state, reporter=SilentReporter())
+    total, kept, row = execute(state, [x], device)
+    a = x + large
+    np.testing.assert_array_equal(total, a.sum(keepdims=True))
+    np.testing.assert_array_equal(kept, np.where(a > large, a, 0))
+    np.testing.assert_array_equal(row, a[[1, 0]])
