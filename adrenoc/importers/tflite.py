@@ -1,33 +1,41 @@
 """TFLite files to Relax IR with static shapes and constant weights.
 
-The graph stays NHWC, as the file has it; `passes` choose layouts.
-
-Source: tvm.relax.frontend.tflite of apache-tvm 0.27.0.
+The graph stays NHWC, as the file has it; `passes` choose layouts.  The translation is our own:
+TVM's frontend keeps quantised networks in integers by operators of a dialect that has no kernels
+here, refuses data in float with weights in integers, and leaves TFLite's rounding out.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.frontend.tflite import from_tflite
-from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
+from adrenoc.decision import Decision
 from adrenoc.errors import CustomDomainError, ShapeError, UnsupportedOperatorError
-from adrenoc.importers.flat import FlatFunction, flatten, rebuild, replace_main
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_shapes import check_names
-from adrenoc.importers.relax_values import UniqueNames, dtype_of, static_shape
-from adrenoc.importers.tflite_file import Operator, TFLiteFile, read_tflite
+from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
+from adrenoc.importers.tflite_file import GraphInfo, Operator, TensorInfo, TFLiteFile, read_tflite
+from adrenoc.importers.tflite_node import (
+    Emitter,
+    Node,
+    Value,
+    constant_of,
+    finished,
+    stored,
+    value_of,
+)
+from adrenoc.importers.tflite_ops import CUSTOM_OPS, OPS
 from adrenoc.manifest import TensorSpec
+
+_DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16, 32, 64)))
+_IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
 
 
 def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
@@ -41,39 +49,44 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
         ShapeError: `shapes` names an unknown input or another shape.
     """
     file = read_tflite(files.paths[0])
+    main = file.main
     _check_operators(file)
-    module, tensors = _convert(file)
-    main = module["main"]
-    for param, index in zip(main.params, file.inputs, strict=True):
-        tensors[param.name] = file.tensor_names[index]
-    inputs = tuple(
-        _spec(file.tensor_names[i], p) for i, p in zip(file.inputs, main.params, strict=True)
-    )
+    inputs = tuple(_spec(main.tensors[i]) for i in main.inputs)
+    outputs = tuple(_spec(main.tensors[i]) for i in main.outputs)
     _check_shapes(inputs, shapes)
-    results = _results(main)
+    converter = _Converter(file)
+    module = converter.convert()
+    if converter.failures:
+        failed = [operator for operator, _, _ in converter.failures]
+        where = "; ".join(f"{label}: {why}" for _, label, why in converter.failures)
+        raise UnsupportedOperatorError(
+            f"operators that cannot be imported: {_counts(failed)}; at {where}",
+            hint="convert the model with other operators, or cut it before these",
+        )
     return Imported(
         module=module,
         format="tflite",
         inputs=inputs,
-        outputs=tuple(
-            _spec(file.tensor_names[i], r) for i, r in zip(file.outputs, results, strict=True)
-        ),
-        decisions=(),
+        outputs=outputs,
+        decisions=converter.decisions(),
         model_sha256=files.sha256(),
-        tensors=tensors,
+        tensors=converter.names,
     )
 
 
 def _check_operators(file: TFLiteFile) -> None:
-    custom = [o for o in file.operators if o.custom]
+    custom = [
+        (g, o) for g in file.graphs for o in g.operators if o.custom and o.kind not in CUSTOM_OPS
+    ]
     if custom:
         raise CustomDomainError(
-            f"custom operators: {_counts(custom)}; at {', '.join(map(file.label, custom))}",
+            f"custom operators: {_counts([o for _, o in custom])}; "
+            f"at {', '.join(g.label(o) for g, o in custom)}",
             hint="convert the model with TFLITE_BUILTINS alone as supported_ops",
         )
 
 
-def _counts(operators: list[Operator]) -> str:
+def _counts(operators: Sequence[Operator]) -> str:
     kinds = Counter(o.kind for o in operators)
     return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
 
@@ -90,114 +103,138 @@ def _check_shapes(inputs: tuple[TensorSpec, ...], shapes: Mapping[str, tuple[int
             )
 
 
-def _convert(file: TFLiteFile) -> tuple[tvm.IRModule, dict[str, str]]:
-    """The module with identifiers for names, and the tensor that each variable holds."""
-    converters: list[_Converter] = []
-
-    def make(*args: Any, **kwargs: Any) -> _Converter:
-        converters.append(_Converter(file, *args, **kwargs))
-        return converters[-1]
-
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        module = from_tflite(file.model, op_converter=make)
-    converter = converters[0]
-    if converter.failures:
-        failed = [operator for operator, _ in converter.failures]
-        where = "; ".join(f"{file.label(o)}: {why}" for o, why in converter.failures)
-        raise UnsupportedOperatorError(
-            f"operators that cannot be imported: {_counts(failed)}; at {where}",
-            hint="convert the model with other operators, without dynamic-range quantisation",
-        )
-    flat = _with_identifiers(flatten(module["main"]))
-    main, origin = rebuild(flat)
-    named = {new: converter.tensors[old] for new, old in origin.items() if old in converter.tensors}
-    return replace_main(module, main.without_attr("params")), named
-
-
-def _with_identifiers(flat: FlatFunction) -> FlatFunction:
-    """Parameters under names that are identifiers: TFLite's may hold colons and slashes."""
-    names = UniqueNames()
-    renamed = {p: relax.Var(names.take(p.name), p.ty) for p in flat.params}
-    return flat.with_params(renamed)
-
-
-class _Converter(OperatorConverter):
-    """Drives the frontend operator by operator: names, shapes checked, all failures collected."""
-
-    def __init__(self, file: TFLiteFile, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.failures: list[tuple[Operator, str]] = []
-        self.tensors: dict[str, str] = {}
-        self._file = file
-        self._unique = UniqueNames()
-
-    def check_unsupported_ops(self) -> None:
-        """Nothing: each operator is tried, and what fails is listed by name."""
-
-    def convert_op_to_relax(self) -> None:
-        """Translate all operators of the main graph."""
-        for index, operator in enumerate(self._file.operators):
-            node = self.subgraph.Operators(index)
-            try:
-                self._translate(node, operator)
-            except CONVERTER_ERRORS as error:
-                self.failures.append((operator, quote(error)))
-                for output in operator.outputs:
-                    self._set(output, relax.op.zeros(self._shape(output), "float32"))
-
-    def _translate(self, node: Any, operator: Operator) -> None:
-        convert = self.convert_map.get(operator.kind)
-        if convert is None:
-            raise NotImplementedError("not supported")
-        self._refuse_hybrid(node)
-        result = convert(op=node)
-        if result is None:
-            return  # A constant that the frontend keeps for its consumers.
-        result = self.bb.normalize(result)
-        for position, output in enumerate(operator.outputs):
-            self._set(output, result[position] if len(operator.outputs) > 1 else result)
-
-    def _refuse_hybrid(self, node: Any) -> None:
-        tensors = [t for t in self.get_input_tensors(node) if t.tensor_idx >= 0]
-        quantised = [t.qnn_params is not None for t in tensors]
-        made = any(t.qnn_params is not None for t in self.get_output_tensors(node))
-        if not made and any(quantised[1:]) and not quantised[0]:
-            raise NotImplementedError(
-                "integer weights with float data (dynamic-range quantisation)"
-            )
-
-    def _set(self, index: int, value: relax.Expr) -> None:
-        name = self._file.tensor_names[index]
-        if isinstance(value, relax.Call | relax.TupleGetItem):
-            value = self.bb.emit(value, self._unique.take(name))
-        if isinstance(value, relax.Var):
-            self.tensors.setdefault(value.name, name)
-        found, expected = static_shape(value), self._shape(index)
-        if found != expected and expected:
-            raise ValueError(
-                f"TVM's frontend gives '{name}' the shape {found}, the file says {expected}"
-            )
-        self.exp_tab.set_expr(name, value, force_override=True)
-
-    def _shape(self, index: int) -> tuple[int, ...]:
-        tensor = self.subgraph.Tensors(index)
-        return tuple(int(tensor.Shape(i)) for i in range(tensor.ShapeLength()))
-
-
-def _results(main: relax.Function) -> list[relax.Expr]:
-    """What `main` returns, one expression with a tensor type for each output."""
-    body = main.body.body
-    if isinstance(body, relax.Tuple):
-        return list(body.fields)
-    return [body]
-
-
-def _spec(name: str, expr: relax.Expr) -> TensorSpec:
-    shape = static_shape(expr)
-    if shape is None or any(extent <= 0 for extent in shape):
+def _spec(info: TensorInfo) -> TensorSpec:
+    if any(extent <= 0 for extent in info.shape):
         raise ShapeError(
-            f"'{name}' has no fixed shape in the TFLite file",
+            f"'{info.name}' has the shape {list(info.shape)} in the TFLite file, expected fixed "
+            "extents above zero",
             hint="convert the model with a fixed input shape",
         )
-    return TensorSpec(name=name, shape=shape, dtype=dtype_of(expr))
+    if info.dtype not in _IO_DTYPES:
+        raise UnsupportedOperatorError(
+            f"'{info.name}' holds {info.dtype}, which no OpenCL device computes",
+            hint="cut the model where it holds numbers",
+        )
+    return TensorSpec(name=info.name, shape=info.shape, dtype=info.dtype)
+
+
+class _Converter:
+    """Translates graph by graph; all failures are collected."""
+
+    def __init__(self, file: TFLiteFile) -> None:
+        self.file = file
+        self.builder = relax.BlockBuilder()
+        self.emit = Emitter(self.builder)
+        self.failures: list[tuple[Operator, str, str]] = []
+        self.names: dict[str, str] = {}
+        """Variable -> the tensor that it holds, as the file stores it."""
+        self._unique = UniqueNames()
+
+    def convert(self) -> tvm.IRModule:
+        """The module; on failures it computes nothing of worth."""
+        main = self.file.main
+        params = []
+        for index in main.inputs:
+            info = main.tensors[index]
+            param = relax.Var(
+                self._unique.take(info.name), relax.TensorType(info.shape, info.dtype)
+            )
+            self.names[param.name] = info.name
+            params.append(param)
+        with self.builder.function("main", params):
+            with self.builder.dataflow():
+                values = [
+                    value_of(self.emit, main.tensors[i], p)
+                    for i, p in zip(main.inputs, params, strict=True)
+                ]
+                results = [
+                    self._output(v, main.tensors[i])
+                    for v, i in zip(self._graph(main, values, ""), main.outputs, strict=True)
+                ]
+            self.builder.emit_func_output(results[0] if len(results) == 1 else results)
+        return self.builder.get()
+
+    def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
+        expr = stored(self.emit, value)
+        var = self.builder.emit_output(expr, self._unique.take(info.name))
+        self.names[var.name] = info.name
+        return var
+
+    def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of a graph applied to `inputs`."""
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for operator in graph.operators:
+            try:
+                self._translate(graph, operator, env, prefix)
+            except CONVERTER_ERRORS as error:
+                self.failures.append((operator, graph.label(operator), quote(error)))
+                for index in operator.outputs:
+                    env[index] = _stand_in(graph.tensors[index])
+        return [self._read(graph, env, index) for index in graph.outputs]
+
+    def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
+        if index not in env:
+            env[index] = constant_of(graph.tensors[index])
+        return env[index]
+
+    def _translate(
+        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+    ) -> None:
+        table = CUSTOM_OPS if operator.custom else OPS
+        convert = table.get(operator.kind)
+        if convert is None:
+            raise NotImplementedError("not supported")
+        inputs = [self._input(graph, env, i) for i in operator.inputs]
+        node = Node(
+            emit=self.emit,
+            operator=operator,
+            inputs=inputs,
+            results=[graph.tensors[i] for i in operator.outputs],
+            file=self.file,
+            call=lambda number, values: self._graph(
+                self.file.graphs[number], values, f"{prefix}{graph.label(operator)}/"
+            ),
+        )
+        result = convert(node)
+        results = result if isinstance(result, list) else [result]
+        for index, one in zip(operator.outputs, results, strict=False):
+            env[index] = self._set(graph.tensors[index], one, is_main=not prefix)
+
+    def _input(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value | None:
+        if index < 0:
+            return None
+        info = graph.tensors[index]
+        if index not in env and info.value is None:
+            # What nothing computes and nothing stores: a state's first value, or no number at all.
+            return None if not info.is_variable else _zeros(info)
+        return self._read(graph, env, index)
+
+    def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> Value:
+        value = (
+            result
+            if isinstance(result, Value)
+            else finished(self.emit, info, result, self._unique.take(info.name))
+        )
+        found = static_shape(value.expr)
+        if is_main and info.shape and found != info.shape:
+            raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
+        if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
+            self.names.setdefault(value.expr.name, info.name)
+        return Value(info=info, expr=value.expr)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was chosen, each with all the tensors concerned."""
+        return tuple(
+            Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
+            for (taken, reason), where in self.emit.decisions.items()
+        )
+
+
+def _stand_in(info: TensorInfo) -> Value:
+    """What takes the place of a tensor that could not be translated, to find further failures."""
+    dtype = "float32" if info.is_quantised or info.dtype not in _IO_DTYPES else info.dtype
+    shape = [max(1, extent) for extent in info.shape]
+    return Value(info=info, expr=make_constant(np.zeros(shape, dtype)))
+
+
+_zeros = _stand_in

@@ -1,19 +1,26 @@
-"""Reads a TFLite file and proves that it is whole before anything trusts its offsets.
+"""Reads a TFLite file whole, and proves that it is sound before anything trusts its offsets.
 
 Flatbuffers are read lazily: a damaged file fails, if at all, somewhere in the middle of its use.
+
+Source: TFLite schema version 3.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tflite
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.tflite_sparse import dense_of
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
 _DAMAGE = (
@@ -27,30 +34,107 @@ _DAMAGE = (
     MemoryError,
 )
 
+_DTYPES = {
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "FLOAT64": "float64",
+    "INT4": "int4",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "BOOL": "bool",
+}
+_NIBBLE = 4
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TensorInfo:
+    """A tensor of the file.
+
+    `dtype` is NumPy's name, or the schema's where NumPy has none (STRING, RESOURCE, ...).  Where
+    `scales` holds something, real = scale * (stored - zero), with one scale for all or for each
+    index of `axis`.  `value` is what a constant stores.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: np.ndarray | None = None
+    scales: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    zeros: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    axis: int = 0
+    is_variable: bool = False
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether integers stand for real numbers."""
+        # int32 carries scales on biases: they follow from those of data and weights.
+        return self.scales.size > 0 and self.dtype in ("int4", "int8", "uint8", "int16")
+
+    @property
+    def scale(self) -> float:
+        """The one scale of a tensor.
+
+        Raises:
+            NotImplementedError: it has one for each channel.
+        """
+        if self.scales.size != 1:
+            raise NotImplementedError(f"'{self.name}' has a scale for each channel")
+        return float(self.scales[0])
+
+    @property
+    def zero(self) -> int:
+        """The one zero point of a tensor."""
+        return int(self.zeros[0]) if self.zeros.size else 0
+
+    def along(self, values: np.ndarray) -> np.ndarray:
+        """Scales or zero points in a shape that meets the tensor's."""
+        if values.size <= 1:
+            return values.reshape(())
+        return values.reshape([-1 if a == self.axis else 1 for a in range(len(self.shape))])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
-    """One node of the main graph: its kind (a custom operator's own name), inputs and outputs."""
+    """A node: its kind (a custom operator's own name), and tensors by index, -1 for none."""
 
     kind: str
     custom: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TFLiteFile:
-    """A verified model with the facts that messages need; tensors are named by index."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphInfo:
+    """A graph of the file: operators in order, over tensors named by index."""
 
-    model: Any
+    name: str
+    tensors: tuple[TensorInfo, ...]
     operators: tuple[Operator, ...]
-    tensor_names: tuple[str, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
     def label(self, operator: Operator) -> str:
         """How a message names an operator: by the tensor that it makes."""
-        return f"'{self.tensor_names[operator.outputs[0]]}'" if operator.outputs else "?"
+        return f"'{self.tensors[operator.outputs[0]].name}'" if operator.outputs else "?"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TFLiteFile:
+    """A verified model; the first graph is the main one."""
+
+    graphs: tuple[GraphInfo, ...]
+
+    @property
+    def main(self) -> GraphInfo:
+        """The graph that a run computes."""
+        return self.graphs[0]
 
 
 def read_tflite(path: Path) -> TFLiteFile:
@@ -63,101 +147,175 @@ def read_tflite(path: Path) -> TFLiteFile:
     hint = "convert or download the model again"
     try:
         model = tflite.Model.GetRootAsModel(content, 0)
-        found = _walk(model, len(content))
+        found = _Reader(model, len(content)).read()
     except _DAMAGE as error:
         raise ModelFormatError(
             f"{path} ({len(content)} bytes) is damaged or cut off: {error}", hint=hint
         ) from error
-    if not found.operators or not found.outputs:
+    if not found.main.operators or not found.main.outputs:
         raise ModelFormatError(
-            f"{path} holds a graph with {len(found.operators)} operators and "
-            f"{len(found.outputs)} outputs; expected at least one of each",
+            f"{path} holds a graph with {len(found.main.operators)} operators and "
+            f"{len(found.main.outputs)} outputs; expected at least one of each",
             hint=hint,
         )
     return found
 
 
-def _walk(model: Any, size: int) -> TFLiteFile:
-    if model.SubgraphsLength() < 1:
-        raise ValueError("it holds no graph")
-    graph = model.Subgraphs(0)
-    for index in range(model.BuffersLength()):
-        # A vector that leads out of the file makes NumPy refuse it.
-        data = model.Buffers(index).DataAsNumpy()
-        if not isinstance(data, int) and data.nbytes > size:
-            raise ValueError(f"buffer {index} is larger than the file")
-    names: list[str] = []
-    seen: Counter[str] = Counter()
-    for index in range(graph.TensorsLength()):
-        tensor = graph.Tensors(index)
-        if tensor.Buffer() >= model.BuffersLength():
+class _Reader:
+    def __init__(self, model: Any, size: int) -> None:
+        self.model, self.size = model, size
+
+    def read(self) -> TFLiteFile:
+        count = self.model.SubgraphsLength()
+        if count < 1:
+            raise ValueError("it holds no graph")
+        return TFLiteFile(graphs=tuple(self._graph(i) for i in range(count)))
+
+    @cached_property
+    def buffers(self) -> list[np.ndarray | None]:
+        found: list[np.ndarray | None] = []
+        for index in range(self.model.BuffersLength()):
+            # A vector that leads out of the file makes NumPy refuse it.
+            data = self.model.Buffers(index).DataAsNumpy()
+            empty = isinstance(data, int) or data.size == 0
+            if not empty and data.nbytes > self.size:
+                raise ValueError(f"buffer {index} is larger than the file")
+            found.append(None if empty else data)
+        return found
+
+    def _graph(self, number: int) -> GraphInfo:
+        graph = self.model.Subgraphs(number)
+        seen: Counter[str] = Counter()
+        tensors = []
+        for index in range(graph.TensorsLength()):
+            tensor = graph.Tensors(index)
+            name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
+            seen[name] += 1
+            unique = name if seen[name] == 1 else f"{name}__{seen[name] - 1}"
+            tensors.append(self._tensor(tensor, index, unique))
+        operators = tuple(
+            self._operator(graph.Operators(i), len(tensors)) for i in range(graph.OperatorsLength())
+        )
+        return GraphInfo(
+            name=(graph.Name() or b"").decode("utf-8"),
+            tensors=tuple(tensors),
+            operators=operators,
+            inputs=_indices(graph.InputsAsNumpy(), len(tensors)),
+            outputs=_indices(graph.OutputsAsNumpy(), len(tensors)),
+        )
+
+    def _tensor(self, tensor: Any, index: int, name: str) -> TensorInfo:
+        if tensor.Buffer() >= len(self.buffers):
             raise ValueError(f"tensor {index} names a buffer that does not exist")
-        tensor.ShapeAsNumpy()
-        name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}__{seen[name] - 1}")
-    kinds = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
-    operators = []
-    for index in range(graph.OperatorsLength()):
-        node = graph.Operators(index)
-        code = model.OperatorCodes(node.OpcodeIndex())
+        shape = tuple(int(d) for d in _array(tensor.ShapeAsNumpy()))
+        kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
+        dtype = _DTYPES.get(kind, kind)
+        stored, value = self.buffers[tensor.Buffer()], None
+        if stored is not None and dtype in _DTYPES.values():
+            if tensor.Sparsity() is not None:
+                value = dense_of(tensor.Sparsity(), stored, dtype, shape)
+            else:
+                value = _decoded(stored, dtype, shape, name)
+        quantisation = tensor.Quantization()
+        scales, zeros, axis = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
+        if quantisation is not None:
+            scales = _array(quantisation.ScaleAsNumpy()).astype(np.float32)
+            zeros = _array(quantisation.ZeroPointAsNumpy()).astype(np.int64)
+            axis = int(quantisation.QuantizedDimension())
+            if scales.size > 1 and (axis >= len(shape) or shape[axis] != scales.size):
+                raise ValueError(f"'{name}' has {scales.size} scales, which fit none of its axes")
+        return TensorInfo(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            value=value,
+            scales=scales,
+            zeros=zeros,
+            axis=axis,
+            is_variable=bool(tensor.IsVariable()),
+        )
+
+    def _operator(self, node: Any, tensor_count: int) -> Operator:
+        code = self.model.OperatorCodes(node.OpcodeIndex())
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         custom = number == tflite.BuiltinOperator.CUSTOM
-        kind = code.CustomCode().decode() if custom else kinds.get(number, f"operator {number}")
-        inputs = _indices(node.InputsAsNumpy(), len(names))
-        outputs = _indices(node.OutputsAsNumpy(), len(names))
-        operators.append(Operator(kind=kind, custom=custom, inputs=inputs, outputs=outputs))
-    named = NamedModel()
-    named.Init(model._tab.Bytes, model._tab.Pos)
-    named.names = tuple(names)
-    return TFLiteFile(
-        model=named,
-        operators=tuple(operators),
-        tensor_names=tuple(names),
-        inputs=_indices(graph.InputsAsNumpy(), len(names)),
-        outputs=_indices(graph.OutputsAsNumpy(), len(names)),
+        kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
+        return Operator(
+            kind=kind,
+            custom=custom,
+            inputs=_indices(node.InputsAsNumpy(), tensor_count),
+            outputs=_indices(node.OutputsAsNumpy(), tensor_count),
+            options=_custom_options(node) if custom else _options(node),
+        )
+
+
+_KINDS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+_TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+_OPTIONS2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
+
+
+def _array(found: Any) -> np.ndarray:
+    return np.zeros(0, np.int64) if isinstance(found, int) else np.asarray(found)
+
+
+def _decoded(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """The stored bytes as an array; two numbers of four bits lie in a byte, the lower one first."""
+    count = math.prod(shape)
+    if dtype == "int4":
+        pairs = np.stack([stored & 15, stored >> _NIBBLE], -1).reshape(-1)[:count]
+        return ((pairs.astype(np.int8) ^ 8) - 8).reshape(shape)
+    wanted = count * np.dtype(dtype).itemsize
+    if stored.nbytes != wanted:
+        raise ValueError(f"'{name}' stores {stored.nbytes} bytes, expected {wanted}")
+    return stored.view(dtype).reshape(shape)
+
+
+def _options(node: Any) -> dict[str, Any]:
+    """All options of a built-in operator by name; a list for a vector."""
+    found: dict[str, Any] = {}
+    unions = (
+        (node.BuiltinOptions(), _OPTIONS.get(node.BuiltinOptionsType())),
+        (node.BuiltinOptions2(), _OPTIONS2.get(node.BuiltinOptions2Type())),
     )
+    for table, name in unions:
+        if table is None or name in (None, "NONE"):
+            continue
+        reader = getattr(tflite, str(name))()
+        reader.Init(table.Bytes, table.Pos)
+        found.update(_fields(reader))
+    return found
+
+
+def _fields(reader: Any) -> dict[str, Any]:
+    skipped = ("Init", "AsNumpy", "IsNone", "Length")
+    names = [n for n in vars(type(reader)) if n[0].isupper() and not n.endswith(skipped)]
+    vectors = {n.removesuffix("Length") for n in vars(type(reader)) if n.endswith("Length")}
+    found: dict[str, Any] = {}
+    for name in names:
+        if name.startswith("GetRootAs") or name.endswith("BufferHasIdentifier"):
+            continue
+        if name in vectors:
+            count = getattr(reader, f"{name}Length")()
+            found[name] = [getattr(reader, name)(i) for i in range(count)]
+        else:
+            found[name] = getattr(reader, name)()
+    return found
+
+
+def _custom_options(node: Any) -> dict[str, Any]:
+    stored = node.CustomOptionsAsNumpy()
+    if isinstance(stored, int) or stored.size == 0:
+        return {}
+    from flatbuffers import flexbuffers
+
+    found = flexbuffers.Loads(bytes(stored))
+    return found if isinstance(found, dict) else {}
 
 
 def _indices(found: Any, count: int) -> tuple[int, ...]:
-    indices = () if isinstance(found, int) else tuple(int(i) for i in found)
+    indices = tuple(int(i) for i in _array(found))
     for index in indices:
         if index >= count:
             raise ValueError(f"tensor {index} does not exist; there are {count}")
     return indices
-
-
-class _NamedTensor(tflite.Tensor):
-    """A tensor under a name that no other has."""
-
-    unique_name = b""
-
-    def Name(self) -> bytes:  # noqa: N802
-        return self.unique_name
-
-
-class _NamedSubGraph(tflite.SubGraph):
-    names: tuple[str, ...] = ()
-
-    def Tensors(self, j: int) -> _NamedTensor:  # noqa: N802
-        plain = super().Tensors(j)
-        tensor = _NamedTensor()
-        tensor.Init(plain._tab.Bytes, plain._tab.Pos)
-        tensor.unique_name = self.names[j].encode()
-        return tensor
-
-
-class NamedModel(tflite.Model):
-    """A model whose main graph has unique tensor names: TVM's frontend tells tensors by name."""
-
-    names: tuple[str, ...] = ()
-
-    def Subgraphs(self, j: int) -> tflite.SubGraph:  # noqa: N802
-        """Subgraph `j`."""
-        plain = super().Subgraphs(j)
-        if j != 0:
-            return plain
-        graph = _NamedSubGraph()
-        graph.Init(plain._tab.Bytes, plain._tab.Pos)
-        graph.names = self.names
-        return graph
