@@ -17,6 +17,7 @@ from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.gemv import gemv_rule, suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
 
@@ -43,6 +44,9 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
         depthwise(kernel.builder, geometry, x, packed, out, epilogue)
         return kernel.call()
     oihw = partial(_as_oihw, layout=kernel_layout)
+    vectors = geometry == ConvGeometry(kernel=(1, 1))
+    if vectors and suits_gemv(context.graph.operand(node.output).extents):
+        return gemv_rule(context, node, "gemv", oihw)
     return dense_conv(context, node, "conv2d", geometry, oihw)
 
 

@@ -1,0 +1,85 @@
+"""Threads that share one result: each folds a part, the team folds the parts in local memory.
+
+A long sum by one thread keeps the GPU idle: it has few waves, and each waits for its own reads.
+A team is `width` neighbours along x of a work-group.  Its members take every `width`-th part, so
+that they read neighbouring texels, and then fold four members to one until one is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.tvmapi import Expr, iconst
+
+Combine = Callable[[Expr, Expr], Expr]
+
+FOLDED_AT_ONCE = 4
+"""Members whose values one member folds between two barriers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """`width` threads along x (a power of two); a work-group holds `count` teams along y and z.
+
+    `member` and `index` are the thread's place in its team and the team's in its work-group.
+    """
+
+    width: int
+    count: int
+    member: Expr
+    index: Expr
+
+    @staticmethod
+    def of(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
+        """The teams of a builder whose threads cooperate in this work-group."""
+        x, y, z = work_group
+        _, in_y, in_z = builder.local
+        return Team(width=x, count=y * z, member=builder.local[0], index=in_z * iconst(y) + in_y)
+
+    def shared_bytes(self, values: int) -> int:
+        """Local memory that `fold` of so many vectors takes."""
+        return 0 if self.width == 1 else values * self.width * self.count * 16
+
+    def only(self, builder: KernelBuilder, number: int) -> Expr | None:
+        """Whether this thread is inside, and the member to store result `number`; None: always."""
+        chosen = self.member.equal(iconst(number % self.width)) if self.width > 1 else None
+        if chosen is None or builder.inside is None:
+            return builder.inside if chosen is None else chosen
+        return builder.inside & chosen
+
+    def fold(
+        self, builder: KernelBuilder, values: Sequence[Expr], combine: Sequence[Combine]
+    ) -> list[Expr]:
+        """The values of all members combined, each by its own `combine`, known to all members.
+
+        Values are vectors of four in the accumulator's dtype.  Every thread of the work-group
+        must come here: there are barriers inside.
+        """
+        if self.width == 1:
+            return list(values)
+        places = self.width * self.count
+        held = builder.shared(places * len(values), dtype=ACCUMULATOR)
+        mine = builder.let(self.index * iconst(self.width) + self.member, "mine")
+        for number, value in enumerate(values):
+            held[mine + iconst(number * places)] = value
+        left = self.width
+        while left > 1:
+            builder.barrier()
+            at_once = min(FOLDED_AT_ONCE, left)
+            left //= at_once
+            with builder.when(self.member < iconst(left)):
+                for number, fold in enumerate(combine):
+                    at = mine + iconst(number * places)
+                    total = held[at]
+                    for step in range(1, at_once):
+                        total = fold(total, held[at + iconst(step * left)])
+                    held[at] = total
+        builder.barrier()
+        first = self.index * iconst(self.width)
+        return [
+            builder.let(held[first + iconst(number * places)], "folded")
+            for number in range(len(values))
+        ]

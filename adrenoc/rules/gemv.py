@@ -1,0 +1,118 @@
+"""Rules for products of few vectors by a constant matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.gpu import Limits
+from adrenoc.graph import Node
+from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.layout import Extents
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.tvmapi import bits_of
+
+ADDRESS_REGISTERS = 7
+TEXEL_OVERHEAD = 5.0
+"""Instructions that a texture read takes beside itself: coordinates to float, centred, in a row."""
+LOOP_OVERHEAD = 6.0
+BARRIER_CLOCKS = 60
+"""Of one step of a fold in local memory: write, barrier, read."""
+THREADS_A_GROUP = (64, 128)
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+UNROLLS = (1, 2, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemvWork:
+    """Extents of a product: vectors, blocks of four inputs and of four outputs."""
+
+    vectors: int
+    in_blocks: int
+    out_blocks: int
+    storage_bytes: int
+
+
+def suits_gemv(out: Extents) -> bool:
+    """Whether a product has few enough vectors."""
+    return out.n * out.h * out.w <= MAX_PIXELS
+
+
+def gemv_rule(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    oihw: Callable[[np.ndarray], np.ndarray],
+) -> KernelCall:
+    """The node's first input by its second, which `oihw` turns to [O, I, 1, 1].
+
+    Sums are in float whatever the preset: the kernel waits for its weights.
+    """
+    x_name, weight_name = node.inputs[:2]
+    out_extents = context.graph.operand(node.output).extents
+    work = GemvWork(
+        vectors=out_extents.n * out_extents.h * out_extents.w,
+        in_blocks=context.graph.operand(x_name).extents.blocks,
+        out_blocks=out_extents.blocks,
+        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+    )
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        family,
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, family, compute="float32")
+    x = kernel.input(x_name)
+    weight = kernel.packed(weight_name, f"{family}1", lambda w: pack_conv(oihw(w), 1))
+    out, epilogue = kernel.output()
+    gemv(kernel.builder, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def candidates(work: GemvWork, limits: Limits) -> Iterator[GemvTile]:
+    """Teams of any power of two that the input blocks feed, in groups of up to a wave."""
+    for splits in SPLITS:
+        if splits > work.in_blocks:
+            break
+        for threads in THREADS_A_GROUP:
+            blocks = min(threads // splits, _power_of_two(work.out_blocks))
+            shared = work.vectors * splits * blocks * 16 if splits > 1 else 0
+            if not blocks or shared > limits.local_mem_bytes:
+                continue
+            for unroll in UNROLLS:
+                if unroll == 1 or unroll * splits <= work.in_blocks:
+                    yield GemvTile(work_group=(splits, blocks, 1), unroll=unroll)
+
+
+def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
+    """Clocks of the product but for those in which memory is waited for, which are the same."""
+    splits, blocks, _ = tile.work_group
+    steps = math.ceil(work.in_blocks / splits)
+    texels = 4 + work.vectors
+    mads = 16 * work.vectors
+    overhead = TEXEL_OVERHEAD * texels + LOOP_OVERHEAD / tile.unroll
+    alu = (mads + overhead) / machine.lanes
+    texture = texels / machine.texels_of(work.storage_bytes)
+    threads_a_wave = WAVE if splits * blocks > WAVE // 2 else WAVE // 2
+    waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
+    busiest = threads_a_wave * steps * max(alu, texture)
+    registers = (work.vectors * 5 + 4) * tile.unroll + ADDRESS_REGISTERS
+    levels = math.ceil(math.log(splits, 4)) if splits > 1 else 0
+    serial = (
+        math.ceil(steps / tile.unroll) * TEXTURE_LATENCY_CLOCKS
+        + steps * threads_a_wave / 64 * (mads + texels + overhead)
+        + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
+    )
+    return machine.clocks(waves, busiest, serial, registers)
+
+
+def _power_of_two(extent: int) -> int:
+    """The smallest power of two that covers `extent`."""
+    return 1 << max(extent - 1, 0).bit_length()

@@ -1,0 +1,42 @@
+"""Products of few vectors: sums split over threads, and what splitting must not change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_sums_shared_by_threads(device: Any, preset: str) -> None:
+    """Inputs and outputs that are no multiple of four, of the team, or of the work-group."""
+    ops = Ops()
+    for rows, depth, columns in ((1, 803, 130), (3, 129, 9), (8, 64, 50), (1, 5, 1030)):
+        x = ops("Tanh", ops.input(rows, depth))
+        y = ops("Add", ops("MatMul", x, ops.weight(depth, columns)), ops.weight(columns))
+        ops.output(ops("Relu", y))
+    ops.check(device, preset)
+    assert ops.kernels.count("gemv") == 4
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_squeeze_and_excite(device: Any, preset: str) -> None:
+    """1 x 1 convolutions of one pixel; padding lanes of 37 channels must stay zero."""
+    ops = Ops()
+    x = ops.input(2, 37, 6, 5)
+    s = ops("GlobalAveragePool", ops("Relu", x))
+    s = ops("Relu", ops("Conv", s, ops.weight(10, 37, 1, 1), ops.weight(10)))
+    s = ops("HardSigmoid", ops("Conv", s, ops.weight(37, 10, 1, 1), ops.weight(37)))
+    ops.output(ops("Mul", x, s), ops("ReduceSum", s, ops.ints(1), keepdims=1))
+    ops.check(device, preset)
+    assert ops.kernels.count("gemv") == 2
+
+
+def test_nine_vectors_are_a_product_of_matrices(device: Any) -> None:
+    ops = Ops()
+    ops.output(ops("MatMul", ops.input(9, 64), ops.weight(64, 20)))
+    ops.check(device, "fp32")
+    assert "gemv" not in ops.kernels
