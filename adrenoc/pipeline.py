@@ -112,6 +112,7 @@ def _partition_clml(state: State) -> State:
         keep_all=options.clml == "all",
         version=version,
         dtype=options.storage_dtype,
+        sum_dtype=options.compute_dtype,
         performance=state.target.performance,
     )
     _record(state.log, found.decisions)

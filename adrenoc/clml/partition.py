@@ -40,17 +40,24 @@ class Partition:
 
 
 def partition(
-    module: tvm.IRModule, *, keep_all: bool, version: int, dtype: str, performance: Performance
+    module: tvm.IRModule,
+    *,
+    keep_all: bool,
+    version: int,
+    dtype: str,
+    performance: Performance,
+    sum_dtype: str = "",
 ) -> Partition:
     """Offload what CLML `version` computes; without `keep_all` only what the cost model favours.
 
-    `dtype` is that of tensors between kernels: regions hold their floats in it.
+    `dtype` is that of tensors between kernels: regions hold their floats in it, and add halves up
+    in `sum_dtype`.
     """
     table = load_table()
     flat = flatten(module["main"])
     matches = find_matches(flat, table, version=version, dtype=dtype)
     decisions = list(matches.refusals)
-    cutter = _Cutter(flat, dtype)
+    cutter = _Cutter(flat, dtype, "" if sum_dtype == dtype else sum_dtype)
     verdicts = []
     for members in merge(flat, matches.found):
         region = cutter.describe(members, table)
@@ -84,9 +91,10 @@ def _decision(region: Region, verdict: Verdict, *, taken: bool, keep_all: bool) 
 class _Cutter:
     """Replaces groups by calls, one after the other."""
 
-    def __init__(self, flat: FlatFunction, dtype: str) -> None:
+    def __init__(self, flat: FlatFunction, dtype: str, sum_dtype: str) -> None:
         self._flat = flat
         self._dtype = dtype
+        self._sum_dtype = sum_dtype
         self._read_outside = flat.uses()
         self._returned = set(variables(flat.result))
         self.regions: list[Region] = []
@@ -111,6 +119,7 @@ class _Cutter:
             outputs=tuple(str(v.name) for v in outputs),
             shapes={name: static_shape(var) or () for name, var in inputs.items()},
             operators=operators,
+            sum_dtype=self._sum_dtype,
         )
         # The digest tells regions of different models apart: tuning records go by the symbol.
         digest = hashlib.sha256(document_text(region).encode()).hexdigest()[:8]

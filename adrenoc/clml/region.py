@@ -41,7 +41,8 @@ class Region:
     """Operators in execution order; tensors of `inputs` come in, those of `outputs` go out.
 
     `shapes` holds the shape of each input; all floats of the graph have the one `dtype`.
-    `version` is the oldest CLML interface that has all of the operators.
+    `version` is the oldest CLML interface that has all of the operators.  Halves are added up as
+    `sum_dtype`; "" leaves it to the runtime, which takes halves as TVM's does.
     """
 
     symbol: str
@@ -51,6 +52,7 @@ class Region:
     outputs: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
     operators: tuple[Operator, ...]
+    sum_dtype: str = ""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """(name, value) of each constant in the order in which the graph first reads it."""
