@@ -5,6 +5,7 @@ NAME.adrenoc/
     model.so             host code, serialised OpenCL kernels and VM byte code
     params.safetensors   the packed constants, under the names that the manifest lists
     kernels/NAME.cl      the source of each kernel, to read
+    launches.json        what each launch computes, by the model's names, with its work
     decisions.json       what the compiler chose, and why
     programs/            kernels built for one device and driver, where `adrenoc warm` put some
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from adrenoc.errors import BundleError
 from adrenoc.files import sha256_file, write_atomically, write_folder_atomically
+from adrenoc.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.manifest import (
     FileEntry,
     KernelInfo,
@@ -46,6 +48,7 @@ MANIFEST = "manifest.json"
 LIBRARY = "model.so"
 PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
+LAUNCHES = "launches.json"
 KERNELS = "kernels"
 PROGRAMS = "programs"
 
@@ -85,6 +88,10 @@ class CompiledModel(Protocol):
         """Where operators and tensors went."""
 
     @property
+    def launches(self) -> tuple[LaunchInfo, ...]:
+        """What each launch computes, in order."""
+
+    @property
     def decisions(self) -> DecisionLog:
         """What was chosen, and why."""
 
@@ -121,6 +128,15 @@ class Bundle:
         log: list[dict[str, str]] = json.loads((self.root / DECISIONS).read_text(encoding="utf-8"))
         return log
 
+    def launches(self) -> tuple[LaunchInfo, ...]:
+        """What each launch computes, in order; empty in a bundle that does not tell."""
+        file = self.root / LAUNCHES
+        if not file.is_file():
+            return ()
+        return launches_from_json(
+            file.read_text(encoding="utf-8"), where=f"{self.path}: {LAUNCHES}"
+        )
+
     def kernels(self) -> tuple[KernelInfo, ...]:
         """The kernels with their sources read from the bundle."""
         return tuple(
@@ -143,6 +159,7 @@ def fill_bundle(
         _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
     decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
     (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
+    (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     whole = Manifest(
         **manifest,

@@ -12,6 +12,7 @@ import numpy as np
 from adrenoc.build import kernel_sources
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph
+from adrenoc.launches import LaunchInfo
 from adrenoc.manifest import (
     KernelInfo,
     MemoryPlan,
@@ -24,9 +25,11 @@ from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.emit_relax import all_params
+from adrenoc.passes.list_launches import list_launches
 from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
+from adrenoc.roofline import Roofline
 from adrenoc.target import Target
 
 
@@ -48,6 +51,7 @@ class Compiled:
     decisions: DecisionLog
     stages: tuple[StageTime, ...]
     statistics: Statistics
+    launches: tuple[LaunchInfo, ...]
 
 
 def compile_model(
@@ -87,6 +91,13 @@ def compile_model(
         decisions=state.log,
         stages=stages,
         statistics=statistics_of(state.program),
+        launches=list_launches(
+            state.program,
+            half=options.compute_dtype == "float16",
+            roofline=Roofline.of(target.performance),
+            tensors=state.imported.tensors,
+            nodes=state.imported.nodes,
+        ),
     )
 
 

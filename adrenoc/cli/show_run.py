@@ -29,6 +29,7 @@ def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, objec
         "memory_bytes": result.memory_bytes,
         "outputs": outputs,
         "kernels": result.kernels,
+        "nodes": result.nodes,
     }
     if checked is not None:
         plain["check"] = {
@@ -64,7 +65,9 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
         right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
     )
     _show_circumstances(result)
-    if result.kernels:
+    if result.nodes:
+        _show_nodes(result)
+    elif result.kernels:
         _show_kernels(result)
     console.blank()
     if checked is None:
@@ -142,5 +145,33 @@ def _show_kernels(result: RunResult) -> None:
         right=("calls", "time", "share"),
     )
     hidden = len(result.kernels) - _SHOWN_KERNELS
+    if hidden > 0:
+        console.print_fields([(f"and {hidden} more", "(--json lists all)")])
+
+
+def _show_nodes(result: RunResult) -> None:
+    from adrenoc.cli import console
+
+    whole_ms = sum(node.time_ms for node in result.nodes)
+    longest = sorted(result.nodes, key=lambda node: -node.time_ms)
+    shares = [node.of_roofline for node in longest[:_SHOWN_KERNELS]]
+    console.blank()
+    console.print_table(
+        ("node", "kernel", "time", "share", "GFLOPS", "GB/s", "of roofline"),
+        [
+            (
+                node.node,
+                node.kernel,
+                console.ms(node.time_ms),
+                f"{node.time_ms / whole_ms:.1%}" if whole_ms else "",
+                f"{node.gflops:.1f}",
+                f"{node.gb_per_s:.1f}",
+                "" if share is None else f"{share:.1%}",
+            )
+            for node, share in zip(longest, shares, strict=False)
+        ],
+        right=("time", "share", "GFLOPS", "GB/s", "of roofline"),
+    )
+    hidden = len(result.nodes) - _SHOWN_KERNELS
     if hidden > 0:
         console.print_fields([(f"and {hidden} more", "(--json lists all)")])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
 from adrenoc.device.gpu_state import GpuState, read_gpu_state, why_not_comparable
 from adrenoc.device.place import Place, start_build
+from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
-    KernelTime,
     Progress,
     RunOptions,
     RunResult,
@@ -64,6 +63,7 @@ def execute(
         progress.warm_ms.append(runner.run_ms())
     sustained = _sustain(runner, options)
     states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
+    launches = _profile(runner, place) if options.profile else []
     return RunResult(
         device=str(place.facts["name"]),
         driver=str(place.facts["driver"]),
@@ -77,7 +77,8 @@ def execute(
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=programs,
-        kernels=_profile(runner, place) if options.profile else (),
+        kernels=kernel_times(launches),
+        nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
         notes=_notes(states),
     )
@@ -153,8 +154,8 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
     return Sustained.of(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
 
 
-def _profile(runner: _Runner, place: Place) -> tuple[KernelTime, ...]:
-    """Kernel times of one more run, the longest first."""
+def _profile(runner: _Runner, place: Place) -> list[Launch]:
+    """The launches of one more run."""
     start = _needed(place, "adrenoc.opencl.profile_start")
     stop = _needed(place, "adrenoc.opencl.profile_stop")
     start(place.number)
@@ -162,14 +163,7 @@ def _profile(runner: _Runner, place: Place) -> tuple[KernelTime, ...]:
         runner.run_ms()
     finally:
         launches = json.loads(stop(place.number))
-    calls = Counter(name for name, _, _ in launches)
-    total_ns: Counter[str] = Counter()
-    for name, start_ns, end_ns in launches:
-        total_ns[name] += end_ns - start_ns
-    return tuple(
-        KernelTime(name=name, calls=calls[name], time_ms=time_ns / 1e6)
-        for name, time_ns in total_ns.most_common()
-    )
+    return [Launch(kernel=name, start_ns=start, end_ns=end) for name, start, end in launches]
 
 
 def _needed(place: Place, name: str) -> Callable[..., Any]:

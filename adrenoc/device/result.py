@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adrenoc.device.gpu_state import GpuState
+from adrenoc.device.profile import KernelTime, NodeTime
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,15 +55,6 @@ class ProgramReport:
     hits: int = 0
     misses: int = 0
     damaged: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelTime:
-    """Time that one kernel took on the device in one run, over all of its calls."""
-
-    name: str
-    calls: int
-    time_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +141,7 @@ class RunResult:
     sustained: Sustained | None = None
     programs: ProgramReport | None = None
     kernels: tuple[KernelTime, ...] = ()
+    nodes: tuple[NodeTime, ...] = ()
     gpu: tuple[GpuState, ...] = ()
     notes: tuple[str, ...] = ()
 

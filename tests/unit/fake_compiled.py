@@ -8,6 +8,7 @@ import numpy as np
 
 from adrenoc.bundle import LIBRARY, fill_bundle
 from adrenoc.decision import DecisionLog
+from adrenoc.launches import LaunchInfo
 from adrenoc.manifest import (
     KernelInfo,
     LibraryInfo,
@@ -52,6 +53,10 @@ class FakeCompiled:
         slot = MemorySlot(scope="global.texture", shape=(2, 8, 8, 4), dtype="float16", bytes=1024)
         self.memory = MemoryPlan(slots=(slot,), slot_bytes=1024)
         self.statistics = Statistics(nodes_texture=1, tensors_texture=2, layout_kernels=1)
+        self.launches = (
+            LaunchInfo(kernel="conv2d_kernel", node="conv_1", flops=9216, bytes=2048, floor_us=0.5),
+            LaunchInfo(kernel="conv2d_kernel", node="conv_2", flops=9216, bytes=2048),
+        )
         self.decisions = DecisionLog()
         self.decisions.add("conv2d_0", "texture", "8 channels fill 2 blocks")
 

@@ -31,11 +31,13 @@ def test_holds_what_was_compiled(bundle_folder: Path) -> None:
     for name, array in bundle.params().items():
         np.testing.assert_array_equal(array, compiled.params[name])
     assert bundle.kernels() == compiled.kernels
+    assert bundle.launches() == compiled.launches
     assert bundle.decisions()[0]["reason"] == "8 channels fill 2 blocks"
     assert bundle.manifest.outputs == compiled.outputs
     assert {entry.path for entry in bundle.manifest.files} == {
         "decisions.json",
         "kernels/conv2d_kernel.cl",
+        "launches.json",
         "model.so",
         "params.safetensors",
     }

@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout"),
-    ("proc", "files"),
+    ("proc", "files", "launches"),
     ("errors", "reporter", "spelling"),
 )
 # Edges that go downwards and are wrong nevertheless.
@@ -52,8 +52,8 @@ TVM = {
     "passes",
     "pipeline",
     "build",
-    "compiler",
     "clml",
+    "compiler",
     "device",
     "doctor",
     "native",

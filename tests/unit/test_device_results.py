@@ -1,0 +1,173 @@
+"""What a run tells: times, profiles by node, the state of the GPU, versions and limits that fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.device.failures import device_failure
+from adrenoc.device.fit import check_device, check_version
+from adrenoc.device.gpu_state import GpuState, parse_gpu_state, why_not_comparable
+from adrenoc.device.profile import Launch, kernel_times, node_times
+from adrenoc.device.result import Progress, Sustained, Times, percentile
+from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError
+from adrenoc.launches import LaunchInfo, launches_from_json, launches_to_json
+from tests.unit.fake_compiled import make_bundle_folder
+
+LAUNCHES = (
+    LaunchInfo(kernel="conv", node="conv_1", flops=2_000_000, bytes=500_000, floor_us=250.0),
+    LaunchInfo(kernel="pool", node="pool_1", flops=1000, bytes=1000),
+    LaunchInfo(kernel="conv", node="conv_2", flops=4_000_000, bytes=500_000, floor_us=250.0),
+)
+RAN = (
+    Launch(kernel="conv", start_ns=0, end_ns=1_000_000),
+    Launch(kernel="pool", start_ns=1_000_000, end_ns=1_500_000),
+    Launch(kernel="conv", start_ns=1_500_000, end_ns=3_500_000),
+)
+
+
+def test_percentiles_are_nearest_ranks() -> None:
+    values = [4.0, 1.0, 3.0, 2.0]
+    assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == [1.0, 1.0, 2.0, 4.0, 4.0]
+
+
+def test_times() -> None:
+    times = Times.of(load_ms=1, build_ms=2, first_ms=3, warm_ms=[5.0, 4.0])
+    assert (times.cold_ms, times.p50_ms, times.p99_ms, times.runs) == (6, 4.0, 5.0, 2)
+    assert Times.of(load_ms=1, build_ms=2, first_ms=3, warm_ms=[]).runs == 0
+
+
+def test_a_device_that_slows_down_shows() -> None:
+    run = Sustained.of([1.0] * 50 + [2.0] * 50, seconds=1, pause_ms=0)
+    assert (run.begin_p50_ms, run.end_p50_ms, run.runs) == (1.0, 2.0, 100)
+
+
+def test_progress_in_words() -> None:
+    progress = Progress()
+    assert str(progress) == "nothing ran"
+    progress.first_ms = 12.0
+    progress.warm_ms += [3.0, 4.0, 5.0]
+    assert str(progress) == "the first run took 12.0 ms, 3 warm runs 4.0 ms (p50)"
+
+
+def test_launches_get_the_names_of_the_model() -> None:
+    nodes = node_times(RAN, LAUNCHES)
+    assert [node.node for node in nodes] == ["conv_1", "pool_1", "conv_2"]
+    assert nodes[0].gflops == pytest.approx(2.0)
+    assert nodes[2].gflops == pytest.approx(2.0)
+    assert nodes[0].gb_per_s == pytest.approx(0.5)
+    assert nodes[0].of_roofline == pytest.approx(0.25)
+    assert nodes[1].of_roofline is None
+    assert [(k.name, k.calls, k.time_ms) for k in kernel_times(RAN)] == [
+        ("conv", 2, 3.0),
+        ("pool", 1, 0.5),
+    ]
+
+
+def test_other_launches_get_no_names() -> None:
+    assert node_times(RAN[:2], LAUNCHES) == ()
+    assert node_times(RAN[::-1][:1] + RAN[:2], LAUNCHES) == ()
+
+
+def test_launches_in_a_file() -> None:
+    text = launches_to_json(LAUNCHES)
+    assert launches_from_json(text, where="x") == LAUNCHES
+    assert launches_from_json(launches_to_json(()), where="x") == ()
+    for wrong in ("{", '[{"kernel": 1}]', "[1]"):
+        with pytest.raises(BundleError, match="does not hold launches"):
+            launches_from_json(wrong, where="x")
+
+
+def test_gpu_states() -> None:
+    text = '{"model":"Adreno750","clock_hz":903000000,"governor":"msm","temperature_mc":41500}'
+    state = parse_gpu_state(text)
+    assert state == GpuState(model="Adreno750", clock_mhz=903.0, governor="msm", temperature_c=41.5)
+    assert not parse_gpu_state("{}").is_known
+    assert str(state) == "903 MHz, governor msm, 41.5 °C"
+
+
+def test_runs_with_other_clocks_cannot_be_compared() -> None:
+    fast = GpuState(clock_mhz=900, governor="msm")
+    assert why_not_comparable([fast, replace(fast, clock_mhz=890)]) == ""
+    assert why_not_comparable([fast, GpuState()]) == ""
+    assert "from 900 to 600 MHz" in why_not_comparable([fast, replace(fast, clock_mhz=600)])
+    assert "governor" in why_not_comparable([fast, replace(fast, governor="performance")])
+
+
+# --- whether bundle and device fit together -----------------------------------------------------
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    manifest = make_bundle_folder(tmp_path / "b")
+    return Bundle(path=tmp_path / "b", root=tmp_path / "b", manifest=manifest)
+
+
+def _facts(**changes: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": "Adreno 750",
+        "driver": "1.0",
+        "c_version": 300,
+        "fp16": True,
+        "images": {"supported": True, "max_width": 64, "max_height": 64, "max_layers": 8},
+        "limits": {"max_work_group_size": 1024, "global_memory_bytes": 1 << 30},
+    }
+    for key, value in changes.items():
+        facts[key] = {**facts[key], **value} if isinstance(value, dict) else value
+    return facts
+
+
+def test_a_device_that_has_all_fits(bundle: Bundle) -> None:
+    check_device(bundle, _facts(), where="the device")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"images": {"supported": False}}, "it has no images"),
+        ({"c_version": 120}, "it compiles OpenCL C 1.2, and the kernels need 2.0"),
+        ({"limits": {"max_work_group_size": 16}}, "conv2d_kernel has work-groups of 64"),
+        ({"images": {"max_width": 2}}, "the constant p0 is an image of 4 x 9 texels in 1 layers"),
+        ({"images": {"max_layers": 1}}, "memory slot 0 is an image of 8 x 8 texels in 2 layers"),
+    ],
+)
+def test_what_a_device_lacks_is_named(bundle: Bundle, changes: Any, said: str) -> None:
+    with pytest.raises(DeviceError, match=said):
+        check_device(bundle, _facts(**changes), where="the device")
+
+
+def test_memory_must_suffice(bundle: Bundle) -> None:
+    plan = replace(bundle.manifest.memory, peak_bytes=2 << 30)
+    large = replace(bundle, manifest=replace(bundle.manifest, memory=plan))
+    with pytest.raises(DeviceError, match="it has 1024 MiB of memory, and the bundle needs 2048"):
+        check_device(large, _facts(), where="the device")
+
+
+def test_half_arithmetic_needs_the_extension(bundle: Bundle) -> None:
+    options = replace(bundle.manifest.options, values={"compute_dtype": "float16"})
+    half = replace(bundle, manifest=replace(bundle.manifest, options=options))
+    with pytest.raises(DeviceError, match="no cl_khr_fp16"):
+        check_device(half, _facts(fp16=False), where="the device")
+
+
+def test_another_tvm_is_refused(bundle: Bundle) -> None:
+    manifest = replace(bundle.manifest, versions={"apache-tvm": "0.27.0.post1"})
+    opened = replace(bundle, manifest=manifest)
+    check_version(opened, "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 x", where="the server")
+    check_version(opened, "", where="the server")
+    with pytest.raises(BundleError, match=r"TVM 0\.27\.0\.post1, but the server runs TVM 0\.26\.0"):
+        check_version(opened, "0.1.0 tvm-0.26.0 tvm-ffi-0.1.13", where="the server")
+
+
+def test_what_a_driver_says_becomes_a_typed_error() -> None:
+    said = "Error caught from RPC call:\nclCreateImage failed with CL_OUT_OF_HOST_MEMORY"
+    assert isinstance(device_failure(said, where="the device"), DeviceMemoryError)
+    built = device_failure("Cannot build kernel conv for X: log", where="the device")
+    assert built.hint == "adrenoc inspect BUNDLE --kernel conv"
+    other = device_failure("Traceback\n  File x\nit broke", where="the device")
+    assert other.message == "the device failed: it broke"
+    assert not isinstance(other, DeviceMemoryError)
