@@ -266,6 +266,12 @@ def _check_extents(graph: OnnxGraph) -> None:
     read = {n for node in graph.nodes for n in node.input if n not in constants}
     for name in sorted(read.union(graph.outputs)):
         known = graph.types.get(name)
+        if known is not None and any(d < 0 for d in known.shape or ()):
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape or ())}: a window is larger than "
+                "what it slides over",
+                hint="compile for a larger input: --shape NAME:D,D,...",
+            )
         if known is not None and known.shape is not None and 0 in known.shape:
             raise ShapeError(
                 f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "

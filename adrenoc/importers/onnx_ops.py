@@ -19,7 +19,7 @@ from tvm import relax
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_signal import max_pool_indices
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
-from adrenoc.importers.window import ceil_pads, same_pads
+from adrenoc.importers.window import ceil_pads, check_window, same_pads
 
 
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
@@ -73,6 +73,7 @@ def _conv(node: Node) -> relax.Expr:
         strides=strides,
         dilations=dilations,
     )
+    check_window(node.shape()[2:], weight[2:], dilations, pads)
     conv = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
     result = node.emit(
         conv(
@@ -170,6 +171,7 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
                 grown = [g - p for g, p in zip(grown, pads, strict=True)]
                 include = False
             pads = grown
+        check_window(shape[2:], kernel, dilations, pads)
         pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
         pooled = pool(
             x,

@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx_node import Node
+from adrenoc.importers.onnx_unroll import MOST_ITERATIONS
 from adrenoc.importers.relax_values import constant_value, make_constant
 
 Activation = Callable[[relax.Expr], relax.Expr]
@@ -128,6 +129,8 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
         if batch_first:
             x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
         steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
+        if steps > MOST_ITERATIONS:
+            raise ValueError(f"it has {steps} steps, expected up to {MOST_ITERATIONS}")
         direction = node.text("direction", "forward")
         backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
         runs = [

@@ -30,6 +30,7 @@ def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
         ModelFormatError: naming the place, what is there, and what is expected.
     """
     _check_graph(model.graph, opset, depth=0)
+    _check_order(model.graph, frozenset())
     for function in model.functions:
         _check_texts(function.name, function.domain, *function.input, *function.output)
         for node in function.node:
@@ -54,6 +55,23 @@ def _check_graph(graph: onnx.GraphProto, opset: int, *, depth: int) -> None:
         _check_tensor(tensor, f"the constant '{tensor.name}'")
     for node in graph.node:
         _check_node(node, opset, depth=depth)
+
+
+def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
+    """Check that every node reads what is there by then; `outside` are names of outer graphs."""
+    known = {"", *outside, *(v.name for v in graph.input)}
+    known.update(tensor.name for tensor in graph.initializer)
+    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                raise _damaged(
+                    f"{node.op_type} {node_label(node)} reads '{name}', which nothing before it "
+                    "computes"
+                )
+        for inner in _graphs(node):
+            _check_order(inner, frozenset(known))
+        known.update(node.output)
 
 
 def _check_type(value: onnx.ValueInfoProto) -> None:

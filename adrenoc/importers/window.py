@@ -59,3 +59,21 @@ def ceil_pads(
             outputs -= 1
         grown[axis + axes] += max((outputs - 1) * strides[axis] + span - padded, 0)
     return grown
+
+
+def check_window(
+    extents: Sequence[int], kernel: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
+) -> None:
+    """Check that a window fits into the padded data once at least.
+
+    Raises:
+        ValueError: it does not, or does not have as many axes as the data.
+    """
+    axes = len(extents)
+    if (len(kernel), len(dilations), len(pads)) != (axes, axes, 2 * axes):
+        raise ValueError(f"a window {list(kernel)} does not go with {axes} axes")
+    for axis, extent in enumerate(extents):
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        padded = extent + pads[axis] + pads[axis + axes]
+        if not 0 < span <= padded:
+            raise ValueError(f"its window spans {span} elements of an axis that has {padded}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -151,22 +152,26 @@ def _tflite_fields(content: bytes, rng: random.Random) -> bytes:
     damaged = bytearray(content)
     tables = _tables(tflite.Model.GetRootAs(damaged, 0))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        table = rng.choice(tables)
-        vtable = table.Pos - struct.unpack_from("<i", damaged, table.Pos)[0]
-        count = (struct.unpack_from("<H", damaged, vtable)[0] - 4) // 2
-        fields = [o for i in range(count) if (o := table.Offset(4 + 2 * i))]
-        if not fields:
-            continue
-        at = table.Pos + rng.choice(fields)
-        if rng.random() < 0.5:  # perhaps a vector: its elements, or its length
-            start = at + struct.unpack_from("<I", damaged, at)[0]
-            length = struct.unpack_from("<I", damaged, start)[0] if start + 4 < len(damaged) else 0
-            if 0 < length < 1 << 16 and start + 4 + 4 * length <= len(damaged):
-                at = start + 4 * rng.randrange(length + 1)
-        width, code = rng.choice(((1, "<b"), (4, "<i"), (4, "<i"), (8, "<q")))
-        if at + width <= len(damaged):
-            damaged[at : at + width] = _packed(code, rng.choice(_INTEGERS))
+        with contextlib.suppress(struct.error):  # an earlier damage leads out of the file
+            _edit_table(rng.choice(tables), damaged, rng)
     return bytes(damaged)
+
+
+def _edit_table(table: Any, damaged: bytearray, rng: random.Random) -> None:
+    vtable = table.Pos - struct.unpack_from("<i", damaged, table.Pos)[0]
+    count = (struct.unpack_from("<H", damaged, vtable)[0] - 4) // 2
+    fields = [o for i in range(count) if (o := table.Offset(4 + 2 * i))]
+    if not fields:
+        return
+    at = table.Pos + rng.choice(fields)
+    if rng.random() < 0.5:  # perhaps a vector: its elements, or its length
+        start = at + struct.unpack_from("<I", damaged, at)[0]
+        length = struct.unpack_from("<I", damaged, start)[0]
+        if 0 < length < 1 << 16 and start + 4 + 4 * length <= len(damaged):
+            at = start + 4 * rng.randrange(length + 1)
+    width, code = rng.choice(((1, "<b"), (4, "<i"), (4, "<i"), (8, "<q")))
+    if at + width <= len(damaged):
+        damaged[at : at + width] = _packed(code, rng.choice(_INTEGERS))
 
 
 def _tables(model: Any) -> list[Any]:
