@@ -56,6 +56,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     model = _inline_functions(model, decisions)
     graph = _prepare(model, shapes)
     decisions += _left_out(model.graph, graph)
+    del model  # its weights are in `graph` now
     decisions += fold_constants(graph)
     _check_domains(graph)
     graph = _expand_functions(graph, decisions)
@@ -189,7 +190,7 @@ def _check_domains(graph: OnnxGraph) -> None:
 def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
     source = model.graph
     graph = OnnxGraph(
-        nodes=list(source.node),
+        nodes=[_copied(node) for node in source.node],
         inputs=fix_input_shapes(source, shapes),
         outputs=[value.name for value in source.output],
         opset=_opset(model),
@@ -210,6 +211,13 @@ def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> O
                 hint="export the model again",
             )
     return graph
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    """The node with memory of its own: a part of a message keeps all of it, weights too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def _left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:

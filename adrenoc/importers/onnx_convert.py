@@ -98,6 +98,7 @@ def supported_operators() -> frozenset[str]:
 def convert(graph: OnnxGraph) -> tuple[tvm.IRModule, dict[str, str], list[Failure]]:
     """Translate `graph`; return the module, the tensor of each variable, and all failures.
 
+    The constants leave `graph`, lest weights are held twice.
     The module is of use only where there are no failures.
     """
     importer = _Importer(graph)
@@ -128,7 +129,9 @@ class _Importer(ONNXGraphImporter):
         return taken
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
-        for name, value in self._graph.constants.items():
+        constants = self._graph.constants
+        while constants:  # TVM copies each, so that what it has need not be kept here
+            name, value = constants.popitem()
             self._nodes[name] = make_constant(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:

@@ -237,9 +237,10 @@ class _Reader:
         if known is not None:
             return str(known)
         name = f"const{next(self.numbers)}"
-        value = expr.value.numpy()
+        value = np.from_dlpack(expr.value)  # a view: weights are held once
+        value.flags.writeable = False
         self.tensors[name] = Tensor(
-            name=name, shape=tuple(value.shape), dtype=str(value.dtype), value=np.asarray(value)
+            name=name, shape=tuple(value.shape), dtype=str(value.dtype), value=value
         )
         self.names[expr] = name
         return name
