@@ -65,9 +65,10 @@ class Body:
 class Node:
     """One operator, or a group of operators that one kernel computes.
 
-    A map or a fold computes its `body`.  `epilogue` is applied to the result of any operator
-    before it is stored, and reads that result under the name `RESULT`.  `fused` names the
-    operators inside.
+    A map or a fold computes its `body`.  A `prologue` is what a reduction folds in place of the
+    elements of its first input, of the same axes.  `epilogue` is applied to the result of any
+    operator before it is stored, and reads that result under the name `RESULT`.  `fused` names
+    the operators inside.
     """
 
     RESULT = "@result"
@@ -78,6 +79,7 @@ class Node:
     output: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
     body: Body | None = None
+    prologue: Body | None = None
     epilogue: Body | None = None
     fused: tuple[str, ...] = ()
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import Layout, default_layout
-from adrenoc.passes.fuse import loads_of, reads_elementwise
+from adrenoc.passes.fuse import REDUCTIONS, loads_of, reads_elementwise
 from adrenoc.passes.region_nodes import ALLOC, CLML
 
 _CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")
@@ -28,9 +28,6 @@ _DATA_LAYOUT = {
 
 AXIS_KEEPING = {"softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 """Operators whose output has the layout of their input, whatever it is."""
-
-REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
-"""Operators whose output has the axes of their input but for those that they fold."""
 
 Layouts = dict[str, Layout | None]
 
@@ -203,10 +200,10 @@ def _constant_layout(
     """The roles under which a constant is read, so that it can be read as texels."""
     shape = graph.tensors[name].shape
     for node in graph.consumers[name]:
-        for body in (node.epilogue, node.body):
+        for body in (node.epilogue, node.body, node.prologue):
             if body is None:
                 continue
-            layout = layouts.get(node.output)
+            layout = layouts.get(node.inputs[0] if body is node.prologue else node.output)
             roles = _roles_read(body, name, layout)
             if roles is not None:
                 completed = _completed(roles, shape)

@@ -203,5 +203,6 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
         node,
         inputs=tuple(names.get(n, n) for n in node.inputs),
         body=renamed(node.body),
+        prologue=renamed(node.prologue),
         epilogue=renamed(node.epilogue),
     )

@@ -44,7 +44,7 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
 
 
 def _check_node(node: Node) -> None:
-    for body in (node.body, node.epilogue):
+    for body in (node.body, node.prologue, node.epilogue):
         if body is None:
             continue
         stray = {n for n in body.sources.values() if n not in (*node.inputs, Node.RESULT)}

@@ -68,10 +68,13 @@ def _function(
     with builder.function("norm", params):
         with builder.dataflow():
             x = params[0] if split is None else emit(op.reshape(params[0], split), "groups")
+            deviations = x
             if centred:
+                # Subtracted twice, for each of the two that read it alone: no tensor holds it.
                 mean = emit(op.mean(x, list(axes), keepdims=True), "mean")
+                deviations = emit(op.subtract(x, mean), "deviations")
                 x = emit(op.subtract(x, mean), "centred")
-            square = emit(op.multiply(x, x), "square")
+            square = emit(op.multiply(deviations, deviations), "square")
             variance = emit(op.mean(square, list(axes), keepdims=True), "variance")
             epsilon = relax.const(float(call.attrs.epsilon), dtype)
             deviation = emit(op.sqrt(emit(op.add(variance, epsilon), "shifted")), "deviation")

@@ -1,11 +1,13 @@
 """Fuse: fewer kernels, fewer tensors.
 
-Three rules, applied in execution order:
+Four rules, applied in execution order:
 
 - a map that one node alone reads is computed where it is read, if that costs no arithmetic
   worth speaking of; chains of reshapes, transposes and slices become index arithmetic;
 - a map that only moves elements (a transpose of query, key and value at once) is computed where
   it is read even by several maps: none reads more elements for it, and the copy is gone;
+- a map that a reduction alone reads is computed within it, since each element is read once: the
+  square of a large number is then never rounded to what a tensor can hold;
 - a map that reads an operator's result element by element becomes that operator's epilogue;
   a map that reads it twice, as SiLU and GELU do, is one reader.
 
@@ -13,15 +15,17 @@ Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
     s = sigmoid(c); c * s                               conv2d[conv2d sigmoid multiply]
     reshape -> permute_dims -> reshape                  map[reshape permute_dims reshape]
+    multiply(x, x) -> sum -> sqrt                       sum[multiply sum sqrt]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_equal, structural_map
 
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import default_layout
@@ -29,6 +33,11 @@ from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.scalar_body import loaded, substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
+
+REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
+"""Operators that fold axes of their input: each element is read once, and can be computed then."""
+
+_POWERS = {"tirx.pow", "tirx.exp", "tirx.exp2", "tirx.exp10"}
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
@@ -52,8 +61,9 @@ class _Fuser:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            done = self._inline_producers(node)
-            done = self._become_epilogue(done) or done
+            done = self._become_prologue(node) or self._inline_producers(node)
+            if not self._better_within_reader(done):
+                done = self._become_epilogue(done) or done
             self._made[done.output] = done
         read = {name for node in self._made.values() for name in node.inputs}
         read.update(self._graph.outputs)
@@ -97,7 +107,7 @@ class _Fuser:
                 or not (
                     self._only_reader(name, node.output) or self._moves_for_maps_alone(producer)
                 )
-                or not _worth_inlining(producer.body, node.body, name)
+                or not self._worth_inlining(producer.body, node.body, name)
                 or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
             ):
                 continue
@@ -112,6 +122,56 @@ class _Fuser:
                 del self._made[name]
                 self._inside[name] = node.output
         return node
+
+    def _worth_inlining(self, producer: Body, reader: Body, name: str) -> bool:
+        reads = _reads(reader, name)
+        if reads == 0:
+            return False
+        cost = _cost(producer.value)
+        if reader.reduced:  # free, or each element is computed once as before
+            tensors = self._graph.tensors
+            visits = math.prod(extent for _, extent in reader.reduced)
+            visits *= math.prod(int(extent) for extent in reader.accumulator.shape)
+            return cost == 0 or (reads == 1 and visits == math.prod(tensors[name].shape))
+        return reads == 1 or cost <= MAX_REPEATED_COST
+
+    # A map moves into the reduction that reads it
+
+    def _better_within_reader(self, node: Node) -> bool:
+        """Whether a map makes large numbers that a reduction alone will read."""
+        if not node.is_map or node.body is None or not _can_overflow(node.body):
+            return False
+        readers = self._graph.consumers[node.output]
+        return (
+            node.output not in self._graph.outputs
+            and [reader.op in REDUCTIONS for reader in readers] == [True]
+            and any(self._same_elements(node, name) for name in node.inputs)
+        )
+
+    def _become_prologue(self, node: Node) -> Node | None:
+        if node.op not in REDUCTIONS:
+            return None
+        name = node.inputs[0]
+        producer = self._made.get(name)
+        if (
+            producer is None
+            or not producer.is_map
+            or producer.body is None
+            or producer.epilogue is not None
+            or not self._only_reader(name, node.output)
+            or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
+        ):
+            return None
+        alike = [n for n in producer.inputs if self._same_elements(producer, n)]
+        if not alike:
+            return None  # no input has the axes, by which the reduction walks
+        del self._made[name]
+        return replace(
+            node,
+            inputs=tuple(dict.fromkeys((alike[0], *producer.inputs, *node.inputs[1:]))),
+            prologue=producer.body,
+            fused=(*producer.fused, *node.fused),
+        )
 
     # A map moves behind the operator that it reads
 
@@ -204,16 +264,6 @@ def loads_of(expr: Expr) -> list[Any]:
     return found
 
 
-def _worth_inlining(producer: Body, reader: Body, name: str) -> bool:
-    reads = _reads(reader, name)
-    if reads == 0:
-        return False
-    cost = _cost(producer.value)
-    if reader.reduced:  # each element of a fold is computed once only where the fold is narrow
-        return cost == 0
-    return reads == 1 or cost <= MAX_REPEATED_COST
-
-
 def _reads(body: Body, name: str) -> int:
     return sum(_source(body.sources, load.source) == name for load in loads_of(body.value))
 
@@ -233,6 +283,25 @@ def _cost(expr: Expr) -> int:
 
     structural_map(expr, (tvm.ir.Expr, count))
     return cost
+
+
+def _can_overflow(body: Body) -> bool:
+    """Whether it squares, raises to a power or exponentiates: half holds 256 squared no more."""
+    found = False
+    buffers = {name: buffer for buffer, name in body.sources.items()}
+
+    def by_tensor(load: Any) -> Any:  # x * x reads x under two names
+        name = _source(body.sources, load.source)
+        return load if name is None else tirx.BufferLoad(buffers[name], list(load.indices))
+
+    def look(part: Any) -> Any:
+        nonlocal found
+        square = isinstance(part, tirx.Mul) and structural_equal(part.a, part.b)
+        found |= square or (isinstance(part, tvm.ir.Call) and part.op.name in _POWERS)
+        return part
+
+    structural_map(structural_map(body.value, (tvm.ir.TensorLoad, by_tensor)), (tvm.ir.Expr, look))
+    return found
 
 
 def _source(sources: Mapping[Any, str], buffer: Any) -> str | None:

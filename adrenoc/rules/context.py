@@ -14,6 +14,7 @@ from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Threads, pick_work_group
+from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold, Layout
@@ -179,6 +180,15 @@ class NodeKernel:
             self.arguments.append(argument)
             self.accesses[name] = self.builder.input(spec)
         return self.accesses[name]
+
+    def folded_input(self) -> Access:
+        """The first input, or what the prologue computes in its place."""
+        x = self.input(self.node.inputs[0])
+        if self.node.prologue is None:
+            return x
+        for name in self.node.prologue.sources.values():
+            self.input(name)
+        return ComputedAccess(self.builder, self.node.prologue, self.accesses, x.spec)
 
     def packed(self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]) -> Access:
         """Declare a constant, packed in its own way, as the next argument."""

@@ -9,8 +9,10 @@ from adrenoc.rules.context import KernelCall, RuleContext
 
 def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel for a reduction, named by the node's op, over any axes."""
-    kernel = context.kernel(node, node.op)
-    x = kernel.input(node.inputs[0])
+    # What is computed on the way in is summed in float: it is computed in float too.
+    compute = "float32" if node.prologue is not None else None
+    kernel = context.kernel(node, node.op, compute=compute)
+    x = kernel.folded_input()
     out, epilogue = kernel.output()
     rank = len(x.spec.shape)
     stated = node.attrs["axis"]
