@@ -176,10 +176,10 @@ def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: str) -> None:
     key = b"client: -timeout=1"
-    server = _python_server() if kind == "python" else _native_server(runtime, opencl)
+    server = python_server() if kind == "python" else native_server(runtime, opencl)
     with server as (_, port):
         started = time.monotonic()
-        with socket.create_connection(("127.0.0.1", port), _WAIT_S) as peer:
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
             peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
