@@ -34,6 +34,7 @@ from adrenoc.manifest import (
     Manifest,
     MemoryPlan,
     ParamSpec,
+    RegionInfo,
     Statistics,
     TensorSpec,
 )
@@ -90,6 +91,10 @@ class CompiledModel(Protocol):
     @property
     def launches(self) -> tuple[LaunchInfo, ...]:
         """What each launch computes, in order."""
+
+    @property
+    def regions(self) -> tuple[RegionInfo, ...]:
+        """What OpenCL ML computes where a device has it."""
 
     @property
     def decisions(self) -> DecisionLog:
@@ -151,7 +156,8 @@ def fill_bundle(
     """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
 
     `library` are its facts; `manifest` gives what a compiled model does not know of itself:
-    `name`, `model`, `target`, `options` and `versions` of `Manifest`.  Returns the whole manifest.
+    `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
+    constants where that was written elsewhere.  Returns the whole manifest.
     """
     _write_params(root / PARAMS, compiled.params)
     (root / KERNELS).mkdir()
@@ -169,6 +175,7 @@ def fill_bundle(
         kernels=compiled.kernels,
         memory=compiled.memory,
         statistics=compiled.statistics,
+        regions=compiled.regions,
         library=library,
         files=tuple(
             FileEntry(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.build import kernel_sources
+from adrenoc.clml.partition import Partition
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph
 from adrenoc.launches import LaunchInfo
@@ -17,6 +18,7 @@ from adrenoc.manifest import (
     KernelInfo,
     MemoryPlan,
     ParamSpec,
+    RegionInfo,
     StageTime,
     Statistics,
     TensorSpec,
@@ -27,6 +29,7 @@ from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.emit_relax import all_params
 from adrenoc.passes.list_launches import list_launches
 from adrenoc.passes.lower import Program
+from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Roofline
@@ -51,6 +54,7 @@ class Compiled:
     decisions: DecisionLog
     stages: tuple[StageTime, ...]
     statistics: Statistics
+    regions: tuple[RegionInfo, ...]
     launches: tuple[LaunchInfo, ...]
 
 
@@ -91,6 +95,7 @@ def compile_model(
         decisions=state.log,
         stages=stages,
         statistics=statistics_of(state.program),
+        regions=_region_infos(state.clml, state.program),
         launches=list_launches(
             state.program,
             half=options.compute_dtype == "float16",
@@ -101,8 +106,32 @@ def compile_model(
     )
 
 
+def _region_infos(found: Partition | None, program: Program) -> tuple[RegionInfo, ...]:
+    if found is None:
+        return ()
+    return tuple(
+        RegionInfo(
+            symbol=region.symbol,
+            version=region.version,
+            dtype=region.dtype,
+            operators=tuple("+".join(operator.covers) for operator in region.operators),
+            inputs=region.inputs,
+            outputs=region.outputs,
+            kernels=tuple(
+                step.kernel for step in program.regions[region.symbol].steps if step.place == "gpu"
+            ),
+            copies=verdict.copies,
+            texture_us=round(verdict.texture_us),
+            clml_us=round(verdict.clml_us),
+            copies_us=round(verdict.copies_us),
+        )
+        for region, verdict in zip(found.regions, found.verdicts, strict=True)
+    )
+
+
 def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...]:
-    calls = Counter(step.kernel for step in program.steps)
+    parts = (program, *program.regions.values())
+    calls = Counter(step.kernel for part in parts for step in part.steps)
     return tuple(
         KernelInfo(
             name=kernel.name,
@@ -128,7 +157,8 @@ def statistics_of(program: Program) -> Statistics:
     GPU and CPU.
     """
     graph = program.graph
-    on_gpu = (node for node in graph.nodes if node.op not in (CPU, TO_CPU, TO_GPU))
+    elsewhere = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
+    on_gpu = (node for node in graph.nodes if node.op not in elsewhere)
     nodes = Counter(_place(graph, node.output) for node in on_gpu)
     tensors = Counter(
         _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
@@ -138,6 +168,7 @@ def statistics_of(program: Program) -> Statistics:
         nodes_texture=nodes["texture"],
         nodes_buffer=nodes["buffer"],
         nodes_cpu=sum(node.op == CPU for node in graph.nodes),
+        nodes_clml=sum(node.op == CLML for node in graph.nodes),
         tensors_texture=tensors["texture"],
         tensors_buffer=tensors["buffer"],
         pad_kernels=kinds["pad"],

@@ -116,12 +116,36 @@ class Statistics:
     nodes_texture: int = 0
     nodes_buffer: int = 0
     nodes_cpu: int = 0
+    nodes_clml: int = 0
     tensors_texture: int = 0
     tensors_buffer: int = 0
     pad_kernels: int = 0
     copy_kernels: int = 0
     layout_kernels: int = 0
     device_copies: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionInfo:
+    """A part of the model that OpenCL ML computes, where the device has it.
+
+    `version` is the oldest interface that does; `operators` names what it runs in order (the
+    operators of the model that each stands for, joined by +), `inputs` and `outputs` its border.
+    `kernels` are the launches that run instead of it where CLML does not.  The three times are the
+    compiler's estimates; `copies` counts those between row-major memory and CLML's own layout.
+    """
+
+    symbol: str
+    version: int
+    dtype: str
+    operators: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kernels: tuple[str, ...]
+    copies: int
+    texture_us: int
+    clml_us: int
+    copies_us: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +210,7 @@ class Manifest:
     kernels: tuple[KernelInfo, ...]
     memory: MemoryPlan
     statistics: Statistics
+    regions: tuple[RegionInfo, ...] = ()
     library: LibraryInfo
     versions: dict[str, str]
     files: tuple[FileEntry, ...]

@@ -202,7 +202,7 @@ def _show(made: Made) -> None:
             (
                 "operators",
                 f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
-                f"{statistics.nodes_cpu} on the CPU",
+                f"{statistics.nodes_cpu} on the CPU{_regions(manifest)}",
             ),
             (
                 "kernels",
@@ -218,6 +218,16 @@ def _show(made: Made) -> None:
             ("next", _next(made)),
         ]
     )
+
+
+def _regions(manifest: Manifest) -> str:
+    """`, 65 in 2 regions of OpenCL ML`, or nothing."""
+    from adrenoc.cli import console
+
+    if not manifest.regions:
+        return ""
+    operators = sum(len(region.operators) for region in manifest.regions)
+    return f", {operators} in {console.counted(len(manifest.regions), 'region')} of OpenCL ML"
 
 
 def _next(made: Made) -> str:

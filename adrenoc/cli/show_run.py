@@ -28,6 +28,7 @@ def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, objec
         "notes": result.notes,
         "memory_bytes": result.memory_bytes,
         "outputs": outputs,
+        "regions": result.regions,
         "kernels": result.kernels,
         "nodes": result.nodes,
     }
@@ -65,6 +66,8 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
         right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
     )
     _show_circumstances(result)
+    if result.regions:
+        _show_regions(result)
     if result.nodes:
         _show_nodes(result)
     elif result.kernels:
@@ -124,6 +127,29 @@ def _show_circumstances(result: RunResult) -> None:
     if fields:
         console.blank()
         console.print_fields(fields)
+
+
+def _show_regions(result: RunResult) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("region", "runs by", "operators", "copies", "memory", "CLML", "textures", "note"),
+        [
+            (
+                region.symbol,
+                f"{region.library} ({region.versions})" if region.used else "texture kernels",
+                str(region.operators) if region.used else "",
+                f"{region.border_copies} + {region.inner_copies}" if region.used else "",
+                console.size(region.memory_bytes) if region.used else "",
+                "" if region.clml_ms is None else console.ms(region.clml_ms),
+                "" if region.textures_ms is None else console.ms(region.textures_ms),
+                region.tuning or region.reason,
+            )
+            for region in result.regions
+        ],
+        right=("operators", "copies", "memory", "CLML", "textures"),
+    )
 
 
 def _show_kernels(result: RunResult) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
+from adrenoc.device.clml import RegionRun, clml_ms, prepare_regions, textures_ms
 from adrenoc.device.gpu_state import GpuState, read_gpu_state, why_not_comparable
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
@@ -50,6 +51,7 @@ def execute(
     load_ms = ms_since(started)
     started = time.perf_counter()
     programs = wait_for_kernels()
+    regions = prepare_regions(place, module)
     build_ms = ms_since(started)
 
     runner = _Runner(place, bundle, machine, inputs, constants)
@@ -64,6 +66,8 @@ def execute(
     sustained = _sustain(runner, options)
     states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
     launches = _profile(runner, place) if options.profile else []
+    if options.profile and regions:
+        regions = _timed_regions(runner, place, bundle, regions, launches)
     return RunResult(
         device=str(place.facts["name"]),
         driver=str(place.facts["driver"]),
@@ -77,6 +81,7 @@ def execute(
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=programs,
+        regions=regions,
         kernels=kernel_times(launches),
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
@@ -164,6 +169,33 @@ def _profile(runner: _Runner, place: Place) -> list[Launch]:
     finally:
         launches = json.loads(stop(place.number))
     return [Launch(kernel=name, start_ns=start, end_ns=end) for name, start, end in launches]
+
+
+def _timed_regions(
+    runner: _Runner,
+    place: Place,
+    bundle: Bundle,
+    regions: tuple[RegionRun, ...],
+    launches: list[Launch],
+) -> tuple[RegionRun, ...]:
+    """The regions with their times, and with those of their texture kernels in one more run."""
+    switch_off = _needed(place, "adrenoc.clml.switch_off")
+    switch_off(True)
+    try:
+        runner.run_ms()  # what is built at its first use is built here
+        beside = _profile(runner, place)
+    finally:
+        switch_off(False)
+    infos = {info.symbol: info for info in bundle.manifest.regions}
+    return tuple(
+        replace(
+            region,
+            clml_ms=clml_ms(launches, region.symbol) if region.used else None,
+            textures_ms=textures_ms(beside, infos[region.symbol]),
+        )
+        for region in regions
+        if region.symbol in infos
+    )
 
 
 def _needed(place: Place, name: str) -> Callable[..., Any]:

@@ -13,6 +13,8 @@ from adrenoc.device.profile import KernelTime, NodeTime
 if TYPE_CHECKING:
     import numpy as np
 
+    from adrenoc.device.clml import RegionRun
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
@@ -140,6 +142,7 @@ class RunResult:
     memory_bytes: int | None = None
     sustained: Sustained | None = None
     programs: ProgramReport | None = None
+    regions: tuple[RegionRun, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     nodes: tuple[NodeTime, ...] = ()
     gpu: tuple[GpuState, ...] = ()

@@ -20,6 +20,7 @@ from adrenoc.operand import Memory, OperandSpec
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Kernel, Program, Step
 from adrenoc.passes.plan_memory import size_bytes
+from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.roofline import Work
 from adrenoc.tvmapi import (
     AttrStmt,
@@ -33,6 +34,9 @@ from adrenoc.tvmapi import (
     SeqStmt,
     tvm,
 )
+
+_NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
+"""Nodes that no kernel of the GPU computes: what CLML does is estimated where it is partitioned."""
 
 _PER_ELEMENT = {
     "softmax": 5,  # largest, subtract, exp, sum, divide
@@ -65,9 +69,9 @@ def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
 
 def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
     graph = program.graph
-    macs = 0 if node.op in (CPU, TO_CPU, TO_GPU) else multiply_adds(graph, node)
+    macs = 0 if node.op in _NO_KERNEL else multiply_adds(graph, node)
     flops = 2 * macs
-    if node.op not in (CPU, TO_CPU, TO_GPU):
+    if node.op not in _NO_KERNEL:
         flops += _operations(graph, node)
     *read, written = step.arguments
     return StepWork(

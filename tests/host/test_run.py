@@ -46,6 +46,7 @@ class Compiled:
     kernels = ()
     memory = MemoryPlan()
     statistics = Statistics()
+    regions = ()
     launches = ()
     decisions = DecisionLog()
 

@@ -55,6 +55,7 @@ class Compiled:
     kernels = ()
     memory = MemoryPlan()
     statistics = Statistics()
+    regions = ()
     launches = ()
     decisions = DecisionLog()
 

@@ -53,6 +53,7 @@ class FakeCompiled:
         slot = MemorySlot(scope="global.texture", shape=(2, 8, 8, 4), dtype="float16", bytes=1024)
         self.memory = MemoryPlan(slots=(slot,), slot_bytes=1024)
         self.statistics = Statistics(nodes_texture=1, tensors_texture=2, layout_kernels=1)
+        self.regions = ()
         self.launches = (
             LaunchInfo(kernel="conv2d_kernel", node="conv_1", flops=9216, bytes=2048, floor_us=0.5),
             LaunchInfo(kernel="conv2d_kernel", node="conv_2", flops=9216, bytes=2048),

@@ -30,7 +30,7 @@ Settings& settings() {
 }
 
 Choice choose_backend(opencl::Device& device, const Settings& wanted) {
-  if (wanted.off) return {nullptr, "CLML is switched off"};
+  if (wanted.off) return {nullptr, "CLML is switched off", true};
   try {
     if (wanted.emulator.empty()) return real_backend(device);
     const EmulatorSettings emulated = read_emulator_settings(wanted.emulator);

@@ -15,6 +15,7 @@ namespace clml {
 struct Choice {
   std::shared_ptr<Backend> backend;
   std::string reason;
+  bool by_request = false;  // nobody needs to be told
 };
 
 // Asked once a device and kept, until the settings change.

@@ -55,6 +55,26 @@ ffi::Module load_clml_module(const ffi::Bytes& bytes) {
   return make_clml_module(ffi::String(symbol), ffi::String(graph), names);
 }
 
+void collect_facts(const ffi::Module& module, int device_id, ffi::json::Array* list) {
+  // By name, because module classes that come from a library carry no C++ type information.
+  if (std::string(module->kind()) == "clml") {
+    if (const auto prepare = module->GetFunction(kPrepareFunction)) {
+      list->push_back((*prepare)(device_id).cast<ffi::json::Object>());
+    }
+  }
+  for (const ffi::Any& import : module->imports()) {
+    collect_facts(import.cast<ffi::Module>(), device_id, list);
+  }
+}
+
+// Makes every region of a loaded module ready; their constants must be there, which they are once
+// a virtual machine has been made of it.
+ffi::String prepare_regions(const ffi::Module& module, int device_id) {
+  ffi::json::Array list;
+  collect_facts(module, device_id, &list);
+  return ffi::json::Stringify(list);
+}
+
 }  // namespace
 
 ClmlModule::ClmlModule(const ffi::String& symbol, const ffi::String& graph, Names constants)
@@ -142,7 +162,8 @@ ClmlModule::Prepared ClmlModule::prepare(opencl::Device& device) const {
     return result;
   }
   if (choice.backend == nullptr) {
-    give_up(&result, choice.reason);
+    result.reason = choice.reason;
+    if (!choice.by_request) give_up(&result, choice.reason);
     return result;
   }
   std::vector<const void*> constants;
@@ -258,6 +279,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("runtime.clml_runtime_create", make_clml_module)
       .def("ffi.Module.load_from_bytes.clml", load_clml_module)
+      .def("adrenoc.clml.regions", prepare_regions)
       .def("adrenoc.clml.emulate", [](const ffi::String& settings) { emulate(settings); })
       .def("adrenoc.clml.emulated_objects", live_emulator_objects)
       .def("adrenoc.clml.switch_off", [](bool off) { switch_off(off); })
