@@ -18,6 +18,7 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.make import Made
+    from adrenoc.manifest import Manifest
     from adrenoc.options import ResolvedOptions
     from adrenoc.reporter import Reporter
     from adrenoc.target import Target
