@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import sym, tirx
 from tvm.ir import Call, Op, PrimType, StringImm
@@ -54,6 +55,12 @@ __all__ = [
 
 Expr = Any
 """A TIR expression.  TVM's expression classes share no useful static type."""
+
+NUMPY_DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Dtypes that NumPy has itself and shares memory in; others are guests in it."""
 
 IF_THEN_ELSE = "prim.if_then_else"
 """The operator that evaluates one of two values."""
@@ -224,6 +231,15 @@ def texture_store(buffer: Expr, layer: Expr, row: Expr, col: Expr, value: Expr) 
     return Evaluate(
         call("tirx.texture2d_store", [buffer.data, col, row, layer, width_bits, value], "void")
     )
+
+
+def array_view(tensor: Any) -> np.ndarray:
+    """The memory of a tensor of the CPU as an array that cannot be written."""
+    if str(tensor.dtype) not in NUMPY_DTYPES:
+        return np.asarray(tensor.numpy())
+    value = np.from_dlpack(tensor)
+    value.flags.writeable = False
+    return value
 
 
 def check_versions() -> tuple[str, str]:

@@ -69,7 +69,7 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
         if moved is None:
             return None
         value = moved
-    return np.ascontiguousarray(value, dtype=dtype_of(result)).reshape(shape)
+    return np.asarray(value, dtype=dtype_of(result)).reshape(shape)
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

@@ -209,7 +209,7 @@ def _gemm(node: Node) -> relax.Expr:
         weight = weight.T if node.attrs.get("transB", 0) else weight
         if alpha != 1.0:
             weight, alpha = weight * weight.dtype.type(alpha), 1.0
-        b = node.like(np.ascontiguousarray(weight))
+        b = node.like(weight)
     elif node.attrs.get("transB", 0):
         b = node.emit(relax.op.permute_dims(b, [1, 0]))
     result = node.emit(relax.op.matmul(a, b))

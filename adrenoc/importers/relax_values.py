@@ -10,17 +10,27 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from adrenoc.tvmapi import NUMPY_DTYPES, array_view
+
 
 def constant_value(expr: object) -> np.ndarray | None:
-    """The array that `expr` holds, or None where it is not a constant tensor."""
+    """The array that `expr` holds, or None where it is not a constant tensor.
+
+    It is the constant's own memory, so that asking costs nothing, and cannot be written.
+    """
     if isinstance(expr, GenericConst) and isinstance(expr.ty, relax.TensorType):
-        return np.asarray(expr.value.numpy())
+        return array_view(expr.value)
     return None
 
 
 def make_constant(value: np.ndarray) -> relax.Expr:
     """A constant of the dtype of `value`; `relax.const` narrows wide ones and copies twice."""
-    return relax.const(tvm.runtime.tensor(np.asarray(value)))
+    value = np.asarray(value)
+    if str(value.dtype) not in NUMPY_DTYPES:
+        return relax.const(tvm.runtime.tensor(value))
+    held = tvm.runtime.empty(value.shape, str(value.dtype))
+    np.copyto(np.from_dlpack(held), value)  # whatever its strides, without a dense copy between
+    return relax.const(held)
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:

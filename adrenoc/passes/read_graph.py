@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
@@ -28,7 +26,7 @@ from adrenoc.passes.fold_nests import FOLD_NESTS
 from adrenoc.passes.region_nodes import region_nodes
 from adrenoc.passes.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.whole_operators import WHOLE, refusal
-from adrenoc.tvmapi import tirx, tvm
+from adrenoc.tvmapi import array_view, tirx, tvm
 
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 
@@ -237,8 +235,7 @@ class _Reader:
         if known is not None:
             return str(known)
         name = f"const{next(self.numbers)}"
-        value = np.from_dlpack(expr.value)  # a view: weights are held once
-        value.flags.writeable = False
+        value = array_view(expr.value)  # weights are held once
         self.tensors[name] = Tensor(
             name=name, shape=tuple(value.shape), dtype=str(value.dtype), value=value
         )

@@ -99,7 +99,8 @@ class RuleContext:
         """
         key = f"{name}_{kind}"
         if key not in self.params:
-            value = pack(self._constant(name)).astype(self.options.storage_dtype)
+            # Packing moves and never computes: rounded first, it moves half the bytes.
+            value = pack(self._constant(name).astype(self.options.storage_dtype))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
