@@ -59,10 +59,15 @@ def build_kernel(func: Any, target: Target) -> Any:
 
 def kernel_sources(executable: Any) -> dict[str, str]:
     """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
+    return module_sources(executable.mod)
+
+
+def module_sources(module: Any) -> dict[str, str]:
+    """Like `kernel_sources`, of a runtime module."""
     sources: dict[str, str] = {}
-    for module in _all_modules(executable.mod):
-        if module.kind == "opencl":
-            for part in module.inspect_source("cl").split("// Function: ")[1:]:
+    for part_of in _all_modules(module):
+        if part_of.kind == "opencl":
+            for part in part_of.inspect_source("cl").split("// Function: ")[1:]:
                 name, _, text = part.partition("\n")
                 sources[name.removesuffix("_kernel")] = text
     return sources

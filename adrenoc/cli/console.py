@@ -1,4 +1,4 @@
-"""What people see: progress on stderr, results on stdout.  The only module that imports rich."""
+"""What people see: progress on stderr, results on stdout.  Rich is imported here and in `show_tune`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ def _print(*what: RenderableType) -> None:
     with console.capture() as capture:
         console.print(*what)
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def error_console() -> Console:
+    """The console of stderr, for what is drawn while work goes on."""
+    return _console(err=True)
+
+
+def print_renderable(what: RenderableType) -> None:
+    """Print what rich can draw to stdout."""
+    _print(what)
 
 
 class ConsoleReporter:

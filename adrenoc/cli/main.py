@@ -20,6 +20,8 @@ from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
 from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
+from adrenoc.cli.tune import tune_command
+from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.errors import AdrenocError
 from adrenoc.files import no_color
 
@@ -49,6 +51,8 @@ for _command in (
     doctor_command,
     runtime_command,
     serve_command,
+    tune_command,
+    tune_log_command,
 ):
     cli.add_command(_command)
 

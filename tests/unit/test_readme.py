@@ -39,7 +39,7 @@ def test_exit_codes() -> None:
 
 
 def test_commands_and_options_exist() -> None:
-    assert set(re.findall(r"^\| `adrenoc (\w+)", README, re.M)) == set(cli.commands)
+    assert set(re.findall(r"^\| `adrenoc ([\w-]+)", README, re.M)) == set(cli.commands)
     known = {
         option
         for command in _all_commands(cli)

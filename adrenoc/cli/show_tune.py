@@ -1,0 +1,173 @@
+"""How a tuner at work is drawn: a live table for people, a stream of JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from adrenoc.cli import console
+
+if TYPE_CHECKING:
+    from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
+    from adrenoc.tune.tune_model import TuneRequest
+
+_SHOWN_KERNELS = 12
+_SHOWN_EVENTS = 5
+_QUIET_S = 10.0
+_REFRESH_S = 0.5
+
+
+class EventReporter:
+    """A Reporter that hands remarks of planning to an observer."""
+
+    def __init__(self, observer: TuneObserver) -> None:
+        self._observer = observer
+
+    def stage(self, name: str, time_ms: float, note: str) -> None:
+        """Planning is quick: its stages are not shown."""
+
+    def note(self, text: str) -> None:
+        """Hand on."""
+        self._observer.event(text)
+
+    def warn(self, text: str) -> None:
+        """Hand on."""
+        self._observer.event(f"warning: {text}")
+
+
+class JsonObserver:
+    """One JSON object a line on stdout."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def progress(self, progress: TuneProgress) -> None:
+        """A line where a trial was added."""
+        plain = asdict(progress)
+        changed = json.dumps([progress.phase, progress.trials, progress.devices, progress.failed])
+        if changed != self._last:
+            self._last = changed
+            del plain["kernels"]
+            _line({"event": "progress", **plain})
+
+    def event(self, text: str) -> None:
+        """A line."""
+        _line({"event": "remark", "text": text})
+
+    def result(self, progress: TuneProgress, log: Path) -> None:
+        """The last line."""
+        _line({"event": "result", "log": str(log), **asdict(progress)})
+
+
+def _line(value: dict[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+class LiveObserver:
+    """A table that is drawn anew, where stderr is a terminal; else a line now and then."""
+
+    def __init__(self, model: str, target: str) -> None:
+        self._title = f"tune {model} for {target}"
+        self._console = console.error_console()
+        self._events: list[str] = []
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._drawn = 0.0
+
+    def __enter__(self) -> LiveObserver:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def event(self, text: str) -> None:
+        """Below the table, or a line."""
+        self._events = [*self._events, text][-_SHOWN_EVENTS:]
+        if not self._console.is_terminal:
+            self._console.print(Text(f"  {text}", "dim"))
+
+    def progress(self, progress: TuneProgress) -> None:
+        """Draw what is new."""
+        now = time.monotonic()
+        quiet_s = _REFRESH_S if self._console.is_terminal else _QUIET_S
+        if now - self._drawn < quiet_s:
+            return
+        self._drawn = now
+        if self._console.is_terminal:
+            self._live.update(self._drawing(progress))
+        else:
+            self._console.print(Text(f"  {headline(progress)}"))
+
+    def _drawing(self, progress: TuneProgress) -> Group:
+        bar = ProgressBar(total=max(1, progress.wanted), completed=progress.trials, width=50)
+        return Group(
+            Text(self._title, "bold"),
+            bar,
+            Text(headline(progress)),
+            kernel_table(progress.kernels),
+            *(Text(f"  {event}", "yellow") for event in self._events),
+        )
+
+
+def headline(progress: TuneProgress) -> str:
+    """One line: how far, how fast, how good."""
+    left = f", {console.ms(progress.left_s * 1000)} left" if progress.left_s else ""
+    return (
+        f"{progress.phase}: {progress.trials} of {progress.wanted} trials "
+        f"({progress.failed} failed, {progress.resumed} from the log), "
+        f"{console.counted(progress.devices, 'device')}, {progress.trials_per_s:.2f} trials/s"
+        f"{left}, {progress.gain:.2f} x as fast as untuned"
+    )
+
+
+def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
+    """The kernels in which most time is spent."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("kernel", "calls", "trials", "failed", "untuned", "best", "gain"):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+    longest = sorted(kernels, key=lambda k: -k.calls * k.untuned_us)[:_SHOWN_KERNELS]
+    for kernel in longest:
+        known = kernel.untuned_us > 0 and kernel.best_us > 0
+        table.add_row(
+            kernel.title[:60],
+            str(kernel.calls),
+            str(kernel.trials),
+            str(kernel.failed or ""),
+            console.ms(kernel.untuned_us / 1000) if kernel.untuned_us else "",
+            console.ms(kernel.best_us / 1000) if kernel.best_us else "",
+            f"{kernel.untuned_us / kernel.best_us:.2f} x" if known else "",
+        )
+    return table
+
+
+def show_result(result: TuneProgress, request: TuneRequest) -> None:
+    """The end of a tuning."""
+    console.print_verdict(True, headline(result))
+    console.print_renderable(kernel_table(result.kernels))
+    device = request.target.name
+    console.print_fields(
+        [
+            ("log", str(request.log)),
+            (
+                "next",
+                f"adrenoc compile {request.model} --device {device} --tuning-log {request.log}",
+            ),
+        ]
+    )

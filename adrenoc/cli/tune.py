@@ -1,0 +1,193 @@
+"""`adrenoc tune`: search the schedules of a model's kernels, on devices or without one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adrenoc.cli.options import (
+    ShapeParam,
+    device_option,
+    json_option,
+    path_argument,
+    preset_option,
+)
+
+if TYPE_CHECKING:
+    from adrenoc.device.remote import RemoteAddress
+    from adrenoc.target import Target
+    from adrenoc.tune.progress import TuneObserver, TuneProgress
+    from adrenoc.tune.tune_model import TuneRequest
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+class DurationParam(click.ParamType):
+    """`90`, `90s`, `30m` or `2h`, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number and its unit."""
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a duration, such as 90s, 30m or 2h", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+@click.command("tune")
+@path_argument("model")
+@device_option()
+@preset_option()
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeParam(),
+    multiple=True,
+    metavar="NAME:D,D,...",
+    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
+)
+@click.option(
+    "--rpc",
+    "servers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Measure on the machine where `adrenoc serve` runs; may be repeated.",
+)
+@click.option(
+    "--tracker",
+    metavar="HOST:PORT",
+    help="Measure on all devices of the kind --key that TVM's tracker there knows.",
+)
+@click.option("--key", default="", help="The key of the servers, or the kind of device.")
+@click.option(
+    "--cl-device",
+    default="",
+    metavar="NUMBER|NAME",
+    help="OpenCL device there.  [default: the first with images]",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=0),
+    default=200,
+    show_default=True,
+    help="Schedules to measure in all, those in the log included.",
+)
+@click.option(
+    "--budget", type=DurationParam(), default=0.0, metavar="TIME", help="Stop after so long: 30m."
+)
+@click.option(
+    "--timeout",
+    "limit_s",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="Seconds that one schedule may take on the device.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The log; one that exists is continued.  [default: MODEL's name with .tune.json]",
+)
+@click.option(
+    "--from",
+    "more_logs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A log of other models or GPUs to begin from; may be repeated.",
+)
+@click.option("--offline", is_flag=True, help="Rank by the cost model, without a device.")
+@click.option(
+    "--analyser",
+    metavar="CMD",
+    help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the search.")
+@json_option()
+def tune_command(
+    model: Path,
+    target: Target,
+    preset: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    servers: tuple[str, ...],
+    tracker: str | None,
+    key: str,
+    cl_device: str,
+    trials: int,
+    budget: float,
+    limit_s: float,
+    output: Path | None,
+    more_logs: tuple[Path, ...],
+    offline: bool,
+    analyser: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure schedules of MODEL's kernels and keep them in a log.
+
+    `adrenoc compile MODEL --tuning-log FILE` takes the best.  Ctrl-C stops at any time, and the
+    same command goes on where it stopped.  With --json one object a line, the last the result.
+    """
+    from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
+    from adrenoc.options import resolve_options
+    from adrenoc.tune.tune_model import TuneRequest
+
+    if analyser is not None and not offline:
+        raise click.UsageError("--analyser goes with --offline")
+    resolved = resolve_options(target, preset=preset, command_line={"shapes": shapes or None})
+    request = TuneRequest(
+        model=model,
+        target=target,
+        options=resolved.options,
+        log=output or Path(f"{model.stem}.tune.json"),
+        trials=trials,
+        budget_s=budget,
+        seed=seed,
+        places=_places(servers, tracker, key, limit_s),
+        cl_device=cl_device,
+        limit_s=limit_s,
+        more_logs=more_logs,
+    )
+    if as_json:
+        json_observer = JsonObserver()
+        json_observer.result(_run(request, offline, analyser, json_observer), request.log)
+        return
+    with LiveObserver(model.name, target.name) as observer:
+        result = _run(request, offline, analyser, observer)
+    show_result(result, request)
+
+
+def _run(
+    request: TuneRequest, offline: bool, analyser: str | None, observer: TuneObserver
+) -> TuneProgress:
+    from adrenoc.cli.show_tune import EventReporter
+    from adrenoc.tune.offline import Analyser
+    from adrenoc.tune.tune_model import tune_model, tune_offline
+
+    reporter = EventReporter(observer)
+    if offline:
+        analyse = Analyser(analyser) if analyser is not None else None
+        return tune_offline(request, analyse, reporter=reporter, observer=observer)
+    return tune_model(request, reporter=reporter, observer=observer)
+
+
+def _places(
+    servers: tuple[str, ...], tracker: str | None, key: str, limit_s: float
+) -> tuple[RemoteAddress, ...]:
+    from adrenoc.device.remote import RemoteAddress
+
+    if tracker is not None:
+        if servers:
+            raise click.UsageError("--rpc and --tracker name two places")
+        if not key:
+            raise click.UsageError("--tracker needs --key, the kind of device")
+        return (RemoteAddress.tracker(tracker, key=key, timeout_s=limit_s),)
+    return tuple(RemoteAddress.server(text, key=key, timeout_s=limit_s) for text in servers)

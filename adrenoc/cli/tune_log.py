@@ -1,0 +1,143 @@
+"""`adrenoc tune-log`: look at tuning logs, merge, prune, compare and export them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adrenoc.cli.options import json_option
+
+
+@click.group("tune-log")
+def tune_log_command() -> None:
+    """Work on logs of `adrenoc tune`."""
+
+
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The log to write; it may be one that is read.",
+)
+
+
+@tune_log_command.command("show")
+@click.argument("log", type=click.Path(path_type=Path))
+@json_option()
+def show_command(log: Path, as_json: bool) -> None:
+    """Say what LOG holds, by GPU."""
+    from adrenoc.cli import console
+    from adrenoc.tuning_log import read_log
+    from adrenoc.tuning_merge import summaries
+
+    rows = summaries(read_log(log))
+    if as_json:
+        console.print_json(rows)
+        return
+    console.print_title(str(log))
+    console.print_table(
+        ("GPU", "kernels", "best is untuned", "trials", "failed", "devices"),
+        [
+            (r.gpu, str(r.kernels), str(r.untuned), str(r.trials), str(r.failed), s)
+            for r in rows
+            for s in (", ".join(r.devices) or "none",)
+        ],
+        right=("kernels", "best is untuned", "trials", "failed"),
+    )
+
+
+@tune_log_command.command("merge")
+@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@_OUTPUT
+@json_option()
+def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Write all trials of LOGS into one log, equal ones once."""
+    from adrenoc.tuning_log import read_log
+    from adrenoc.tuning_merge import merge, write_log
+
+    read = [read_log(path) for path in logs]
+    merged = merge(read)
+    write_log(output, merged)
+    _say(output, sum(len(log) for log in read), len(merged), as_json=as_json)
+
+
+@tune_log_command.command("prune")
+@click.argument("log", type=click.Path(path_type=Path))
+@_OUTPUT
+@json_option()
+def prune_command(log: Path, output: Path, as_json: bool) -> None:
+    """Keep of LOG the best and the untuned schedule of each kernel, and failures."""
+    from adrenoc.tuning_log import read_log
+    from adrenoc.tuning_merge import prune, write_log
+
+    trials = read_log(log)
+    kept = prune(trials)
+    write_log(output, kept)
+    _say(output, len(trials), len(kept), as_json=as_json)
+
+
+@tune_log_command.command("diff")
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@json_option()
+def diff_command(first: Path, second: Path, as_json: bool) -> None:
+    """Show the kernels for which FIRST and SECOND have other schedules."""
+    from adrenoc.cli import console
+    from adrenoc.tuning_log import Trial, actions_key, read_log
+    from adrenoc.tuning_merge import differences
+
+    found = differences(read_log(first), read_log(second))
+    if as_json:
+        console.print_json(found)
+        return
+
+    def shown(trial: Trial | None) -> str:
+        if trial is None:
+            return "none"
+        return f"{console.ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
+
+    console.print_table(
+        ("kernel", "family", str(first), str(second), "gain"),
+        [
+            (
+                d.kernel,
+                d.family,
+                shown(d.first),
+                shown(d.second),
+                f"{d.gain:.2f} x" if d.gain else "",
+            )
+            for d in found
+        ],
+        right=("gain",),
+    )
+
+
+@tune_log_command.command("export")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(("csv", "bans")),
+    default="csv",
+    show_default=True,
+    help="The best schedules as a table, or unstable work-groups for a target's file.",
+)
+def export_command(log: Path, form: str) -> None:
+    """Print LOG in another form."""
+    from adrenoc.tuning_log import read_log
+    from adrenoc.tuning_merge import as_bans, as_csv
+
+    trials = read_log(log)
+    click.echo(as_csv(trials) if form == "csv" else as_bans(trials), nl=False)
+
+
+def _say(output: Path, before: int, after: int, *, as_json: bool) -> None:
+    from adrenoc.cli import console
+
+    if as_json:
+        console.print_json({"log": output, "read": before, "written": after})
+    else:
+        console.print_verdict(True, f"{output}: {after} of {before} trials")

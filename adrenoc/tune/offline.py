@@ -1,0 +1,227 @@
+"""Tune without a device: rank candidates by the cost model, or by what an analyser says.
+
+An analyser is any command.  It is called as `CMD FILE.cl`, with OpenCL C of one kernel in the
+file and its launch in `FILE.json` beside it:
+
+    {"gpu": "750", "kernel": "kernel_kernel", "work_group": [16, 4, 1], "groups": [7, 14, 8],
+     "loops": [3, 16], "texel_bytes": 8}
+
+`loops` are the trip counts in the order of the text.  It prints a JSON object with `time_us`, or
+with `error` where the kernel cannot be had.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from adrenoc.build import build_kernel, module_sources
+from adrenoc.errors import ToolError
+from adrenoc.kernels.builder import Launch
+from adrenoc.proc import run_tool
+from adrenoc.rules.schedule import actions_of
+from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
+from adrenoc.tune.standing import Standing
+from adrenoc.tune.tasks import Task, TunePlan
+from adrenoc.tune.tuner import TuneOptions
+from adrenoc.tune.variant import KERNEL
+from adrenoc.tuning_log import Device, LogWriter, Status, Trial, actions_key
+from adrenoc.tvmapi import bits_of, tirx
+
+COST_MODEL = "cost model"
+
+Analyse = Callable[[Path], Mapping[str, Any]]
+"""From the file of a kernel to what the analyser printed."""
+
+
+class Analyser:
+    """An outside command as an `Analyse`."""
+
+    def __init__(self, command: str, *, timeout_s: float = 60.0) -> None:
+        self.command = command
+        self._timeout_s = timeout_s
+
+    def __call__(self, source: Path) -> Mapping[str, Any]:
+        """Ask it.
+
+        Raises:
+            ToolError: it does not start, fails, or prints something else.
+        """
+        command = [*shlex.split(self.command), str(source)]
+        said = run_tool(command, deed="analyse a kernel", timeout_s=self._timeout_s)
+        try:
+            found = json.loads(said)
+            known = isinstance(found, dict) and ("time_us" in found or "error" in found)
+            if known and "time_us" in found:
+                found["time_us"] = float(found["time_us"])
+        except (ValueError, TypeError):
+            known = False
+        if not known:
+            raise ToolError(
+                f"the analyser printed {said.strip()[:200]!r}, expected JSON with `time_us`",
+                hint=f"run it by hand: {shlex.join(command)}",
+            )
+        answer: dict[str, Any] = found
+        return answer
+
+
+def rank_offline(
+    plan: TunePlan,
+    analyse: Analyse | None,
+    *,
+    writer: LogWriter,
+    known: tuple[Trial, ...],
+    options: TuneOptions,
+    observer: TuneObserver,
+) -> TuneProgress:
+    """Rank the best candidates by estimate of each task, `options.trials` of them in all.
+
+    Without an analyser nothing is written: the cost model picks so at every compilation.
+    """
+    gpu = plan.target.gpu.name
+    own = tuple(t for t in known if t.gpu == gpu)
+    with tempfile.TemporaryDirectory(prefix="adrenoc-tune-") as folder:
+        scratch = Path(folder)
+        standings = [Standing(task, own, scratch) for task in plan.tasks]
+        started = time.monotonic()
+        resumed = sum(len(s.trials) for s in standings)
+        phase = "ranked by the cost model"
+        if analyse is not None:
+            phase = "done"
+            try:
+                _analyse_all(
+                    plan, analyse, standings, writer, options, observer, scratch, started, resumed
+                )
+            except KeyboardInterrupt:
+                phase = "stopped"
+    final = _progress(phase, standings, options, started, resumed)
+    observer.progress(final)
+    return final
+
+
+def _analyse_all(
+    plan: TunePlan,
+    analyse: Analyse,
+    standings: list[Standing],
+    writer: LogWriter,
+    options: TuneOptions,
+    observer: TuneObserver,
+    scratch: Path,
+    started: float,
+    resumed: int,
+) -> None:
+    share = max(2, options.trials // max(1, len(standings)))
+    command = getattr(analyse, "command", "analyser")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for standing in standings:
+            task = standing.task
+            known = {actions_key(t.actions) for t in standing.trials}
+            wanted = [
+                number
+                for number in _spread_out(task, share)
+                if actions_key(actions_of(task.candidates[number])) not in known
+            ]
+            files = [write_source(plan, task, number, scratch) for number in wanted]
+            for number, found in zip(wanted, pool.map(analyse, files), strict=True):
+                failed = "error" in found
+                trial = Trial(
+                    kernel=task.digest,
+                    family=task.family,
+                    work=task.choice.work,
+                    actions=actions_of(task.candidates[number]),
+                    status=Status.BUILD if failed else Status.OK,
+                    median_us=0.0 if failed else float(found["time_us"]),
+                    runs=0,
+                    detail=str(found.get("error", ""))[:400],
+                    untuned=number == 0,
+                    target=plan.target.name,
+                    gpu=plan.target.gpu.name,
+                    device=Device(name=f"analyser {Path(shlex.split(command)[0]).name}"),
+                    tools=options.tools,
+                    model=plan.model.name,
+                    at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                )
+                writer.append(trial)
+                standing.add(trial)
+            observer.progress(_progress("analysing", standings, options, started, resumed))
+
+
+def _spread_out(task: Task, count: int) -> list[int]:
+    """The best candidates by estimate, each route and tile once before work-groups repeat."""
+    seen: dict[str, int] = {}
+    rounds: list[tuple[int, int]] = []
+    for number, tile in enumerate(task.candidates):
+        actions = {k: v for k, v in actions_of(tile).items() if k != "work_group"}
+        key = actions_key(actions)
+        seen[key] = seen.get(key, -1) + 1
+        rounds.append((seen[key], number))
+    return [number for _, number in sorted(rounds)][:count]
+
+
+def write_source(plan: TunePlan, task: Task, number: int, folder: Path) -> Path:
+    """Write a candidate's OpenCL C and, beside it, its launch; returns the former's path."""
+    call, _ = plan.call(task, task.candidates[number])
+    func = call.builder.build(KERNEL)
+    launch = call.builder.launch
+    if launch is None:
+        raise ValueError(f"{task.title} launches no threads")
+    (source,) = module_sources(build_kernel(func, plan.target)).values()
+    path = folder / f"{task.digest}_{number}.cl"
+    path.write_text(source, encoding="utf-8")
+    facts = _facts(plan, launch, func)
+    path.with_suffix(".json").write_text(json.dumps(facts), encoding="utf-8")
+    return path
+
+
+def _facts(plan: TunePlan, launch: Launch, func: Any) -> dict[str, Any]:
+    return {
+        "gpu": plan.target.gpu.name,
+        "kernel": f"{KERNEL}_kernel",
+        "work_group": list(launch.work_group),
+        "groups": list(launch.grid),
+        "loops": list(_loop_extents(func.body)),
+        "texel_bytes": bits_of(plan.options.storage_dtype) // 2,
+    }
+
+
+def _loop_extents(stmt: Any) -> Iterator[int]:
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _loop_extents(part)
+    elif isinstance(stmt, tirx.For):
+        yield int(stmt.extent)
+        yield from _loop_extents(stmt.body)
+    elif isinstance(stmt, tirx.AttrStmt):
+        yield from _loop_extents(stmt.body)
+    elif isinstance(stmt, tirx.IfThenElse):
+        yield from _loop_extents(stmt.then_case)
+
+
+def _progress(
+    phase: str, standings: list[Standing], options: TuneOptions, started: float, resumed: int
+) -> TuneProgress:
+    kernels: tuple[KernelProgress, ...] = tuple(s.progress() for s in standings)
+    elapsed_s = time.monotonic() - started
+    done = sum(len(s.trials) for s in standings)
+    known = [k for k in kernels if k.untuned_us and k.best_us]
+    best_us = sum(k.calls * k.best_us for k in known)
+    return TuneProgress(
+        phase=phase,
+        trials=done,
+        wanted=options.trials,
+        failed=sum(k.failed for k in kernels),
+        resumed=resumed,
+        devices=0,
+        trials_per_s=(done - resumed) / max(elapsed_s, 1e-9),
+        elapsed_s=elapsed_s,
+        left_s=0.0,
+        gain=sum(k.calls * k.untuned_us for k in known) / best_us if best_us else 1.0,
+        kernels=kernels,
+    )

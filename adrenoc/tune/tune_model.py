@@ -1,0 +1,149 @@
+"""Tune a model on devices into a log: plan, devices, log and tuner put together."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.cache import tool_versions
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.errors import OptionError
+from adrenoc.link import find_linker
+from adrenoc.options import CompileOptions
+from adrenoc.reporter import Reporter
+from adrenoc.target import Target
+from adrenoc.tune.farm import Farm, FarmOptions
+from adrenoc.tune.local import local_server
+from adrenoc.tune.offline import Analyse, rank_offline
+from adrenoc.tune.progress import TuneObserver, TuneProgress
+from adrenoc.tune.tasks import TunePlan, plan_model
+from adrenoc.tune.tuner import TuneOptions, Tuner
+from adrenoc.tune.variant import VariantBuilder
+from adrenoc.tuning_log import LogWriter, Trial, for_gpu, read_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What to tune, and where.
+
+    Without `places` the OpenCL device of this machine is served; `more_logs` give starting points.
+    `limit_s` is for one candidate on a device, `patience_s` for a farm without any device.
+    """
+
+    model: Path
+    target: Target
+    options: CompileOptions
+    log: Path
+    trials: int
+    budget_s: float = 0.0
+    seed: int = 1
+    places: tuple[RemoteAddress, ...] = ()
+    cl_device: str = ""
+    limit_s: float = 20.0
+    patience_s: float = 120.0
+    more_logs: tuple[Path, ...] = ()
+
+
+def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserver) -> TuneProgress:
+    """Tune on devices, into the log.
+
+    Raises:
+        OptionError: there is no device for such a target on this machine.
+        TuningLogError: a log is damaged, or another process writes to it.
+        RemoteError: no device was there for long.
+        AdrenocError: the model cannot be planned.
+    """
+    if not request.places and not request.target.host:
+        raise OptionError(
+            f"{request.target.name} is no device of this machine: where does it run?",
+            hint="adrenoc tune MODEL --tracker HOST:PORT --key KEY, or --rpc HOST:PORT, "
+            "or --offline",
+        )
+    plan = _plan(request, reporter)
+    linker = find_linker(
+        host=request.target.host, ndk=Path(request.options.ndk) if request.options.ndk else None
+    )
+    with ExitStack() as stack:
+        writer, known = _open_log(request, plan, reporter, stack)
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="adrenoc-tune-")))
+        places = request.places or (stack.enter_context(local_server()),)
+        farm = stack.enter_context(
+            Farm(
+                FarmOptions(
+                    places=places,
+                    cl_device=request.cl_device,
+                    limit_s=request.limit_s,
+                    patience_s=request.patience_s,
+                    on_event=observer.event,
+                )
+            )
+        )
+        tuner = Tuner(
+            plan,
+            farm=farm,
+            build=VariantBuilder(plan, linker, scratch),
+            writer=writer,
+            known=known,
+            options=_options(request),
+            observer=observer,
+            scratch=scratch,
+        )
+        return tuner.run()
+
+
+def tune_offline(
+    request: TuneRequest, analyse: Analyse | None, *, reporter: Reporter, observer: TuneObserver
+) -> TuneProgress:
+    """Rank without a device, into the log: by the cost model, or by an analyser's word.
+
+    Raises:
+        AdrenocError: as `tune_model`; ToolError where the analyser fails.
+    """
+    plan = _plan(request, reporter)
+    with ExitStack() as stack:
+        writer, known = _open_log(request, plan, reporter, stack)
+        return rank_offline(
+            plan,
+            analyse,
+            writer=writer,
+            known=known,
+            options=_options(request),
+            observer=observer,
+        )
+
+
+def _plan(request: TuneRequest, reporter: Reporter) -> TunePlan:
+    plan = plan_model(
+        request.model, target=request.target, options=request.options, reporter=reporter
+    )
+    candidates = sum(len(task.candidates) for task in plan.tasks)
+    reporter.note(f"{len(plan.tasks)} kernels with {candidates} schedules")
+    return plan
+
+
+def _open_log(
+    request: TuneRequest, plan: TunePlan, reporter: Reporter, stack: ExitStack
+) -> tuple[LogWriter, tuple[Trial, ...]]:
+    writer = LogWriter(request.log)
+    stack.callback(writer.close)
+    own = read_log(request.log)
+    gpu = plan.target.gpu.name
+    for path, trials in ((request.log, own), *((p, read_log(p)) for p in request.more_logs)):
+        _, warning = for_gpu(trials, gpu, str(path))
+        if warning:
+            reporter.warn(warning)
+        if path != request.log:
+            # Its times are not this device's: they only say where to begin.
+            own += tuple(t for t in trials if t.gpu != gpu or t.key not in {o.key for o in own})
+    return writer, own
+
+
+def _options(request: TuneRequest) -> TuneOptions:
+    return TuneOptions(
+        trials=request.trials,
+        budget_s=request.budget_s,
+        seed=request.seed,
+        tools=tool_versions(),
+    )

@@ -1,0 +1,322 @@
+"""The tuner: proposes candidates, has them measured, writes the log, stops in time.
+
+Every result is in the log before anything is built on it.  Begun again with the same log, it
+starts where it ended.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from adrenoc.errors import AdrenocError
+from adrenoc.rules.schedule import actions_of
+from adrenoc.tune.farm import Farm, Job, Outcome
+from adrenoc.tune.progress import TuneObserver, TuneProgress
+from adrenoc.tune.search import CostModel
+from adrenoc.tune.standing import Standing
+from adrenoc.tune.tasks import Task, TunePlan
+from adrenoc.tune.transfer import seeds
+from adrenoc.tune.variant import BuildVariant
+from adrenoc.tuning_log import Device, LogWriter, Status, Trial
+
+CONTENDERS = 2
+"""Schedules a kernel that are measured once more, in turn with the untuned one."""
+TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
+"""Largest difference to the reference over its largest value: the order of sums may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none."""
+
+    trials: int
+    budget_s: float = 0.0
+    seed: int = 1
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tag:
+    kind: str
+    standing: Standing
+    numbers: tuple[int, ...]
+
+
+class Tuner:
+    """One tuning of a plan; `known` are the trials of the log, of any GPU and model."""
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        *,
+        farm: Farm,
+        build: BuildVariant,
+        writer: LogWriter,
+        known: tuple[Trial, ...],
+        options: TuneOptions,
+        observer: TuneObserver,
+        scratch: Path,
+    ) -> None:
+        self._plan, self._farm, self._build = plan, farm, build
+        self._writer, self._options, self._observer = writer, options, observer
+        self._known = known
+        gpu = plan.target.gpu.name
+        own = tuple(t for t in known if t.gpu == gpu)
+        self._standings = [Standing(task, own, scratch) for task in plan.tasks]
+        self._banned = {
+            tuple(t.actions["work_group"])
+            for t in own
+            if t.status is Status.UNSTABLE and t.actions.get("work_group")
+        }
+        self._resumed = self._measured
+        self._model = CostModel(plan.tasks)
+        self._started = time.monotonic()
+        self._in_flight = 0
+        self._trials_in_flight = 0
+
+    def run(self) -> TuneProgress:
+        """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
+
+        Raises:
+            RemoteError: no device was there for long.
+            OutputError: the log cannot be written.
+        """
+        phase = "done"
+        try:
+            self._work(self._next_search_job, "searching")
+            self._work(self._next_contest, "confirming")
+        except KeyboardInterrupt:
+            phase = "stopped"
+        finally:
+            for standing in self._standings:
+                if standing.search is not None:
+                    standing.search.close()
+        final = self._progress(phase)
+        self._observer.progress(final)
+        return final
+
+    def _work(self, next_job: Any, phase: str) -> None:
+        """Keep the lanes busy until there is no next job and none is out."""
+        while True:
+            while self._in_flight < self._farm.lanes + 1:
+                job = next_job()
+                if job is None:
+                    break
+                self._in_flight += 1
+                self._trials_in_flight += job.tag.kind == "trial"
+                self._farm.submit(job)
+            if not self._in_flight:
+                return
+            outcome = self._farm.next_outcome(0.5)
+            if outcome is not None:
+                self._in_flight -= 1
+                self._trials_in_flight -= outcome.job.tag.kind == "trial"
+                self._take(outcome)
+            self._observer.progress(self._progress(phase))
+
+    @property
+    def _measured(self) -> int:
+        return sum(len(standing.measured) for standing in self._standings)
+
+    @property
+    def _spent(self) -> bool:
+        elapsed_s = time.monotonic() - self._started
+        over = 0 < self._options.budget_s < elapsed_s
+        return over or self._measured + self._trials_in_flight >= self._options.trials
+
+    # Jobs
+
+    def _next_search_job(self) -> Job | None:
+        """The reference of a task that lacks it, else the next candidate of the best task."""
+        if self._spent:
+            return None
+        unmeasured = [s for s in self._standings if s.base is not None and not s.awaits_reference]
+        unmeasured = [s for s in unmeasured if not math.isfinite(s.untuned_us)]
+        if unmeasured:
+            return self._reference_job(unmeasured[0])
+        for standing in sorted(self._standings, key=lambda s: -s.interest()):
+            if standing.finished or standing.awaits_reference:
+                continue
+            if not standing.has_reference:
+                return self._reference_job(standing)
+            job = self._trial_job(standing)
+            if job is not None:
+                return job
+        return None
+
+    def _reference_job(self, standing: Standing) -> Job | None:
+        while standing.base is not None:
+            variant = self._built(standing, standing.base, untuned=True)
+            if variant is None:
+                continue  # the log has it, and the next base is chosen
+            standing.awaits_reference = True
+            return Job(
+                tag=_Tag(kind="reference", standing=standing, numbers=(standing.base,)),
+                variants=(variant,),
+                reference=standing.reference,
+                write_reference=True,
+            )
+        return None
+
+    def _trial_job(self, standing: Standing) -> Job | None:
+        if standing.search is None:
+            start = seeds(standing.task, self._known)
+            batch = max(4, 2 * self._farm.lanes)
+            standing.start_search(self._model, start, batch, self._options.seed)
+        while not standing.finished:
+            if not standing.queue and standing.search is not None:
+                standing.queue = standing.search.propose(max(4, 2 * self._farm.lanes))
+            while standing.queue and not self._spent:
+                number = standing.queue.pop(0)
+                group = getattr(standing.task.candidates[number], "work_group", None)
+                if group in self._banned or number == standing.base:
+                    continue
+                variant = self._built(standing, number)
+                if variant is not None:
+                    return self._compared(standing, "trial", (number,), (variant,))
+            if self._spent:
+                return None
+        return None
+
+    def _next_contest(self) -> Job | None:
+        """The best schedules of a task in turn with the untuned one."""
+        for standing in self._standings:
+            if standing.in_flight or standing.base is None:
+                continue
+            best = standing.contenders(CONTENDERS)
+            if not best:
+                continue
+            if not standing.has_reference:
+                if standing.awaits_reference:
+                    continue
+                return self._reference_job(standing)
+            numbers = (standing.base, *reversed(best))
+            variants = [self._built(standing, number) for number in numbers]
+            if all(variants):
+                standing.in_flight += 1
+                return self._compared(standing, "contest", numbers, tuple(filter(None, variants)))
+        return None
+
+    def _compared(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
+        options = self._plan.options
+        mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
+        return Job(
+            tag=_Tag(kind=kind, standing=standing, numbers=numbers),
+            variants=variants,
+            reference=standing.reference,
+            tolerance=TOLERANCE["mixed" if mixed else options.compute_dtype],
+        )
+
+    def _built(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
+        """The candidate, None if it cannot be built, which is a trial as any other."""
+        try:
+            return self._build(standing.task, number)
+        except AdrenocError as error:
+            self._log(
+                standing,
+                number,
+                status=Status.BUILD,
+                device=Device(name="compiler"),
+                detail=error.message[:400],
+                untuned=untuned,
+            )
+            return None
+
+    # Outcomes
+
+    def _take(self, outcome: Outcome) -> None:
+        tag: _Tag = outcome.job.tag
+        standing, failed = tag.standing, outcome.status is not Status.OK
+        if tag.kind == "reference":
+            standing.awaits_reference = False
+            standing.has_reference = not failed
+            if not failed and math.isfinite(standing.untuned_us):
+                return  # the log has its time
+        if failed:
+            if tag.kind == "contest":
+                standing.in_flight = 1  # not again in this run
+            self._log(
+                standing,
+                tag.numbers[-1],
+                status=outcome.status,
+                device=outcome.device,
+                detail=outcome.detail,
+                untuned=tag.kind == "reference",
+            )
+            return
+        if tag.kind == "contest":
+            standing.in_flight = 0
+        for number, times_us in zip(tag.numbers, outcome.times_us, strict=True):
+            self._log(
+                standing,
+                number,
+                status=Status.OK,
+                device=outcome.device,
+                median_us=statistics.median(times_us),
+                spread_us=_spread(times_us),
+                runs=len(times_us),
+                error=outcome.error,
+                untuned=number == standing.base,
+                confirmed=tag.kind == "contest",
+            )
+
+    def _log(self, standing: Standing, number: int, **facts: Any) -> None:
+        task: Task = standing.task
+        trial = Trial(
+            kernel=task.digest,
+            family=task.family,
+            work=task.choice.work,
+            actions=actions_of(task.candidates[number]),
+            target=self._plan.target.name,
+            gpu=self._plan.target.gpu.name,
+            tools=self._options.tools,
+            model=self._plan.model.name,
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **facts,
+        )
+        self._writer.append(trial)
+        if trial.status is not Status.OK:
+            self._observer.event(
+                f"{task.title}: {trial.status.value}, {trial.detail} ({dict(trial.actions)})"
+            )
+        if trial.status is Status.UNSTABLE and trial.actions.get("work_group"):
+            self._banned.add(tuple(trial.actions["work_group"]))
+        standing.add(trial)
+
+    def _progress(self, phase: str) -> TuneProgress:
+        kernels = tuple(s.progress() for s in self._standings)
+        done = self._measured
+        elapsed_s = time.monotonic() - self._started
+        rate = (done - self._resumed) / max(elapsed_s, 1e-9)
+        left = max(0, self._options.trials - done)
+        known = [k for k in kernels if k.untuned_us and k.best_us]
+        best_us = sum(k.calls * k.best_us for k in known)
+        untuned_us = sum(k.calls * k.untuned_us for k in known)
+        return TuneProgress(
+            phase=phase,
+            trials=done,
+            wanted=self._options.trials,
+            failed=sum(k.failed for k in kernels),
+            resumed=self._resumed,
+            devices=self._farm.lanes,
+            trials_per_s=rate,
+            elapsed_s=elapsed_s,
+            left_s=left / rate if rate else 0.0,
+            gain=untuned_us / best_us if best_us else 1.0,
+            kernels=kernels,
+        )
+
+
+def _spread(times_us: tuple[float, ...]) -> float:
+    """The distance between the quartiles."""
+    if len(times_us) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(times_us, n=4)
+    return high - low
