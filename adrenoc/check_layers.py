@@ -97,4 +97,5 @@ def _options_of(bundle: Bundle) -> CompileOptions:
     values = dict(bundle.manifest.options.values)
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
     values["forbid"] = tuple(values["forbid"])
+    values["float32_tensors"] = tuple(values["float32_tensors"])
     return CompileOptions(**values)

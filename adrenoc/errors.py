@@ -150,3 +150,9 @@ class TuningLogError(AdrenocError):
     """A tuning log is missing, damaged, of another version, or in use."""
 
     exit_code = 36
+
+
+class PrecisionPolicyError(AdrenocError):
+    """A precision policy is missing or damaged, or is for another model or preset."""
+
+    exit_code = 38

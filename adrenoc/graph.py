@@ -105,6 +105,8 @@ class Graph:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
+    exact: frozenset[str] = frozenset()
+    """Tensors that are computed and stored in float32, whatever the options say."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

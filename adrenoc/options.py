@@ -54,6 +54,8 @@ class CompileOptions:
     """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
     keep_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
+    float32_tensors: tuple[str, ...] = ()
+    """Tensors computed and stored in float32, whatever the preset: `--precision-policy`."""
     clml: str = "off"
     """Let Qualcomm's OpenCL ML library compute: `all` that it can, `auto` what wins, `off`."""
     clml_version: int | None = None
@@ -75,6 +77,13 @@ class CompileOptions:
             self.forbid,
             isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
             " or ".join(FORBIDDEN),
+        )
+        _require(
+            "float32_tensors",
+            self.float32_tensors,
+            isinstance(self.float32_tensors, tuple)
+            and all(isinstance(name, str) and name for name in self.float32_tensors),
+            "names of tensors",
         )
         _require("clml", self.clml, self.clml in CLML_MODES, " or ".join(CLML_MODES))
         _require(
@@ -104,6 +113,12 @@ class CompileOptions:
             "a file",
         )
         _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
+        if self.float32_tensors and self.clml != "off":
+            raise OptionError(
+                "a precision policy pins tensors that a region of OpenCL ML would hide: seen a "
+                f"policy and clml {self.clml!r}, expected one of the two",
+                hint="adrenoc compile MODEL --clml off --precision-policy FILE",
+            )
         if (self.storage_dtype, self.compute_dtype) == ("float32", "float16"):
             raise OptionError(
                 "float32 storage with float16 arithmetic keeps digits that nothing computes: "

@@ -38,6 +38,7 @@ from adrenoc.passes.fuse import fuse
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
+from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import Storage, plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.reporter import Reporter
@@ -99,6 +100,15 @@ def _simplify(state: State) -> State:
     module, decisions = simplify(state.module)
     _record(state.log, decisions)
     return replace(state, module=module)
+
+
+def _pin_precision(state: State) -> State:
+    names, tensors = state.options.float32_tensors, _imported(state).tensors
+    return replace(state, graph=pin_precision(_graph(state), names, tensors))
+
+
+def _spread_precision(state: State) -> State:
+    return replace(state, graph=spread_precision(_graph(state), state.options, state.log))
 
 
 def _partition_clml(state: State) -> State:
@@ -285,6 +295,10 @@ def _dump_graph(state: State) -> str:
     return _graph(state).text()
 
 
+def _dump_exact(state: State) -> str:
+    return "".join(f"%{name}: float32\n" for name in sorted(_graph(state).exact))
+
+
 def _dump_layouts(state: State) -> str:
     lines = (f"%{name}: {layout}" for name, layout in (state.layouts or {}).items())
     return "\n".join(lines) + "\n"
@@ -369,6 +383,14 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s)),
     ),
     Stage(
+        name="pin_precision",
+        run=_pin_precision,
+        needs=_facts("graph"),
+        gives=_facts("precision pinned"),
+        dump=_dump_exact,
+        when=lambda options: bool(options.float32_tensors),
+    ),
+    Stage(
         name="fuse",
         run=_on_graph(fuse),
         needs=_facts("graph", "scalars inlined"),
@@ -393,6 +415,15 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("layers kept"),
         dump=_dump_graph,
         when=lambda options: options.keep_layers,
+    ),
+    Stage(
+        name="spread_precision",
+        run=_spread_precision,
+        needs=_facts("fused"),
+        gives=_facts("precision spread"),
+        dump=_dump_exact,
+        note=lambda s: f"{len(_graph(s).exact)} tensors in float32",
+        when=lambda options: bool(options.float32_tensors),
     ),
     Stage(
         name="assign_layouts",

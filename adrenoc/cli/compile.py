@@ -13,6 +13,7 @@ from adrenoc.cli.options import (
     json_option,
     memory_option,
     path_argument,
+    policy_of,
     preset_option,
 )
 
@@ -51,6 +52,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Write the IR after each stage there, under the stage's name.",
+)
+@click.option(
+    "--precision-policy",
+    "policy_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep the tensors in float32 that adrenoc check-accuracy found.",
 )
 @click.option(
     "--forbid",
@@ -96,6 +104,7 @@ def compile_command(
     explain: bool,
     dump_dir: Path | None,
     forbid: tuple[str, ...],
+    policy_file: Path | None,
     max_memory_mib: int | None,
     clml: str | None,
     clml_version: int | None,
@@ -110,10 +119,12 @@ def compile_command(
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
 
+    policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
         target,
-        preset=preset,
+        preset=policy.preset if policy else preset,
         command_line={
+            "float32_tensors": policy.float32_tensors if policy else None,
             "shapes": shapes or None,
             "forbid": forbid or None,
             "max_memory_mib": max_memory_mib,
@@ -239,5 +250,6 @@ def _next(made: Made) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"{name}:{','.join(map(str, dims))}" for name, dims in value) or "none"
+        parts = (v if isinstance(v, str) else f"{v[0]}:{','.join(map(str, v[1]))}" for v in value)
+        return ", ".join(parts) or "none"
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from adrenoc.inputs import InputFile
+    from adrenoc.precision_policy import PrecisionPolicy
     from adrenoc.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -126,6 +127,23 @@ def device_option() -> Decorator:
         metavar="DEVICE",
         help="What to compile for: adreno, adreno:750, adreno:sm8650, host (adrenoc targets).",
     )
+
+
+def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:
+    """The precision policy in a file, if it is one for this model and preset.
+
+    Raises:
+        PrecisionPolicyError: it is damaged, or for another model or preset.
+    """
+    if path is None:
+        return None
+    from adrenoc.importers.formats import find_model_files
+    from adrenoc.precision_policy import check_policy, read_policy
+
+    policy = read_policy(path)
+    digest = find_model_files(model).sha256()
+    check_policy(policy, path, model=model, sha256=digest, preset=preset)
+    return policy
 
 
 def preset_option() -> Decorator:

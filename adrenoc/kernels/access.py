@@ -137,7 +137,9 @@ class TextureAccess(BlockedAccess):
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         layer, row, col = self.coordinates(n, block, h, w)
-        return texture_load(self._buffer, layer, row, col, self._builder.compute)
+        # A float image must be read as float: reading it as half is undefined.
+        dtype = "float32" if self.spec.dtype == "float32" else self._builder.compute
+        return self._computed(texture_load(self._buffer, layer, row, col, dtype))
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         if self.spec.roles.fold is Fold.PLANES:
@@ -161,6 +163,7 @@ class TextureAccess(BlockedAccess):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
         value = self._computed(self._masked(block, value))
+        value = self._stored(value) if self.spec.dtype == "float32" else value
         self._builder.emit(texture_store(self._buffer, layer, row, col, value))
 
 

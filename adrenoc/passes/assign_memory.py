@@ -68,7 +68,7 @@ def _place(
         return plain
     if not tensor.is_float or layout is None:
         return plain
-    dtype = options.storage_dtype
+    dtype = "float32" if tensor.name in graph.exact else options.storage_dtype
     if options.textures:
         for fold in Fold:
             if fits_in_texture(layout.refolded(fold), tensor.shape, limits):
@@ -147,6 +147,9 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
             if copied not in placements:
                 tensor = replace(graph.tensors[name], name=copied, value=None)
                 tensors[copied] = tensor
+                readers = graph.consumers[name]
+                if name in graph.exact or any(r.output in graph.exact for r in readers):
+                    graph = replace(graph, exact=graph.exact | {copied})
                 placements[copied] = _place(tensor, wanted, graph, options, limits, log)
                 nodes.append(copy_node(name, tensor, "layout"))
                 log.add(

@@ -54,6 +54,7 @@ def fuse(graph: Graph) -> Graph:
 class _Fuser:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._exact = set(graph.exact)
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
         self._inside: dict[str, str] = {}
@@ -67,7 +68,13 @@ class _Fuser:
             self._made[done.output] = done
         read = {name for node in self._made.values() for name in node.inputs}
         read.update(self._graph.outputs)
-        return self._graph.with_nodes(n for n in self._made.values() if n.output in read)
+        fused = self._graph.with_nodes(n for n in self._made.values() if n.output in read)
+        return replace(fused, exact=frozenset(self._exact & set(fused.tensors)))
+
+    def _swallow(self, inner: str, outer: str) -> None:
+        """What computes a tensor that must be exact is exact itself."""
+        if inner in self._exact:
+            self._exact.add(outer)
 
     def _only_reader(self, name: str, reader: str) -> bool:
         """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
@@ -111,6 +118,7 @@ class _Fuser:
                 or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
             ):
                 continue
+            self._swallow(name, node.output)
             body = inline(node.body, name, producer.body)
             node = replace(
                 node,
@@ -166,6 +174,7 @@ class _Fuser:
         if not alike:
             return None  # no input has the axes, by which the reduction walks
         del self._made[name]
+        self._swallow(name, node.output)
         return replace(
             node,
             inputs=tuple(dict.fromkeys((alike[0], *producer.inputs, *node.inputs[1:]))),
@@ -190,6 +199,7 @@ class _Fuser:
             ):
                 continue
             del self._made[name]
+            self._swallow(name, node.output)
             return _with_epilogue(anchor, node, name)
         return None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -65,6 +66,12 @@ class RuleContext:
     def __post_init__(self) -> None:
         self.schedules = Schedules(limits=self.limits, log=self.log, tuning=self.tuning)
 
+    def in_float32(self) -> RuleContext:
+        """The same context for a node that is pinned to float32, whatever the options say."""
+        wide = copy(self)
+        wide.options = replace(self.options, storage_dtype="float32", compute_dtype="float32")
+        return wide
+
     def choose(
         self,
         node: Node,
@@ -97,7 +104,7 @@ class RuleContext:
 
         It goes to a texture if the target has an image of that size, else to a buffer.
         """
-        key = f"{name}_{kind}"
+        key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
             value = pack(self._constant(name).astype(self.options.storage_dtype))
@@ -130,7 +137,7 @@ class RuleContext:
         self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph in storage precision, packed by `pack` to a flat buffer."""
-        key = f"{name}_{kind}"
+        key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             value = pack(self._constant(name).astype(self.options.storage_dtype))
             spec = OperandSpec(

@@ -15,7 +15,7 @@ PACKAGE = Path(adrenoc.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("check_layers", "check_model", "report"),
+    ("check_layers", "check_accuracy", "check_model", "report"),
     ("make", "doctor", "runtime_build", "tune"),
     ("compiler",),
     ("pipeline",),
@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuning_log",),
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
-    ("gpu", "sourced", "decision", "manifest", "layout"),
+    ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy"),
     ("proc", "files", "launches"),
     ("errors", "reporter", "spelling"),
 )

@@ -75,6 +75,7 @@ def test_later_layers_win_and_leave_their_name():
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),
         ("keep_layers", False, "default"),
+        ("float32_tensors", (), "default"),
         ("clml", "off", "default"),
         ("clml_version", None, "default"),
         ("tuning_log", None, "default"),
@@ -206,11 +207,12 @@ def test_digest():
             {"forbid": ("cpu",)},
             {"clml": "auto"},
             {"clml_version": 4},
+            {"float32_tensors": ("a",)},
         )
     ]
-    assert len({options.digest(), *(other.digest() for other in others)}) == 12
+    assert len({options.digest(), *(other.digest() for other in others)}) == 13
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "2761606a9012ab93e346a0230961fc1ab59f4c147bf8cef8a21302b676b5d6a3"
+        == "d791f9e5f8f6bc8221d298dd531c2aaae4e527aac37d378b3a57a46f065e7dc5"
     )

@@ -1,0 +1,87 @@
+"""Tensors pinned to float32: where half overflows they do not, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from run_op import Ops, execute, relative_error
+
+from adrenoc.errors import PrecisionPolicyError
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+
+def _overflowing() -> Ops:
+    """conv by 5e4, pool, conv by 2e-3: the middle is beyond half."""
+    ops = Ops()
+    x = ops.input(1, 8, 9, 7)
+    big = ops("Conv", x, ops.const(np.full((8, 8, 1, 1), 5e4)))
+    pooled = ops("AveragePool", big, kernel_shape=[3, 3])
+    back = ops("Conv", pooled, ops.const(np.full((4, 8, 1, 1), 2e-3)))
+    ops.output(ops("Relu", ops("MaxPool", back, kernel_shape=[2, 2])))
+    return ops
+
+
+def _compiled(ops: Ops, folder: Path, preset: str, pins: tuple[str, ...]) -> State:
+    path = folder / "ops.onnx"
+    onnx.save(ops._model(), path)
+    target = load_target("host")
+    chosen = {"check_ir": True, "float32_tensors": pins}
+    options = resolve_options(target, preset=preset, command_line=chosen).options
+    state = State(model=path, target=target, options=options)
+    return run_stages(state, reporter=SilentReporter())[0]
+
+
+def _error(ops: Ops, state: State, device: Any) -> float:
+    (value,) = execute(state, list(ops._inputs.values()), device)
+    (expected,) = ops._reference().values()
+    return relative_error(value, expected)
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
+def test_pins_carry_what_half_cannot(device: Any, tmp_path: Path, preset: str) -> None:
+    ops = _overflowing()
+    assert not _error(ops, _compiled(ops, tmp_path, preset, ()), device) < 1.0
+    pinned = _compiled(ops, tmp_path, preset, ("t0", "t1"))
+    assert _error(ops, pinned, device) < 2e-3
+    dtypes = {name: p.dtype for name, p in pinned.graph.placements.items()}
+    assert dtypes["t0"] == dtypes["t1"] == "float32"
+    assert dtypes["t2"] == "float16"
+    casts = [d for d in pinned.log if d.taken.startswith("converts on load")]
+    assert casts and all("no copy is added" in d.reason for d in casts)
+    unpinned = _compiled(ops, tmp_path, preset, ())
+    assert len(pinned.program.steps) == len(unpinned.program.steps)
+
+
+def test_what_a_pin_is_fused_with_is_pinned_too(device: Any, tmp_path: Path) -> None:
+    ops = Ops()
+    x = ops.input(1, 4, 6, 5)
+    y = ops("Conv", x, ops.weight(4, 4, 1, 1))
+    z = ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2])
+    ops.output(ops("Relu", z))
+    state = _compiled(ops, tmp_path, "mixed", (y,))
+    assert state.graph.placements["t1"].dtype == "float32"
+    assert {str(p.value.dtype) for p in state.program.params.values()} == {"float32"}
+
+
+def test_what_only_moves_keeps_the_dtype(device: Any, tmp_path: Path) -> None:
+    ops = Ops()
+    x = ops.input(1, 4, 6, 8)
+    y = ops("MaxPool", ops("Softmax", x, axis=1), kernel_shape=[2, 2])
+    moved = ops("Slice", y, ops.ints(1), ops.ints(3), ops.ints(3))
+    ops.output(ops("Softmax", ops("MaxPool", moved, kernel_shape=[1, 1]), axis=1))
+    state = _compiled(ops, tmp_path, "mixed", (y,))
+    dtypes = {name: p.dtype for name, p in state.graph.placements.items()}
+    assert dtypes["t1"] == dtypes["t2"] == "float32"
+    assert dtypes["t3"] == "float16"
+
+
+def test_an_unknown_name_is_told_with_the_near_one(tmp_path: Path) -> None:
+    with pytest.raises(PrecisionPolicyError, match=r"'t00'.*t0"):
+        _compiled(_overflowing(), tmp_path, "mixed", ("t00",))
