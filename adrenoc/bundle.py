@@ -18,7 +18,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -111,6 +111,11 @@ class Bundle:
     # Keeps the unpacked files of a tar form alive for as long as the bundle is.
     unpacked: tempfile.TemporaryDirectory[str] | None = None
 
+    def file(self, name: str) -> Path:
+        """A file of the bundle; the constants of a bucket lie in the bundle that it is part of."""
+        path = self.root / name
+        return path if path.exists() or name != PARAMS else self.root.parents[1] / PARAMS
+
     @property
     def library(self) -> Path:
         """The shared library."""
@@ -125,7 +130,7 @@ class Bundle:
         """The packed constants by name."""
         from safetensors.numpy import load_file
 
-        loaded: dict[str, np.ndarray] = load_file(self.root / PARAMS)
+        loaded: dict[str, np.ndarray] = load_file(self.file(PARAMS))
         return loaded
 
     def decisions(self) -> list[dict[str, str]]:
@@ -151,7 +156,12 @@ class Bundle:
 
 
 def fill_bundle(
-    root: Path, compiled: CompiledModel, *, library: LibraryInfo, manifest: Mapping[str, Any]
+    root: Path,
+    compiled: CompiledModel,
+    *,
+    library: LibraryInfo,
+    manifest: Mapping[str, Any],
+    params: FileEntry | None = None,
 ) -> Manifest:
     """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
 
@@ -159,7 +169,8 @@ def fill_bundle(
     `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
     constants where that was written elsewhere.  Returns the whole manifest.
     """
-    _write_params(root / PARAMS, compiled.params)
+    if params is None:
+        write_params(root / PARAMS, compiled.params)
     (root / KERNELS).mkdir()
     for kernel in compiled.kernels:
         _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
@@ -177,17 +188,19 @@ def fill_bundle(
         statistics=compiled.statistics,
         regions=compiled.regions,
         library=library,
-        files=tuple(
-            FileEntry(
-                path=path.relative_to(root).as_posix(),
-                bytes=path.stat().st_size,
-                sha256=sha256_file(path),
-            )
-            for path in paths
-        ),
+        files=(*_entries(root, paths), *([params] if params else [])),
     )
     (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
     return whole
+
+
+def file_entry(root: Path, path: Path) -> FileEntry:
+    """What the manifest of the bundle in `root` says of the file at `path`."""
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        bytes=path.stat().st_size,
+        sha256=sha256_file(path),
+    )
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -279,6 +292,39 @@ def write_tar(source: Path, output: Path, *, name: str) -> None:
     write_atomically(output, buffer.getvalue())
 
 
+def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
+    """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
+
+    `programs` maps file names to contents; those that the bundle has under other names stay.
+
+    Raises:
+        OutputError: the bundle cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="adrenoc-bundle-") as scratch:
+        root = Path(scratch) / "bundle"
+        shutil.copytree(bundle.root, root)
+        (root / PROGRAMS).mkdir(exist_ok=True)
+        for name, content in programs.items():
+            (root / PROGRAMS / name).write_bytes(content)
+        kept = [e for e in bundle.manifest.files if Path(e.path).parent != Path(PROGRAMS)]
+        files = sorted([*kept, *_entries(root, (root / PROGRAMS).iterdir())], key=_path_of)
+        manifest = replace(bundle.manifest, files=tuple(files))
+        (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        if bundle.unpacked is not None:
+            write_tar(root, bundle.path, name=manifest.name)
+            return
+        with write_folder_atomically(bundle.path, marker=MANIFEST) as folder:
+            shutil.copytree(root, folder, dirs_exist_ok=True)
+
+
+def _entries(root: Path, paths: Iterable[Path]) -> list[FileEntry]:
+    return [file_entry(root, path) for path in paths]
+
+
+def _path_of(entry: FileEntry) -> str:
+    return entry.path
+
+
 def _unpack(path: Path, root: Path) -> None:
     """Unpack the plain files of a bundle's tar form into `root`."""
     try:
@@ -320,7 +366,12 @@ def _kernel_file(root: Path, kernel: KernelInfo) -> Path:
     return root / KERNELS / f"{kernel.name}.cl"
 
 
-def _write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
+def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
+    """Write packed constants, by name, as safetensors.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import save_file

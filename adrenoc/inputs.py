@@ -90,6 +90,30 @@ def make_inputs(
     }
 
 
+def shapes_of(
+    specs: Sequence[TensorSpec], files: Sequence[InputFile]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes that NumPy files say of themselves, by input; other files take what is asked.
+
+    Raises:
+        InputError: a file is missing, damaged, or for no input.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        suffix = file.path.suffix.lower()
+        if suffix == ".npy":
+            found[_target(file, specs).name] = tuple(_load(file.path).shape)
+        elif suffix == ".npz":
+            with _load(file.path) as archive:
+                shapes = {name: tuple(archive[name].shape) for name in archive.files}
+            named = {s.name: shapes[s.name] for s in specs if s.name in shapes}
+            only = len(shapes) == 1 and (len(specs) == 1 or bool(file.name))
+            found.update(
+                named or ({_target(file, specs).name: next(iter(shapes.values()))} if only else {})
+            )
+    return found
+
+
 def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
     """The same numbers for the same seed, name, shape and dtype, whatever else is generated.
 

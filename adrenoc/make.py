@@ -6,6 +6,7 @@ Imports TVM on a cache miss only.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,14 +32,15 @@ from adrenoc.files import (
 )
 from adrenoc.importers.formats import find_model_files
 from adrenoc.link import Linker, find_linker, link_library
-from adrenoc.manifest import Manifest, ModelInfo, OptionsInfo, TargetInfo
-from adrenoc.options import CompileOptions
+from adrenoc.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
+from adrenoc.options import CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
 from adrenoc.tuning_log import for_gpu, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compiler import Compiled
+    from adrenoc.decision import DecisionLog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +71,14 @@ def make_bundle(
     options: CompileOptions,
     output: Path,
     reporter: Reporter,
+    buckets: Sequence[Shapes] = (),
     tar: bool = False,
     use_cache: bool = True,
     dump_dir: Path | None = None,
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
+    With `buckets` it is compiled for each of these choices of input shapes, the largest last.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
     Raises:
@@ -97,6 +101,7 @@ def make_bundle(
             "target": target.digest(),
             "options": options.digest(),
             "ndk": options.ndk or str(android_ndk_home() or ""),
+            "buckets": repr(tuple(buckets)),
         }
     )
     cache = BundleCache(cache_folder(), reporter) if use_cache else None
@@ -113,56 +118,76 @@ def make_bundle(
     linker = find_linker(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
-    from adrenoc.compiler import compile_model
-
-    compiled = compile_model(
-        model, target=target, options=options, reporter=reporter, dump_dir=dump_dir
-    )
-    writer = _Writer(
-        compiled=compiled,
-        info=info,
-        target=target,
-        options=options,
-        linker=linker,
-        name=model.stem,
-        reporter=reporter,
-    )
+    writer = _Writer(info=info, target=target, linker=linker, name=model.stem, reporter=reporter)
+    fill, decisions = _compile(model, options, buckets, writer=writer, dump_dir=dump_dir)
     if tar:
         with scratch_folder_for(output) as root:
-            manifest = writer.fill(root)
+            manifest = fill(root)
             write_tar(root, output, name=manifest.name)
             if cache is not None:
                 cache.store(key, root)
     else:
         with write_folder_atomically(output, marker=MANIFEST) as root:
-            manifest = writer.fill(root)
+            manifest = fill(root)
         if cache is not None:
             cache.store(key, output)
     return Made(
         path=output,
         manifest=manifest,
-        decisions=compiled.decisions.to_json(),
+        decisions=decisions.to_json(),
         cached=False,
         time_ms=_ms_since(started),
     )
 
 
+def _compile(
+    model: Path,
+    options: CompileOptions,
+    buckets: Sequence[Shapes],
+    *,
+    writer: _Writer,
+    dump_dir: Path | None,
+) -> tuple[Callable[[Path], Manifest], DecisionLog]:
+    """Compile; what writes the bundle into a folder, and the decisions."""
+    if buckets:
+        from adrenoc.make_buckets import compile_buckets
+
+        several = compile_buckets(
+            model,
+            target=writer.target,
+            options=options,
+            buckets=buckets,
+            reporter=writer.reporter,
+        )
+        return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
+    from adrenoc.compiler import compile_model
+
+    compiled = compile_model(
+        model, target=writer.target, options=options, reporter=writer.reporter, dump_dir=dump_dir
+    )
+    return (lambda root: writer.fill(root, compiled, options)), compiled.decisions
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Writer:
-    """Links a compiled model and writes its bundle into a folder."""
+    """Links compiled models and writes their bundles into folders."""
 
-    compiled: Compiled
     info: ModelInfo
     target: Target
-    options: CompileOptions
     linker: Linker
     name: str
     reporter: Reporter
 
-    def fill(self, root: Path) -> Manifest:
+    def fill(
+        self,
+        root: Path,
+        compiled: Compiled,
+        options: CompileOptions,
+        params: FileEntry | None = None,
+    ) -> Manifest:
         started = time.perf_counter()
         library = link_library(
-            self.compiled.library,
+            compiled.library,
             root / LIBRARY,
             triple=self.target.llvm_triple,
             linker=self.linker,
@@ -179,13 +204,13 @@ class _Writer:
                 digest=self.target.digest(),
             ),
             "options": OptionsInfo(
-                preset=self.options.preset,
-                values=_that_change_the_result(self.options),
-                digest=self.options.digest(),
+                preset=options.preset,
+                values=_that_change_the_result(options),
+                digest=options.digest(),
             ),
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
-        manifest = fill_bundle(root, self.compiled, library=library, manifest=about)
+        manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
         self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.options import (
-    ShapeParam,
+    ShapeRangeParam,
     device_option,
     json_option,
     memory_option,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from adrenoc.manifest import Manifest
     from adrenoc.options import ResolvedOptions
     from adrenoc.reporter import Reporter
+    from adrenoc.shape_ranges import ShapeRange
     from adrenoc.target import Target
 
 
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 @click.option(
     "--shape",
     "shapes",
-    type=ShapeParam(),
+    type=ShapeRangeParam(),
     multiple=True,
     metavar="NAME:D,D,...",
-    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
+    help="Shape of an input with dynamic dimensions, ranges too (1..8, 64..256/64, 1|4); "
+    "repeat it for more inputs.",
 )
 @click.option(
     "-o",
@@ -97,7 +99,7 @@ def compile_command(
     model: Path,
     target: Target,
     preset: str | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...],
     output: Path | None,
     tar: bool,
     no_cache: bool,
@@ -118,14 +120,16 @@ def compile_command(
     from adrenoc.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
+    from adrenoc.shape_ranges import buckets_of
 
+    buckets = buckets_of(shapes)
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
         target,
         preset=policy.preset if policy else preset,
         command_line={
             "float32_tensors": policy.float32_tensors if policy else None,
-            "shapes": shapes or None,
+            "shapes": buckets[-1] or None,
             "forbid": forbid or None,
             "max_memory_mib": max_memory_mib,
             "clml": clml,
@@ -152,6 +156,7 @@ def compile_command(
             options=resolved.options,
             output=output or default_output(model, tar=tar),
             reporter=reporter,
+            buckets=buckets if len(buckets) > 1 else (),
             tar=tar,
             use_cache=not no_cache,
             dump_dir=dump_dir,

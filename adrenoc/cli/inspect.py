@@ -85,6 +85,7 @@ def _show(bundle: Bundle) -> None:
         ("", "name", "shape", "dtype", "layout"),
         [*_tensors("input", manifest.inputs), *_tensors("output", manifest.outputs)],
     )
+    _show_buckets(bundle)
     console.blank()
     console.print_table(
         ("kernel", "family", "calls", "work-group", "groups", "arguments in", "schedule"),
@@ -140,6 +141,26 @@ def _operators(names: tuple[str, ...]) -> str:
     """`nn.conv2d+add x12, reshape`: each kind with its number, the most frequent first."""
     counts = Counter(names).most_common()
     return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counts)
+
+
+def _show_buckets(bundle: Bundle) -> None:
+    from adrenoc.buckets import read_buckets
+    from adrenoc.cli import console
+
+    buckets = read_buckets(bundle)
+    if buckets is None:
+        return
+    console.blank()
+    console.print_table(
+        ("bucket", *(spec.name for spec in bundle.manifest.inputs)),
+        [
+            (entry.folder, *(console.dims(spec.shape) for spec in entry.inputs))
+            for entry in buckets.buckets
+        ],
+    )
+    refused = buckets.batch.refused
+    said = f"not filled up: {refused}" if refused else "a smaller one is filled up, which is exact"
+    console.print_fields([("batch", said)])
 
 
 def _memory(bundle: Bundle) -> str:

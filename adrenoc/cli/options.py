@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from adrenoc.inputs import InputFile
     from adrenoc.precision_policy import PrecisionPolicy
+    from adrenoc.shape_ranges import ShapeRange
     from adrenoc.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -73,6 +74,20 @@ class ShapeParam(click.ParamType):
         from adrenoc.options import parse_shape
 
         return value if isinstance(value, tuple) else parse_shape(value)
+
+
+class ShapeRangeParam(click.ParamType):
+    """`NAME:D,D,...`, where a D may be a range of extents; another form is a ShapeError."""
+
+    name = "name:dims"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]] | ShapeRange:
+        """Read the name and the dimensions."""
+        from adrenoc.shape_ranges import parse_shape_or_range
+
+        return parse_shape_or_range(value) if isinstance(value, str) else value
 
 
 class NumbersParam(click.ParamType):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.options import InputParam, NumbersParam, json_option, path_argument
+from adrenoc.cli.options import (
+    InputParam,
+    NumbersParam,
+    ShapeParam,
+    json_option,
+    path_argument,
+)
 from adrenoc.cli.place_options import PlaceChoice, choose_place, place_options, program_folder
 
 if TYPE_CHECKING:
@@ -28,6 +34,14 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="[NAME=]FILE",
     help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeParam(),
+    multiple=True,
+    metavar="NAME:D,D,...",
+    help="Shape of a random input, for a bundle of several shapes.  [default: the largest]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--mean", type=NumbersParam(), help="Subtract from image values (0 to 1).")
@@ -101,6 +115,7 @@ def run_command(
     ctx: click.Context,
     bundle: Path,
     files: tuple[InputFile, ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     seed: int,
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
@@ -119,20 +134,22 @@ def run_command(
     **where: Any,
 ) -> None:
     """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
+    from adrenoc.buckets import specs_for
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
     from adrenoc.device.check import compare
     from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
-    from adrenoc.inputs import ImageOptions, make_inputs
+    from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
     place = choose_place(**where)
     if place.address is not None and layers_of is not None:
         raise click.UsageError("--check-layers does not go with --rpc and --tracker")
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
-    inputs = make_inputs(opened.manifest.inputs, files, seed=seed, image=image)
+    specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
+    inputs = make_inputs(specs, files, seed=seed, image=image)
     expected = None
     if reference is not None:
         from adrenoc.reference import run_reference

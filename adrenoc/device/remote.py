@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.buckets import fit
 from adrenoc.bundle import LIBRARY, PARAMS, Bundle
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, first_sentence
@@ -101,13 +102,28 @@ def run_remote(
         DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
-    check_inputs(bundle.manifest.inputs, inputs)
-    with open_session(address) as (session, where):
-        with _typed_errors(where, address):
-            place = _check_server(session, bundle, wanted.device, where)
-            result = execute(place, bundle, inputs, wanted, progress or Progress())
+    fitted = fit(bundle, inputs)
+    check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
+    with remote_place(bundle, address, wanted.device) as (place, where):
+        result = execute(place, fitted.bundle, fitted.inputs, wanted, progress or Progress())
+        result = replace(result, outputs=fitted.crop(result.outputs))
         sent = f"{place.sent_bytes / 1e6:.1f} MB were sent, {place.kept_bytes / 1e6:.1f} were there"
         return replace(result, device=f"{result.device} at {where}", notes=(*result.notes, sent))
+
+
+@contextmanager
+def remote_place(
+    bundle: Bundle, address: RemoteAddress, device: str
+) -> Iterator[tuple[RemotePlace, HostPort]]:
+    """A device of the server at `address` that can run `bundle`, and where the server is.
+
+    Raises:
+        RemoteError: the server is not there, refuses, is cut off or takes too long.
+        BundleError: the bundle is for another kind of machine, or another TVM.
+        DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
+    """
+    with open_session(address) as (session, where), _typed_errors(where, address):
+        yield _check_server(session, bundle, device, where), where
 
 
 def describe(address: RemoteAddress) -> RemoteDevice:
@@ -291,7 +307,7 @@ class RemotePlace:
         if has(entry.sha256):
             self.kept_bytes += entry.bytes
             return entry.sha256
-        self._session.upload(str(bundle.root / path), path)
+        self._session.upload(str(bundle.file(path)), path)
         keep(path, entry.sha256)
         self.sent_bytes += entry.bytes
         return entry.sha256

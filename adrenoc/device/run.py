@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from adrenoc.buckets import fit
 from adrenoc.bundle import Bundle
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure
@@ -30,6 +32,8 @@ def run_bundle(
 ) -> RunResult:
     """Run `bundle` with `inputs` (by name, shapes and dtypes of the manifest) on a device.
 
+    Of a bundle with buckets the smallest that takes the inputs runs.
+
     `changes` are fields of RunOptions.  `progress` learns what is done when the rest fails.
 
     Raises:
@@ -39,11 +43,26 @@ def run_bundle(
     """
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     _check_machine(bundle)
-    check_inputs(bundle.manifest.inputs, inputs)
-    number, facts = pick_device(wanted.device)
+    fitted = fit(bundle, inputs)
+    check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
+    with local_place(bundle, wanted.device) as place:
+        result = execute(place, fitted.bundle, fitted.inputs, wanted, progress or Progress())
+    return replace(result, outputs=fitted.crop(result.outputs))
+
+
+@contextmanager
+def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
+    """A device of this machine that can run `bundle`, by number or a part of its name.
+
+    Raises:
+        BundleError: the bundle's CPU part is for another machine.
+        DeviceError: no such device, it lacks what the bundle needs, or it failed in the block.
+    """
+    _check_machine(bundle)
+    number, facts = pick_device(device)
     check_device(bundle, facts, where="the OpenCL device")
     try:
-        return execute(LocalPlace(number, facts), bundle, inputs, wanted, progress or Progress())
+        yield LocalPlace(number, facts)
     except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
         where = f"the OpenCL device {facts['name']} with {bundle.path}"
         raise device_failure(str(error), where=where) from error

@@ -21,6 +21,7 @@ from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_fold import fold_constants
 from adrenoc.importers.onnx_graph import (
+    MOST_ELEMENTS,
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
@@ -33,9 +34,6 @@ from adrenoc.importers.onnx_remedies import REMEDIES
 from adrenoc.importers.onnx_shapes import fix_input_shapes
 from adrenoc.importers.onnx_sound import check_sound
 from adrenoc.manifest import TensorSpec
-
-MOST_ELEMENTS = 2**30
-"""Of one tensor: kernels count in 32 bits, and no phone has the memory for more."""
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""

@@ -10,6 +10,7 @@ Before → after:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -29,6 +30,7 @@ from adrenoc.importers.onnx_branch import (
 )
 from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_graph import (
+    MOST_ELEMENTS,
     OnnxGraph,
     TensorType,
     all_nodes,
@@ -62,6 +64,10 @@ _FOLDABLE = frozenset({
     "Unsqueeze", "Where", "Xor",
 })
 # fmt: on
+
+
+_GROWING = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Tile"})
+"""Those whose result may be any number of times as large as what they take."""
 
 
 def fold_constants(graph: OnnxGraph) -> list[Decision]:
@@ -158,9 +164,17 @@ class _Folder:
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
+            if node.op_type in _GROWING:
+                self._infer(node)
+                if self._is_vast(node):
+                    return None
             self._evaluate(node)
             return []
         return None
+
+    def _is_vast(self, node: onnx.NodeProto) -> bool:
+        shapes = [t.shape for name in node.output if (t := self.graph.types.get(name)) is not None]
+        return any(shape is not None and math.prod(shape) > MOST_ELEMENTS for shape in shapes)
 
     def contrib_decisions(self) -> list[Decision]:
         """What was written by standard operators, by type."""

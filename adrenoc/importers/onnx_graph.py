@@ -20,6 +20,10 @@ from adrenoc.manifest import TensorSpec
 STANDARD_DOMAINS = ("", "ai.onnx")
 
 
+MOST_ELEMENTS = 2**30
+"""Of one tensor: kernels count in 32 bits, and no phone has the memory for more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorType:
     """Element type (a value of `onnx.TensorProto.DataType`) and static shape, if known."""

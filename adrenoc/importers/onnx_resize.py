@@ -177,7 +177,7 @@ def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     from onnx.reference import ReferenceEvaluator
 
     scale, size, part = wanted
-    if _extent(extent, scale, size) * extent > _LARGEST_MATRIX:
+    if max(extent, _extent(extent, scale, size)) * extent > _LARGEST_MATRIX:
         raise ValueError(
             f"resizing {extent} elements to {_extent(extent, scale, size)} is too much"
         )

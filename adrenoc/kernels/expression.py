@@ -148,8 +148,8 @@ class Evaluator:
         if isinstance(expr, tirx.Cast):
             return cast(self._scalar(expr.value, lane), self._dtype(dtype_of(expr)))
         if isinstance(expr, tirx.Select):
-            branches = (self._scalar(v, lane) for v in (expr.true_value, expr.false_value))
-            return if_then_else(self._scalar(expr.condition, lane), *_alike(*branches))
+            then, other = (self._scalar(v, lane) for v in (expr.true_value, expr.false_value))
+            return if_then_else(self._scalar(expr.condition, lane), *_alike(then, other))
         if isinstance(expr, tvm.ir.Call):
             if expr.op.name == IF_THEN_ELSE:
                 condition, *branches = (self._scalar(a, lane) for a in expr.args)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.graph import Body, Graph, Node, Tensor
@@ -148,7 +150,14 @@ class _Reader:
                 f"operator {name} (binding {where}) has no lowering to scalar code", hint=_HINT
             )
         builder = tvm.relax.BlockBuilder()
-        lowered = rule(builder, call)
+        try:
+            lowered = rule(builder, call)
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # as TVM's rules do
+            raise CompileError(
+                f"operator {name} (binding {where}) cannot be lowered: "
+                f"{(str(error).strip().splitlines() or [type(error).__name__])[-1]}",
+                hint=_HINT,
+            ) from error
         if not (isinstance(lowered, tvm.ir.Call) and lowered.op == tvm.ir.Op.get("relax.call_tir")):
             raise CompileError(
                 f"operator {name} (binding {where}) lowers to {type(lowered).__name__}, "
