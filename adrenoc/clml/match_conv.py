@@ -215,6 +215,7 @@ def _foldable(bindings: Bindings, norm: Binding) -> bool:
     return (
         all(c is not None for c in constants)
         and int(norm.value.attrs.axis) == 1
+        and not norm.value.attrs.training
         and bindings.next_item(norm) is not None
     )
 

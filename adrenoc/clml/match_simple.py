@@ -118,6 +118,7 @@ def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
     if item is None:
         raise AssertionError
     require(int(call.attrs.axis) == 1, f"axis {int(call.attrs.axis)}, expected 1")
+    require(not call.attrs.training, "it is in training: it normalises by the batch's statistics")
     vectors = [constant_value(arg) for arg in call.args[1:5]]
     require(all(v is not None for v in vectors), "its factors are computed, expected constants")
     check_limits(row, [call.args[0], *call.args[1:5]], batched=False)

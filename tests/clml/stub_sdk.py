@@ -59,8 +59,8 @@ _ENUMS = {
 }
 
 _STRUCTS = {
-    "cl_ml_tensor_desc_qcom": "cl_uint type; cl_ml_tensor_layout_qcom layout; cl_uint n, c, h, w, d;"
-    " cl_ml_tensor_num_dimensions_qcom num_dimensions; size_t strides[5];",
+    "cl_ml_tensor_desc_qcom": "cl_uint type; cl_ml_tensor_layout_qcom layout;"
+    " cl_uint n, c, h, w, d; cl_ml_tensor_num_dimensions_qcom num_dimensions; size_t strides[5];",
     "cl_ml_tensor_memory_desc_qcom": "cl_ml_tensor_qcom tensor; cl_mem memory;",
     "cl_ml_op_convolution_desc_qcom": "cl_convolution_mode_qcom mode; cl_uint groups, dims;"
     " cl_uint before[2], after[2], strides[2], dilation[2]; cl_uint flags;"

@@ -1,0 +1,142 @@
+"""Relax functions of a few operators, the regions that they become, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from adrenoc.clml.document import document
+from adrenoc.clml.found import Found
+from adrenoc.clml.match import Matches, find_matches
+from adrenoc.clml.partition import Partition, partition
+from adrenoc.clml.patterns import load_table
+from adrenoc.decision import DecisionLog
+from adrenoc.gpu import Performance
+from adrenoc.importers.flat import flatten
+from adrenoc.importers.imported import Imported
+from adrenoc.options import resolve_options
+from adrenoc.passes.emit_relax import all_params
+from adrenoc.pipeline import STAGES, State
+from adrenoc.target import load_target
+
+Shape = tuple[int, ...]
+Make = Callable[..., Any]
+
+
+def module_of(make: Make, *shapes: Shape, dtype: str = "float32") -> tvm.IRModule:
+    """`main` that computes what `make` says of inputs x0, x1, ... of these shapes."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", relax.TensorType(s, dtype)) for i, s in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            results = make(builder.emit, *params)
+            if isinstance(results, tuple):
+                value = builder.emit_output(relax.Tuple([builder.emit(r) for r in results]))
+            else:
+                value = builder.emit_output(builder.emit(results))
+        builder.emit_func_output(value)
+    return builder.get()
+
+
+def constant(value: np.ndarray) -> Any:
+    """A constant of Relax with the dtype of `value`."""
+    return relax.const(tvm.runtime.tensor(value))
+
+
+def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    """Uniform numbers from -1 to 1."""
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(dtype)
+
+
+def matches_of(module: tvm.IRModule, *, version: int = 5) -> Matches:
+    """What the pattern table finds in `main`."""
+    return find_matches(flatten(module["main"]), load_table(), version=version)
+
+
+def only_match(module: tvm.IRModule) -> Found:
+    """The one pattern that covers all of `main`."""
+    matches = matches_of(module)
+    assert not matches.refusals, matches.refusals
+    (found,) = matches.found
+    return found
+
+
+def cut(module: tvm.IRModule, *, dtype: str = "float32", version: int = 5) -> Partition:
+    """Everything that CLML computes."""
+    return partition(module, keep_all=True, version=version, dtype=dtype, performance=Performance())
+
+
+def only_document(module: tvm.IRModule, *, dtype: str = "float32") -> dict[str, Any]:
+    """The JSON graph of the one region that `main` becomes."""
+    (region,) = cut(module, dtype=dtype).regions
+    return document(region)
+
+
+def without_names(graph: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The nodes, with those names left out that are made up: inputs and constants."""
+    return [
+        {**node, "name": node["name"] if node["op"] == "kernel" else ""} for node in graph["nodes"]
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A module compiled with `--clml all`."""
+
+    state: State
+    device: Any
+    machine: Any
+    arguments: list[Any]
+
+    def run(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Run once."""
+        given = [tvm.runtime.tensor(value, device=self.device) for value in inputs]
+        result = self.machine["main"](*given, *self.arguments)
+        fields = [result] if hasattr(result, "numpy") else list(result)
+        return [field.numpy() for field in fields]
+
+
+def build(
+    module: tvm.IRModule, device: Any, *, preset: str = "fp32", clml: str = "all", version: int = 5
+) -> Built:
+    """Compile a module as the product does, with all stages after the import."""
+    target = load_target("host")
+    changes = {"check_ir": True, "clml": clml, "clml_version": version}
+    options = resolve_options(target, preset=preset, command_line=changes).options
+    imported = Imported(
+        module=module, format="relax", inputs=(), outputs=(), decisions=(), model_sha256=""
+    )
+    state = State(
+        model=Path("relax"),
+        target=target,
+        options=options,
+        imported=imported,
+        module=module,
+        log=DecisionLog(),
+    )
+    for stage in STAGES[2:]:  # the graph is as simple as it shall be
+        if stage.when(options):
+            state = stage.run(state)
+            stage.check(state)
+    arguments = []
+    for param in all_params(state.program):
+        scope = None if param.spec.scope == "global" else param.spec.scope
+        held = tvm.runtime.empty(param.value.shape, str(param.value.dtype), device, mem_scope=scope)
+        held.copyfrom(param.value)
+        arguments.append(held)
+    machine = relax.VirtualMachine(state.executable, [device, tvm.cpu()])
+    return Built(state=state, device=device, machine=machine, arguments=arguments)
+
+
+def reference(module: tvm.IRModule, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """What TVM computes on the CPU."""
+    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(value) for value in inputs))
+    fields = [result] if hasattr(result, "numpy") else list(result)
+    return [field.numpy() for field in fields]
