@@ -67,8 +67,8 @@ class Node:
 
     A map or a fold computes its `body`.  A `prologue` is what a reduction folds in place of the
     elements of its first input, of the same axes.  `epilogue` is applied to the result of any
-    operator before it is stored, and reads that result under the name `RESULT`.  `fused` names
-    the operators inside.
+    operator before it is stored, and reads that result under the name `RESULT`.  `parts` are
+    bodies that an operator's kernel has names for.  `fused` names the operators inside.
     """
 
     RESULT = "@result"
@@ -81,12 +81,19 @@ class Node:
     body: Body | None = None
     prologue: Body | None = None
     epilogue: Body | None = None
+    parts: Mapping[str, Body] = field(default_factory=dict)
     fused: tuple[str, ...] = ()
 
     @property
     def is_map(self) -> bool:
         """Whether a scalar expression alone says what it computes, one element at a time."""
         return self.op == "map"
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """All expressions that the node's kernel evaluates."""
+        stated = (self.body, self.prologue, self.epilogue)
+        return (*(body for body in stated if body is not None), *self.parts.values())
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse import fuse
+from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
@@ -160,6 +161,11 @@ def _on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
         graph=transform(_graph(state)),
         region_graphs={s: transform(graph) for s, graph in state.region_graphs.items()},
     )
+
+
+def _fuse_attention(state: State) -> State:
+    limits, log = state.target.limits, state.log
+    return _on_graph(lambda graph: fuse_attention(graph, limits, log))(state)
 
 
 def _bridge_devices(state: State) -> State:
@@ -391,9 +397,17 @@ STAGES: tuple[Stage, ...] = (
         when=lambda options: bool(options.float32_tensors),
     ),
     Stage(
+        name="fuse_attention",
+        run=_fuse_attention,
+        needs=_facts("graph", "scalars inlined"),
+        gives=_facts("attention found"),
+        dump=_dump_graph,
+        check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
         name="fuse",
         run=_on_graph(fuse),
-        needs=_facts("graph", "scalars inlined"),
+        needs=_facts("graph", "attention found"),
         gives=_facts("fused"),
         dump=_dump_graph,
         note=_count_nodes,

@@ -59,7 +59,17 @@ def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout |
         return Layout(str(node.attrs[letters[0]]))
     if node.op == "matmul" and position < 2:
         return channels_last(len(shape))
+    if node.op == "attention":
+        # An epilogue's operands come after those of the operator, and have no say.
+        channel = dict(enumerate(node.attrs["channels"])).get(position)
+        return None if channel is None else _channel_at(channel, len(shape))
     return None
+
+
+def _channel_at(channel: int, rank: int) -> Layout:
+    """The layout whose channel is this axis, rows along the last of the others."""
+    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), "WHN", strict=False))
+    return Layout("".join(roles.get(axis, "C") for axis in range(rank)))
 
 
 def channels_last(rank: int) -> Layout | None:
@@ -102,7 +112,7 @@ def _output_layout(
     letters = _DATA_LAYOUT.get(node.op)
     if letters is not None:
         return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
-    if node.op == "matmul":
+    if node.op in ("matmul", "attention"):
         return channels_last(len(shape)) or default_layout(shape)
     if node.op in (CLML, ALLOC):
         return demands.get(node.output) or default_layout(shape)
@@ -200,10 +210,10 @@ def _constant_layout(
     """The roles under which a constant is read, so that it can be read as texels."""
     shape = graph.tensors[name].shape
     for node in graph.consumers[name]:
-        for body in (node.epilogue, node.body, node.prologue):
-            if body is None:
-                continue
+        for body in node.bodies:
             layout = layouts.get(node.inputs[0] if body is node.prologue else node.output)
+            if body is node.parts.get("score"):
+                layout = channels_last(len(body.axes))
             roles = _roles_read(body, name, layout)
             if roles is not None:
                 completed = _completed(roles, shape)

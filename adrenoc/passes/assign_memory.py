@@ -31,6 +31,7 @@ _NEEDS_BLOCKS = {
     "max_pool1d",
     "max_pool2d",
     "matmul",
+    "attention",
 }
 """Operators that read an element many times: a row-major operand is packed for them first."""
 
@@ -198,9 +199,7 @@ def copy_node(source: str, target: Tensor, kind: str) -> Node:
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     def renamed(body: Body | None) -> Body | None:
-        if body is None:
-            return None
-        return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})
+        return None if body is None else _read_from(body, names)
 
     return replace(
         node,
@@ -208,4 +207,9 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
         body=renamed(node.body),
         prologue=renamed(node.prologue),
         epilogue=renamed(node.epilogue),
+        parts={key: _read_from(body, names) for key, body in node.parts.items()},
     )
+
+
+def _read_from(body: Body, names: Mapping[str, str]) -> Body:
+    return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})

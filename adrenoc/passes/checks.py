@@ -44,9 +44,7 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
 
 
 def _check_node(node: Node) -> None:
-    for body in (node.body, node.prologue, node.epilogue):
-        if body is None:
-            continue
+    for body in node.bodies:
         stray = {n for n in body.sources.values() if n not in (*node.inputs, Node.RESULT)}
         if stray:
             raise IllegalIrError(f"{node.name} reads {sorted(stray)}, which are not its inputs")

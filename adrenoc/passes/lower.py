@@ -21,6 +21,7 @@ from adrenoc.kernels.builder import Launch
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.region_nodes import ALLOC, CLML
+from adrenoc.rules.attention import attention_rule
 from adrenoc.rules.body import body_rule
 from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
 from adrenoc.rules.conv1d import conv1d_rule, conv1d_transpose_rule
@@ -43,6 +44,7 @@ RULES: dict[str, Rule] = {
     "conv2d": conv2d_rule,
     "conv2d_transpose": conv2d_transpose_rule,
     "matmul": matmul_rule,
+    "attention": attention_rule,
     "adaptive_avg_pool2d": adaptive_avg_pool_rule,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"), pool_rule),
     **dict.fromkeys(("max", "mean", "min", "prod", "sum"), reduce_rule),

@@ -114,12 +114,18 @@ def _of_matmul(graph: Graph, node: Node) -> int:
     return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[-1]
 
 
+def _of_attention(_graph: Graph, node: Node) -> int:
+    (*heads, rows, depth), (*_, keys, _), (*_, channels) = (node.attrs[name] for name in "qkv")
+    return math.prod(heads) * rows * keys * (depth + channels)
+
+
 _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "conv1d": _of_convolution,
     "conv2d": _of_convolution,
     "conv1d_transpose": _of_transposed,
     "conv2d_transpose": _of_transposed,
     "matmul": _of_matmul,
+    "attention": _of_attention,
 }
 
 

@@ -38,6 +38,8 @@ def signature(graph: Graph, node: Node, options: CompileOptions) -> Work:
         body = getattr(node, part, None)
         if body is not None:
             work[part] = _expression(graph, node, body)
+    if node.parts:
+        work["parts"] = {k: _expression(graph, node, body) for k, body in node.parts.items()}
     return work
 
 

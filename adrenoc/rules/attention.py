@@ -1,0 +1,198 @@
+"""Rule for attention: the operands as the kernel sees them, the tile by estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from adrenoc.gpu import Limits
+from adrenoc.graph import Body, Node
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.attention import (
+    ROWS,
+    AttentionOperands,
+    AttentionTile,
+    Rescore,
+    Write,
+    attention,
+)
+from adrenoc.kernels.computed import ComputedAccess
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.layout import LANES, Layout
+from adrenoc.operand import Memory, OperandSpec
+from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.tvmapi import Expr, bits_of, iconst, simplify
+
+MAX_THREADS = 256
+MAX_KEY_BLOCKS = 4
+"""Vectors of scores by four that stay in registers beside the rest."""
+OVERHEAD_A_TEXEL = 6.0
+RUN_OVERHEAD = 150.0
+"""Slots a run beside reads and multiply-adds: maxima, exponentials, barriers."""
+REGISTERS = 24
+"""Of a thread beside its scores, as the ISA of built kernels shows."""
+EXPONENTIAL_SLOTS = 8.0
+_ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionWork:
+    """Extents: heads (with the batch), rows, keys, blocks of depth and of value channels."""
+
+    heads: int
+    rows: int
+    keys: int
+    depth_blocks: int
+    value_blocks: int
+    storage_bytes: int
+    power_bytes: int
+
+
+def attention_rule(context: RuleContext, node: Node) -> KernelCall:
+    """`attrs`: shapes of `q`, `k` and `v`, `scale`, and `out`, the axes that each axis is from.
+
+    `parts` holds the bodies of q, k and v, and of the score where it is more than scaled.
+    """
+    power = "float16" if context.options.compute_dtype == "float16" else "float32"
+    shapes = [tuple(node.attrs[name]) for name in "qkv"]
+    work = AttentionWork(
+        heads=math.prod(shapes[0][:-2]),
+        rows=shapes[0][-2],
+        keys=shapes[1][-2],
+        depth_blocks=-(-shapes[0][-1] // LANES),
+        value_blocks=-(-shapes[2][-1] // LANES),
+        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+        power_bytes=bits_of(power) // 8,
+    )
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "attention",
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine, context.limits),
+    )
+    kernel = context.kernel(node, "attention", compute="float32")
+    for name in node.inputs:
+        kernel.input(name)
+    out, epilogue = kernel.output()
+    q, k, v = (
+        ComputedAccess(kernel.builder, node.parts[name], kernel.accesses, _spec(shape))
+        for name, shape in zip("qkv", shapes, strict=True)
+    )
+    score = node.parts.get("score")
+    operands = AttentionOperands(
+        q=q,
+        k=k,
+        v=v,
+        scale=float(node.attrs["scale"]),
+        value_scale=float(node.attrs["value_scale"]),
+        rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
+        write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
+    )
+    attention(kernel.builder, tile, operands, power)
+    return kernel.call()
+
+
+def _spec(shape: tuple[int, ...]) -> OperandSpec:
+    """A tensor that no memory holds: batch axes, rows, channels."""
+    return OperandSpec(
+        shape=shape, dtype="float32", memory=Memory.PLAIN, layout=Layout(_ROLES[len(shape)])
+    )
+
+
+def _rescore(
+    kernel: NodeKernel, body: Body, q_shape: tuple[int, ...], k_shape: tuple[int, ...]
+) -> Rescore:
+    """Evaluates the score's body for four keys of one row."""
+    spec = _spec((*q_shape[:-1], k_shape[-2]))
+
+    def rescore(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> Expr:
+        reads: dict[Any, Access | Texel] = {}
+        for buffer, name in body.sources.items():
+            reads[buffer] = (lambda: value) if name == Node.RESULT else kernel.accesses[name]
+        evaluator = Evaluator(kernel.builder, body, reads)
+        e = spec.extents
+        for var, extent in ((n, e.n), (h, e.h), (row, e.w), (block, e.blocks)):
+            evaluator.know(var, extent)
+        evaluator.know_channels(e.c)
+        index = _index(spec, n, h, row, block * iconst(LANES))
+        return splatted(evaluator.texel(index, len(index) - 1))
+
+    return rescore
+
+
+def _index(spec: OperandSpec, n: Expr, h: Expr, w: Expr, c: Expr) -> list[Expr]:
+    by_role = {"N": n, "H": h, "W": w, "C": c}
+    return [by_role[role] for role in spec.roles.roles]
+
+
+def _write(
+    out: Access,
+    epilogue: Epilogue,
+    axes: tuple[tuple[int, ...], ...],
+    q_shape: tuple[int, ...],
+    v_shape: tuple[int, ...],
+) -> Write:
+    """Stores at the place in the output that `axes` states."""
+    spec = _spec((*q_shape[:-1], v_shape[-1]))
+
+    def write(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> None:
+        source = _index(spec, n, h, row, block * iconst(LANES))
+        index: list[Expr] = []
+        for parts in axes:
+            at = iconst(0)
+            for axis in parts:
+                at = at * iconst(spec.shape[axis]) + source[axis]
+            index.append(at)
+        to_n, c, to_h, to_w = (simplify(part) for part in out.position(index))
+        to_block = simplify(c // iconst(LANES))
+        epilogue.write(to_n, to_block, to_h, to_w, value)
+
+    return write
+
+
+def candidates(work: AttentionWork, limits: Limits) -> Iterator[AttentionTile]:
+    """Groups of 4 to 128 rows, as local memory allows; runs no longer than the keys need."""
+    for key_blocks in range(1, MAX_KEY_BLOCKS + 1):
+        if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
+            break
+        for high in (1, 2, 4, 8, 16, 32):
+            tile = AttentionTile(work_group=(work.value_blocks, high, 1), key_blocks=key_blocks)
+            threads = work.value_blocks * high
+            if high > 1 and (threads > MAX_THREADS or high >= 2 * -(-work.rows // ROWS)):
+                break
+            if tile.shared_bytes(work.power_bytes) <= limits.local_mem_bytes:
+                yield tile
+
+
+def estimate_clocks(
+    work: AttentionWork, tile: AttentionTile, machine: Machine, limits: Limits
+) -> float:
+    """Clocks of the whole operator."""
+    wide, high, _ = tile.work_group
+    runs = math.ceil(work.keys / tile.run)
+    texels = runs * work.depth_blocks * (ROWS + LANES * tile.key_blocks) + work.keys
+    mads = runs * work.depth_blocks * 64 * tile.key_blocks + work.keys * 20
+    local = work.keys + runs * (wide + LANES * tile.key_blocks)
+    exponentials = runs * 16 * tile.key_blocks * EXPONENTIAL_SLOTS
+    slots = mads + texels * OVERHEAD_A_TEXEL + local + exponentials + runs * RUN_OVERHEAD
+    threads = WAVE if wide * high > WAVE // 2 else WAVE // 2
+    waves_a_group = math.ceil(wide * high / threads)
+    groups = work.heads * math.ceil(work.rows / (ROWS * high))
+    texture = texels / machine.texels_of(work.storage_bytes)
+    busiest = threads * max(slots / machine.lanes, texture, local / LANES)
+    serial = (
+        runs * (work.depth_blocks + tile.run / LANES + 4) * TEXTURE_LATENCY_CLOCKS
+        + threads / 64 * slots
+    )
+    registers = REGISTERS + 6 * tile.key_blocks
+    by_registers = machine.resident_waves(registers)
+    # Local memory belongs to two micro processors at once.
+    by_memory = limits.local_mem_bytes // tile.shared_bytes(work.power_bytes) * waves_a_group / 2
+    here = math.ceil(groups * waves_a_group / machine.processors)
+    resident = max(1.0, min(by_registers, by_memory))
+    return max(here * busiest, here / resident * serial, serial)
