@@ -44,6 +44,8 @@ class CompileOptions:
     """Of arithmetic and accumulators within a kernel."""
     textures: bool = True
     """Put tensors into textures where they fit; else all lie in buffers."""
+    winograd: bool = True
+    """Split 3x3 convolutions into Winograd's transforms where the cost model says that it wins."""
     shapes: Shapes = ()
     """(input name, dimensions) for inputs with dynamic dimensions."""
     check_ir: bool = False
@@ -70,7 +72,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name in ("storage_dtype", "compute_dtype"):
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in ("textures", "check_ir", "keep_layers"):
+        for name in ("textures", "winograd", "check_ir", "keep_layers"):
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
         _require(
             "forbid",

@@ -42,6 +42,7 @@ from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import Storage, plan_memory
 from adrenoc.passes.read_graph import read_graph
+from adrenoc.passes.split_winograd import split_winograd
 from adrenoc.reporter import Reporter
 from adrenoc.spelling import did_you_mean
 from adrenoc.target import Target
@@ -204,6 +205,14 @@ def _assign_memory(state: State) -> State:
     )
 
 
+def _split_winograd(state: State) -> State:
+    target = state.target
+    graph = split_winograd(
+        _graph(state), state.options, target.limits, target.performance, state.log
+    )
+    return replace(state, graph=graph)
+
+
 def _lower(state: State) -> State:
     program = lower(
         _graph(state),
@@ -234,7 +243,8 @@ def _fit_memory(state: State, limit_mib: int) -> State:
     def lowered(graph: Graph) -> Program:
         return _program(_lower(replace(state, graph=graph, log=DecisionLog())))
 
-    program = fit_memory(_program(state), limit_mib, lowered, state.log)
+    names = _imported(state).tensors
+    program = fit_memory(_program(state), limit_mib, lowered, state.log, names)
     return replace(state, program=program, graph=program.graph)
 
 
@@ -465,9 +475,18 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s), s.target.limits),
     ),
     Stage(
+        name="split_winograd",
+        run=_split_winograd,
+        needs=_facts("placed", "copies elided"),
+        gives=_facts("convolutions chosen"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
         name="lower",
         run=_lower,
-        needs=_facts("placed", "copies elided"),
+        needs=_facts("placed", "convolutions chosen"),
         gives=_facts("kernels"),
         dump=_dump_program,
         note=_count_kernels,

@@ -69,6 +69,12 @@ if TYPE_CHECKING:
     help="Fail where an operator would go there instead of to a texture; may be repeated.",
 )
 @click.option(
+    "--winograd/--no-winograd",
+    default=None,
+    help="Split 3x3 convolutions into Winograd's transforms where that is estimated to win.  "
+    "[default: --winograd]",
+)
+@click.option(
     "--clml",
     type=click.Choice(("auto", "all", "off")),
     help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or nothing.  "
@@ -108,6 +114,7 @@ def compile_command(
     forbid: tuple[str, ...],
     policy_file: Path | None,
     max_memory_mib: int | None,
+    winograd: bool | None,
     clml: str | None,
     clml_version: int | None,
     tuning_log: str | None,
@@ -132,6 +139,7 @@ def compile_command(
             "shapes": buckets[-1] or None,
             "forbid": forbid or None,
             "max_memory_mib": max_memory_mib,
+            "winograd": winograd,
             "clml": clml,
             "clml_version": clml_version,
             "tuning_log": tuning_log,

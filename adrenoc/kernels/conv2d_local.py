@@ -61,11 +61,12 @@ def conv2d_local(
     out: Access,
     epilogue: Epilogue,
     *,
-    weight_sets: int = 1,
+    weights_by_row: bool = False,
 ) -> None:
     """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
 
-    With several weight sets, image n is convolved by set n modulo their number.
+    With weights by row, each output row has its own, one set after the other; a work-group is
+    then one row high.
 
     Shapes:
         x: roles N, C, H, W
@@ -81,7 +82,7 @@ def conv2d_local(
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
     kernel = _LocalConv(builder, geometry, tile, plan, x, weight, out)
-    kernel.accumulate(weight_sets)
+    kernel.accumulate(weights_by_row)
     kernel.write(epilogue)
 
 
@@ -128,7 +129,7 @@ class _LocalConv:
         self.sums.fill(0.0)
         self.last = False
 
-    def accumulate(self, weight_sets: int) -> None:
+    def accumulate(self, weights_by_row: bool) -> None:
         """All multiply-adds."""
         tile, plan, builder = self.tile, self.plan, self.b
         kh = self.geometry.kernel[0]
@@ -136,8 +137,8 @@ class _LocalConv:
         per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
         shared = builder.shared(span * plan.vectors)
         block = self.super
-        if weight_sets > 1:
-            block = floormod(self.n, weight_sets) * iconst(plan.supers) + self.super
+        if weights_by_row:
+            block = builder.group[1] * iconst(plan.supers) + self.super
         row_loads = plan.window * plan.vectors // per_load
         base = builder.let(block * iconst(kh * row_loads), "wb")
         whole, tail = divmod(plan.window, span)
@@ -216,7 +217,7 @@ class _LocalConv:
                 offset = p * geometry.strides[1] + kx * geometry.dilation[1]
                 if offset not in columns:
                     column = self.col0 + iconst(offset)
-                    texel = self.x.padded_texel(self.n_of_x(), in_block, row, column)
+                    texel = self.x.padded_texel(self.n, in_block, row, column)
                     columns[offset] = builder.let(texel, "a")
                 pixels.append(columns[offset])
             for b in range(tile.out_blocks):
@@ -226,10 +227,6 @@ class _LocalConv:
                     for p, pixel in enumerate(pixels):
                         at = b * tile.pixels + p
                         sums[at] = splat(lane(pixel, c)) * of_channel + sums[at]
-
-    def n_of_x(self) -> Expr:
-        """The image that is read."""
-        return self.n
 
     def write(self, epilogue: Epilogue) -> None:
         """Add the slices' sums, and store what lies inside of the output."""

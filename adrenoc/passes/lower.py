@@ -33,6 +33,7 @@ from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
 from adrenoc.rules.reduce import reduce_rule
 from adrenoc.rules.schedule import Choice
 from adrenoc.rules.softmax import softmax_rule
+from adrenoc.rules.winograd import multiply_rule, pixels_rule, tiles_rule
 from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
 
@@ -43,6 +44,9 @@ RULES: dict[str, Rule] = {
     "conv1d_transpose": conv1d_transpose_rule,
     "conv2d": conv2d_rule,
     "conv2d_transpose": conv2d_transpose_rule,
+    "winograd_tiles": tiles_rule,
+    "winograd_multiply": multiply_rule,
+    "winograd_pixels": pixels_rule,
     "matmul": matmul_rule,
     "attention": attention_rule,
     "adaptive_avg_pool2d": adaptive_avg_pool_rule,

@@ -25,6 +25,8 @@ from adrenoc.rules.schedule import Schedules, T
 from adrenoc.rules.signature import signature
 from adrenoc.tuning_log import Tuning
 
+Pack = Callable[[np.ndarray], np.ndarray]
+
 PACKED_LAYOUT = Layout("NHWC")
 """Packed weights `[layers, rows, cols, 4]` are an NHWC tensor of four channels."""
 
@@ -97,9 +99,7 @@ class RuleContext:
         usual = pick_work_group(extents, self.limits)
         return self.schedules.choose_group(family, node.name, work, extents, usual)
 
-    def packed(
-        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
-    ) -> tuple[str, OperandSpec]:
+    def packed(self, name: str, kind: str, pack: Pack) -> tuple[str, OperandSpec]:
         """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
         It goes to a texture if the target has an image of that size, else to a buffer.
@@ -133,13 +133,11 @@ class RuleContext:
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
 
-    def flat(
-        self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]
-    ) -> tuple[str, OperandSpec]:
-        """A constant of the graph in storage precision, packed by `pack` to a flat buffer."""
+    def flat(self, name: str, kind: str, pack: Pack, prepare: Pack) -> tuple[str, OperandSpec]:
+        """A constant of the graph, prepared, rounded for storage, packed to a flat buffer."""
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
-            value = pack(self._constant(name).astype(self.options.storage_dtype))
+            value = pack(prepare(self._constant(name)).astype(self.options.storage_dtype))
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
@@ -198,15 +196,18 @@ class NodeKernel:
             self.input(name)
         return ComputedAccess(self.builder, self.node.prologue, self.accesses, x.spec)
 
-    def packed(self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]) -> Access:
+    def packed(self, name: str, kind: str, pack: Pack) -> Access:
         """Declare a constant, packed in its own way, as the next argument."""
         argument, spec = self.context.packed(name, kind, pack)
         self.arguments.append(argument)
         return self.builder.input(spec)
 
-    def flat(self, name: str, kind: str, pack: Callable[[np.ndarray], np.ndarray]) -> Access:
-        """Declare a constant in a flat buffer as the next argument."""
-        argument, spec = self.context.flat(name, kind, pack)
+    def flat(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
+        """Declare a constant in a flat buffer as the next argument.
+
+        `prepare` computes with it in full precision, `pack` orders what is stored.
+        """
+        argument, spec = self.context.flat(name, kind, pack, prepare)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

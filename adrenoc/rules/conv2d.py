@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.graph import Node
+from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d, depthwise
 from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
 from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.weights import group_window, pack_conv, pack_depthwise
 from adrenoc.layout import LANES
+from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
@@ -31,8 +32,8 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     x_name, weight_name = node.inputs[:2]
     kernel_layout = str(node.attrs["kernel_layout"])
     weight = context.graph.tensors[weight_name]
-    out_channels, per_in, kh, kw = _extents(weight.shape, kernel_layout)
-    geometry = geometry_of(node.attrs, (kh, kw))
+    out_channels, per_in, _, _ = _extents(weight.shape, kernel_layout)
+    geometry = conv_geometry(context.graph, node)
     in_channels = context.graph.operand(x_name).extents.c
     one_each = geometry.groups == in_channels == out_channels and per_in == 1
     if one_each:
@@ -43,7 +44,7 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
         out, epilogue = kernel.output()
         depthwise(kernel.builder, geometry, x, packed, out, epilogue)
         return kernel.call()
-    oihw = partial(_as_oihw, layout=kernel_layout)
+    oihw = partial(as_oihw, layout=kernel_layout)
     vectors = geometry == ConvGeometry(kernel=(1, 1))
     if vectors and suits_gemv(context.graph.operand(node.output).extents):
         return gemv_rule(context, node, "gemv", oihw)
@@ -59,19 +60,8 @@ def dense_conv(
 ) -> KernelCall:
     """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
     x_name, weight_name = node.inputs[:2]
-    out_extents = context.graph.operand(node.output).extents
-    in_channels = context.graph.operand(x_name).extents.c
-    window, _ = group_window(out_extents.c, in_channels, geometry.groups)
-    few_pixels = out_extents.h * out_extents.w <= FEW_PIXELS
-    compute = "float32" if few_pixels else context.options.compute_dtype
-    work = ConvWork(
-        geometry=geometry,
-        out=out_extents,
-        in_blocks=window,
-        channels=min(in_channels, LANES) if window == 1 else LANES,
-        storage_bytes=bits_of(context.options.storage_dtype) // 8,
-        half=compute == "float16",
-    )
+    work = conv_work(context.graph, node, geometry, context.options)
+    compute = "float16" if work.half else "float32"
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
@@ -95,6 +85,30 @@ def dense_conv(
     emit = conv2d_local if tile.route is Route.LOCAL else conv2d
     emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
     return kernel.call()
+
+
+def conv_work(
+    graph: Graph, node: Node, geometry: ConvGeometry, options: CompileOptions
+) -> ConvWork:
+    """What a cost model needs of a convolution."""
+    out = graph.operand(node.output).extents
+    in_channels = graph.operand(node.inputs[0]).extents.c
+    window, _ = group_window(out.c, in_channels, geometry.groups)
+    return ConvWork(
+        geometry=geometry,
+        out=out,
+        in_blocks=window,
+        channels=min(in_channels, LANES) if window == 1 else LANES,
+        storage_bytes=bits_of(options.storage_dtype) // 8,
+        half=options.compute_dtype == "float16" and out.h * out.w > FEW_PIXELS,
+    )
+
+
+def conv_geometry(graph: Graph, node: Node) -> ConvGeometry:
+    """The geometry of a two-dimensional convolution."""
+    shape = graph.tensors[node.inputs[1]].shape
+    _, _, kh, kw = _extents(shape, str(node.attrs["kernel_layout"]))
+    return geometry_of(node.attrs, (kh, kw))
 
 
 def geometry_of(attrs: Mapping[str, Any], kernel: tuple[int, int]) -> ConvGeometry:
@@ -122,14 +136,15 @@ def as_four_letters(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
     return np.expand_dims(weight, axis), f"{layout[:axis]}H{layout[axis:]}"
 
 
-def _as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
+def as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
+    """Weights of any layout as OIHW."""
     four, letters = as_four_letters(weight, layout)
     return four.transpose([letters.index(letter) for letter in "OIHW"])
 
 
 def _pack_conv(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:
-    return pack_conv(_as_oihw(weight, layout), groups)
+    return pack_conv(as_oihw(weight, layout), groups)
 
 
 def _pack_depthwise(weight: np.ndarray, layout: str) -> np.ndarray:
-    return pack_depthwise(_as_oihw(weight, layout))
+    return pack_depthwise(as_oihw(weight, layout))

@@ -36,6 +36,8 @@ CHUNK_OVERHEAD = 60.0
 OTHER_REGISTERS = 4.0
 """Full registers that coordinates, loop counters and pointers take."""
 WAITING_WEIGHTS = 3
+UNROLLED_SLOTS, UNROLLED_REGISTERS = 900.0, 14.0
+"""A loop of fewer instructions is unrolled by the compiler, which then needs more registers."""
 
 
 def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
@@ -73,9 +75,11 @@ def _deep(
     runs = -(-work.out.blocks // out_blocks)
     for slices in (1, 2, 4, 8, 16):
         bands = min(deepest // slices, runs)
-        if bands < 1 or 2 * slices > work.in_blocks > 1 < slices:
+        if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
-        if width * height * bands * slices < WAVE // 4 and slices * 2 <= deepest:
+        twice = 2 * slices
+        more = work.in_blocks % twice == 0 and 2 * twice <= work.in_blocks and twice <= deepest
+        if more and width * height * bands * slices < WAVE // 4:
             continue
         tile = ConvTile(
             pixels=pixels,
@@ -139,7 +143,10 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     supers = math.ceil(e.blocks / (tile.out_blocks * tile.bands))
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * supers
     waves = groups * math.ceil(wx * wy * deep / WAVE)
-    return machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
+    registers = _registers(work, tile, texels)
+    if chunks > kh and tile.chunk * slots < UNROLLED_SLOTS:
+        registers += UNROLLED_REGISTERS
+    return machine.clocks(waves, busiest, serial, registers)
 
 
 def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:

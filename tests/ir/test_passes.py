@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -214,3 +215,30 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     assert {s.name for s in specs} | {"y"} == target_names
     assert set(kept.outputs) >= set(state.graph.outputs)
     assert replace(kept, outputs=state.graph.outputs).nodes == state.graph.nodes
+
+
+@pytest.mark.parametrize(
+    ("attrs", "split"),
+    [
+        ({"pads": [1, 1, 1, 1]}, True),
+        ({"pads": [1, 1, 1, 1], "strides": [2, 2]}, False),
+        ({"dilations": [2, 2]}, False),
+        ({"group": 2}, False),
+    ],
+)
+def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bool) -> None:
+    channels = 64 // attrs.get("group", 1)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["c"], **attrs),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], {"w": _weights(64, channels, 3, 3)})
+    state = plan(model, until="split_winograd")
+    assert state.graph is not None
+    ops = [node.op for node in state.graph.nodes if node.op.startswith(("conv", "winograd"))]
+    if split:
+        assert ops == ["winograd_tiles", "winograd_multiply", "winograd_pixels"]
+        assert any(d.taken.startswith("Winograd F(2 x 2") for d in state.log)
+    else:
+        assert ops == ["conv2d"]

@@ -70,6 +70,7 @@ def test_later_layers_win_and_leave_their_name():
         ("storage_dtype", "float16", "command line"),
         ("compute_dtype", "float32", "preset fp32"),
         ("textures", True, "preset fp32"),
+        ("winograd", True, "default"),
         ("shapes", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
@@ -200,6 +201,7 @@ def test_digest():
             {"storage_dtype": "float32"},
             {"compute_dtype": "float16"},
             {"textures": False},
+            {"winograd": False},
             {"max_memory_mib": 7},
             {"shapes": ()},
             {"check_ir": True},
@@ -210,9 +212,9 @@ def test_digest():
             {"float32_tensors": ("a",)},
         )
     ]
-    assert len({options.digest(), *(other.digest() for other in others)}) == 13
+    assert len({options.digest(), *(other.digest() for other in others)}) == 1 + len(others)
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "d791f9e5f8f6bc8221d298dd531c2aaae4e527aac37d378b3a57a46f065e7dc5"
+        == "8c63592ba216dd16173184f9b90f0ec233a51d4bc8a3e29d97e1f0ce52328327"
     )

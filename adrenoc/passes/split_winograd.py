@@ -1,0 +1,151 @@
+"""3x3 convolutions by Winograd's algorithm, where the cost model says that it wins.
+
+Before -> after:
+    y = conv2d[conv2d add relu](x, w)
+    y.tiles = winograd_tiles(x); y.planes = winograd_multiply(y.tiles, w);
+    y = winograd_pixels[conv2d add relu](y.planes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.gpu import Limits, Performance
+from adrenoc.graph import Graph, Node, Placement, Tensor
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.winograd import Tiling
+from adrenoc.kernels.winograd_matrices import TAPS, winograd
+from adrenoc.layout import Layout
+from adrenoc.operand import Memory
+from adrenoc.options import CompileOptions
+from adrenoc.rules.conv2d import conv_geometry, conv_work
+from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.machine import Machine
+from adrenoc.rules.winograd import multiply_candidates, multiply_work, transform_clocks
+
+MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
+
+OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
+"""Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
+(of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
+LAUNCH_CLOCKS = 4000
+"""Of two launches more, one after the other: some microseconds."""
+_PLANES = Layout("CHW")
+
+
+def split_winograd(
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    performance: Performance,
+    log: DecisionLog,
+) -> Graph:
+    """Split each convolution that gains by it into transform, multiplication, transform back."""
+    if not options.winograd:
+        return graph
+    machine = Machine.of(performance)
+    nodes: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    placements = dict(graph.placements)
+    for node in graph.nodes:
+        geometry, tiling = _geometry(graph, node), None
+        if geometry is not None:
+            tiling = _best(graph, node, geometry, options, limits, machine, log)
+        if geometry is None or tiling is None:
+            nodes.append(node)
+            continue
+        for part, tensor, placement in _parts(graph, node, geometry, tiling):
+            nodes.append(part)
+            if tensor is not None and placement is not None:
+                tensors[tensor.name] = tensor
+                placements[tensor.name] = placement
+    placed = replace(graph, tensors={**graph.tensors, **tensors}, placements=placements)
+    return placed.with_nodes(nodes)
+
+
+def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
+    """The geometry of a convolution that the algorithm can do."""
+    if node.op != "conv2d" or node.output in graph.exact:
+        return None
+    if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
+        return None
+    geometry = conv_geometry(graph, node)
+    plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
+    return geometry if plain and geometry.kernel == (TAPS, TAPS) else None
+
+
+def _best(
+    graph: Graph,
+    node: Node,
+    geometry: ConvGeometry,
+    options: CompileOptions,
+    limits: Limits,
+    machine: Machine,
+    log: DecisionLog,
+) -> Tiling | None:
+    """The tiling with the least estimate; None if the convolution as it is takes less."""
+    work = conv_work(graph, node, geometry, options)
+    direct = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+    found: list[tuple[float, Tiling]] = []
+    for outputs in OUTPUTS[options.storage_dtype]:
+        tiling = Tiling.of(winograd(outputs), work.out)
+        if options.textures and (
+            tiling.tiles > limits.image2d_max_width_texels
+            or max(work.in_blocks, work.out.blocks) > limits.image_max_array_layers
+        ):
+            log.add(
+                node.name,
+                f"no F({outputs} x {outputs}, 3 x 3)",
+                f"{tiling.tiles} tiles beside each other, at most "
+                f"{limits.image2d_max_width_texels} texels wide",
+            )
+            continue
+        product = multiply_work(work, tiling)
+        clocks = LAUNCH_CLOCKS + transform_clocks(work, tiling, machine)
+        clocks += min(
+            estimate_clocks(product, tile, machine) for tile in multiply_candidates(product, limits)
+        )
+        found.append((clocks, tiling))
+    if not found or min(clocks for clocks, _ in found) >= direct:
+        return None
+    clocks, tiling = min(found, key=lambda pair: pair[0])
+    outputs = tiling.transform.outputs
+    log.add(
+        node.name,
+        f"Winograd F({outputs} x {outputs}, 3 x 3)",
+        f"estimated {clocks:.0f} clocks, {direct:.0f} as one kernel",
+    )
+    return tiling
+
+
+def _parts(
+    graph: Graph, node: Node, geometry: ConvGeometry, tiling: Tiling
+) -> Iterator[tuple[Node, Tensor | None, Placement | None]]:
+    """The three nodes, with the tensors between them."""
+    x, out = graph.operand(node.inputs[0]), graph.operand(node.output)
+    attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+    memory = Memory.TEXTURE if Memory.TEXTURE in (x.memory, out.memory) else Memory.BLOCKED
+    placement = Placement(memory=memory, layout=_PLANES, dtype=x.dtype)
+
+    def between(name: str, channels: int) -> Tensor:
+        shape = (channels, tiling.planes, tiling.tiles)
+        return Tensor(name=f"{node.output}.{name}", shape=shape, dtype="float32")
+
+    tiles, planes = between("tiles", x.extents.c), between("planes", out.extents.c)
+    first = Node(
+        name=f"{node.name}.tiles", op=TILES, inputs=node.inputs[:1], output=tiles.name, attrs=attrs
+    )
+    yield first, tiles, placement
+    second = Node(
+        name=f"{node.name}.planes",
+        op=MULTIPLY,
+        inputs=(tiles.name, node.inputs[1]),
+        output=planes.name,
+        attrs=attrs,
+    )
+    yield second, planes, placement
+    others = () if node.epilogue is None else tuple(node.epilogue.sources.values())
+    read = dict.fromkeys(name for name in others if name != Node.RESULT)
+    yield replace(node, op=PIXELS, inputs=(planes.name, *read), attrs=attrs), None, None

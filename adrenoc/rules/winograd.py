@@ -1,0 +1,116 @@
+"""Rules for the three kernels of a convolution by Winograd's algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from adrenoc.gpu import Limits
+from adrenoc.graph import Node
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
+from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
+from adrenoc.kernels.winograd import Tiling, row_parts, to_pixels, to_tiles
+from adrenoc.layout import Extents
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d import as_oihw, conv_work
+from adrenoc.rules.conv_tile import estimate_clocks
+from adrenoc.rules.conv_tile_local import local_candidates
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+
+_POINT = ConvGeometry(kernel=(1, 1))
+
+
+def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
+    """The input, transformed tile by tile."""
+    kernel = context.kernel(node, "winograd_tiles")
+    x = kernel.input(node.inputs[0])
+    tiles, _ = kernel.output()
+    to_tiles(kernel.builder, node.attrs["tiling"], node.attrs["geometry"].padding, x, tiles)
+    return kernel.call()
+
+
+def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A product of matrices for each number of a tile."""
+    tiling: Tiling = node.attrs["tiling"]
+    x_name, weight_name = node.inputs
+    work = conv_work(context.graph, node, _POINT, context.options)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "winograd_multiply",
+        multiply_candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, "winograd_multiply")
+    x = kernel.input(x_name)
+    transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
+    weight = kernel.flat(
+        weight_name,
+        f"winograd{transform.outputs}_{tile.out_blocks}x{tile.bands}",
+        partial(_pack, tile=tile),
+        lambda w: transform.transform_weights(as_oihw(w, layout)),
+    )
+    out, epilogue = kernel.output()
+    conv2d_local(kernel.builder, _POINT, tile, x, weight, out, epilogue, weights_by_row=True)
+    return kernel.call()
+
+
+def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
+    """The output's pixels from its tiles, with the convolution's epilogue."""
+    kernel = context.kernel(node, "winograd_pixels")
+    planes = kernel.input(node.inputs[0])
+    out, epilogue = kernel.output()
+    to_pixels(kernel.builder, node.attrs["tiling"], planes, out, epilogue)
+    return kernel.call()
+
+
+def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
+    """The multiplication of a 3x3 convolution, as a convolution of one tap."""
+    out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
+    return replace(work, geometry=_POINT, out=out)
+
+
+def multiply_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+    """Tiles whose work-groups keep to one row, for each row has its own weights."""
+    for tile in local_candidates(work, limits):
+        if tile.work_group is not None and tile.work_group[1] == 1:
+            yield tile
+
+
+def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine) -> float:
+    """Clocks of the transforms there and back."""
+    side, step = tiling.transform.side, tiling.transform.outputs
+    total = 0.0
+    parts = len(row_parts(side))
+    for blocks, rows, shares in ((work.in_blocks, side, parts), (work.out.blocks, step, 1)):
+        texels, stores, live = side * side, rows * rows / shares, rows * side / shares
+        # Each row of a matrix adds about half of a column; coordinates come with each access.
+        adds = 4 * (live + stores) * side / 2
+        slots = adds + 7 * (texels + stores)
+        lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
+        busiest = max(
+            WAVE * (adds / lanes + 5 * (texels + stores) / machine.lanes),
+            WAVE * (texels + stores) / machine.texels_of(work.storage_bytes),
+        )
+        waves = math.ceil(tiling.tiles * blocks * shares / WAVE)
+        registers = (live + side) * (0.5 if work.half else 1.0) + 8
+        total += machine.clocks(
+            waves, busiest, 2 * slots + side * TEXTURE_LATENCY_CLOCKS, registers
+        )
+    return total
+
+
+def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
+    """Weights `[O, I, side, side]`, those of each number of a tile as one set."""
+    side = transformed.shape[-1]
+    sets = [
+        pack_local(transformed[:, :, i : i + 1, j : j + 1], tile.out_blocks, tile.bands)
+        for i in range(side)
+        for j in range(side)
+    ]
+    return np.concatenate(sets)
