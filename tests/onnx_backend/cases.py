@@ -104,6 +104,21 @@ class Case:
     rtol: float
     atol: float
     excluded: str = ""
+    file_name: str = "case.onnx"
+
+    def difference(self, seen: Mapping[str, np.ndarray]) -> str:
+        """What is wrong with the outputs by the suite's own measure; empty where nothing is."""
+        for name, expected in self.outputs.items():
+            value = seen[name]
+            if value.shape != expected.shape or value.dtype != expected.dtype:
+                return (
+                    f"{name} is {value.dtype} {list(value.shape)}, "
+                    f"expected {expected.dtype} {list(expected.shape)}"
+                )
+            close = np.isclose(value, expected, rtol=self.rtol, atol=self.atol, equal_nan=True)
+            if not close.all():
+                return f"{name}: {int((~close).sum())} of {close.size} elements"
+        return ""
 
 
 def load_cases() -> dict[str, Case]:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tests.onnx_backend.cases import Case
-from tests.onnx_backend.execute import Outcome, execute
+from tests.onnx_backend.execute import Case, Outcome, execute
 
 LIMIT_S = 120.0
 """Time for one case; the first of a process also loads TVM."""
 
-Done = Callable[[Case, Outcome], None]
+Done = Callable[[Any, Outcome], None]
 
 
 def run_cases(cases: Iterable[Case], *, jobs: int, done: Done) -> None:

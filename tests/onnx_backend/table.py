@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.onnx_backend.cases import Case
+from tests.onnx_backend.execute import Case
 
 TABLE = Path(__file__).with_name("status.json")
 
 
-def read_table() -> dict[str, str]:
+def read_table(path: Path = TABLE) -> dict[str, str]:
     """Case -> `passed`, `refused: why` or `excluded: why`; empty where there is no table yet."""
-    return dict(json.loads(TABLE.read_text())) if TABLE.exists() else {}
+    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def write_table(table: Mapping[str, str]) -> None:
+def write_table(table: Mapping[str, str], path: Path = TABLE) -> None:
     """Write the table, a line a case."""
-    TABLE.write_text(json.dumps(dict(table), indent=0, sort_keys=True) + "\n")
+    path.write_text(json.dumps(dict(table), indent=0, sort_keys=True) + "\n")
 
 
 def summary(cases: Mapping[str, Case], table: Mapping[str, str]) -> str:

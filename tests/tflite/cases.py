@@ -1,0 +1,270 @@
+"""One or more models for each built-in operator that LiteRT's CPU kernels compute."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tests.tflite.build import ModelBuilder, T
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model, what to feed it and what LiteRT makes of it, by tensor name.
+
+    `quanta` names the outputs whose integers stand for real numbers: they may be off by one.
+    `tolerance` is the share of the range by which floats may be off.
+    """
+
+    name: str
+    operator: str
+    model: bytes
+    inputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
+    quanta: frozenset[str] = frozenset()
+    tolerance: float = 1e-4
+    excluded: str = ""
+    file_name: str = "case.tflite"
+
+    def difference(self, seen: Mapping[str, np.ndarray]) -> str:
+        """What is wrong with the outputs; empty where nothing is."""
+        for name, expected in self.outputs.items():
+            value = seen[name]
+            if value.shape != expected.shape or value.dtype != expected.dtype:
+                return (
+                    f"{name} is {value.dtype} {list(value.shape)}, "
+                    f"expected {expected.dtype} {list(expected.shape)}"
+                )
+            error = np.abs(value.astype(np.float64) - expected.astype(np.float64))
+            allowed = 1.0 if name in self.quanta else 0.0
+            if expected.dtype.kind == "f":
+                allowed = self.tolerance * max(float(np.ptp(expected)), 1e-3)
+            wrong = ~(error <= allowed)
+            if wrong.any():
+                return f"{name}: {int(wrong.sum())} of {wrong.size} by up to {error.max():.3g}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to build a case; `excluded` says why there is none to run."""
+
+    name: str
+    operator: str
+    build: Callable[[np.random.Generator], tuple[ModelBuilder, bytes | None]] | None = None
+    tolerance: float = 1e-4
+    excluded: str = ""
+
+    def case(self) -> Case:
+        """The case, with LiteRT's results.
+
+        Raises:
+            RuntimeError, ValueError: LiteRT does not take the model.
+        """
+        if self.build is None:
+            return Case(
+                name=self.name,
+                operator=self.operator,
+                model=b"",
+                inputs={},
+                outputs={},
+                excluded=self.excluded,
+            )
+        made, reference = self.build(np.random.default_rng(zlib.crc32(self.name.encode())))
+        model, expected = made.finish()
+        main = made.graphs[0]
+        if reference is not None:
+            expected = _run(reference, main.feeds)
+        names = [main.tensors[i].name.decode() for i in main.outputs]
+        quantised = {
+            name
+            for name, index in zip(names, main.outputs, strict=True)
+            if main.tensors[index].quantization is not None
+        }
+        return Case(
+            name=self.name,
+            operator=self.operator,
+            model=model,
+            inputs={
+                main.tensors[i].name.decode(): f
+                for i, f in zip(main.inputs, main.feeds, strict=True)
+            },
+            outputs=dict(zip(names, expected, strict=True)),
+            quanta=frozenset(quantised),
+            tolerance=self.tolerance,
+        )
+
+
+def _run(model: bytes, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    from tests.tflite.build import start
+
+    run = start(model)
+    for detail, feed in zip(run.get_input_details(), feeds, strict=True):
+        run.set_tensor(detail["index"], feed)
+    run.invoke()
+    return [np.array(run.get_tensor(d["index"])) for d in run.get_output_details()]
+
+
+# Tensors of a case, as functions of the random generator
+
+
+Make = Callable[[np.random.Generator], "T | None"]
+
+
+def f(*shape: int, low: float = -2.0, high: float = 2.0) -> Make:
+    """Floats as input."""
+    return lambda r: T(data=r.uniform(low, high, shape).astype(np.float32))
+
+
+def i(*shape: int, low: int = -9, high: int = 10, dtype: str = "int32") -> Make:
+    """Integers as input."""
+    return lambda r: T(dtype=dtype, data=r.integers(low, high, shape).astype(dtype))
+
+
+def b(*shape: int) -> Make:
+    """Booleans as input."""
+    return lambda r: T(dtype="bool", data=r.integers(0, 2, shape).astype(bool))
+
+
+def k(value: Any, dtype: str = "int32") -> Make:
+    """A constant."""
+    return lambda _: T(dtype=dtype, data=np.asarray(value, dtype), is_constant=True)
+
+
+def w(*shape: int, low: float = -1.0, high: float = 1.0) -> Make:
+    """A constant of random floats."""
+    return lambda r: T(data=r.uniform(low, high, shape).astype(np.float32), is_constant=True)
+
+
+_RANGE = {"int8": (-128, 128), "uint8": (0, 256), "int16": (-32768, 32768), "int4": (-8, 8)}
+
+
+def q(
+    *shape: int, dtype: str = "int8", scale: float = 0.02, zero: int = 0, constant: bool = False
+) -> Make:
+    """Quantised numbers as input, or as a constant."""
+
+    def make(r: np.random.Generator) -> T:
+        data = r.integers(*_RANGE[dtype], shape).astype("int8" if dtype == "int4" else dtype)
+        return T(dtype=dtype, data=data, scales=[scale], zeros=[zero], is_constant=constant)
+
+    return make
+
+
+def qw(*shape: int, axis: int | None = None, dtype: str = "int8", scale: float = 0.01) -> Make:
+    """Quantised weights, with a scale for each index of `axis`."""
+
+    def make(r: np.random.Generator) -> T:
+        low, high = (-127, 128) if dtype == "int8" else _RANGE[dtype]
+        data = r.integers(low, high, shape).astype("int8" if dtype == "int4" else dtype)
+        count = 1 if axis is None else shape[axis]
+        scales = scale * r.uniform(0.5, 1.5, count)
+        return T(
+            dtype=dtype,
+            data=data,
+            scales=[float(s) for s in scales],
+            axis=axis or 0,
+            is_constant=True,
+        )
+
+    return make
+
+
+def qb(count: int, dtype: str = "int32", size: int = 5000) -> Make:
+    """A bias of quantised weights."""
+    return lambda r: T(
+        dtype=dtype,
+        data=r.integers(-size, size, count).astype(dtype),
+        scales=[1.0],
+        zeros=[0],
+        is_constant=True,
+    )
+
+
+def state(*shape: int) -> Make:
+    """A variable: what is kept from run to run, zero at first."""
+    return lambda _: T(shape=shape, is_variable=True)
+
+
+def none(_: np.random.Generator) -> None:
+    """An input that is left out."""
+    return
+
+
+F32 = T()
+
+
+def qt(dtype: str = "int8", scale: float = 0.02, zero: int = 0) -> T:
+    """A quantised result."""
+    return T(dtype=dtype, scales=[scale], zeros=[zero])
+
+
+def it(dtype: str = "int32") -> T:
+    """A result of plain integers or booleans."""
+    return T(dtype=dtype)
+
+
+def one(
+    kind: str,
+    inputs: Sequence[Make],
+    results: Sequence[T] = (F32,),
+    options: str = "",
+    values: Mapping[str, Any] | None = None,
+    custom: bytes | None = None,
+) -> Callable[[np.random.Generator], tuple[ModelBuilder, bytes | None]]:
+    """A model of one operator."""
+
+    def build(r: np.random.Generator) -> tuple[ModelBuilder, bytes | None]:
+        made = ModelBuilder()
+        graph = made.graph()
+        tensors = [make(r) for make in inputs]
+        indices = [graph.add(_with_scales(t, tensors)) for t in tensors]
+        graph.outputs = graph.op(kind, indices, results, options, dict(values or {}), custom)
+        return made, None
+
+    return build
+
+
+def _with_scales(tensor: T | None, others: Sequence[T | None]) -> T | None:
+    """A bias has the scales of the products that it is added to."""
+    if tensor is None or tensor.dtype not in ("int32", "int64") or not tensor.scales:
+        return tensor
+    scales = np.ones(1)
+    for other in others:
+        if other is not None and other is not tensor and other.scales:
+            scales = scales * np.asarray(other.scales, np.float32)
+    return replace(tensor, scales=list(scales), zeros=[0] * scales.size)
+
+
+def load_recipes() -> dict[str, Recipe]:
+    """All recipes by name."""
+    from tests.tflite import cases_control, cases_math, cases_move, cases_recurrent, cases_window
+
+    parts = (cases_math, cases_move, cases_window, cases_recurrent, cases_control)
+    found: dict[str, Recipe] = {}
+    for part in parts:
+        for recipe in part.recipes():
+            if recipe.name in found:
+                raise ValueError(f"two cases are called {recipe.name}")
+            found[recipe.name] = recipe
+    return found
+
+
+def recipe(operator: str, suffix: str, *args: Any, tolerance: float = 1e-4, **options: Any) -> Recipe:
+    """A recipe of one operator, named after it."""
+    name = operator.lower() + (f"_{suffix}" if suffix else "")
+    return Recipe(
+        name=name, operator=operator, build=one(operator, *args, **options), tolerance=tolerance
+    )
+
+
+def excluded(operator: str, reason: str) -> Recipe:
+    """An operator without a case."""
+    return Recipe(name=operator.lower(), operator=operator, excluded=reason)
+
+
+Recipes = Iterator[Recipe]

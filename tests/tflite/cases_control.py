@@ -1,0 +1,142 @@
+"""Cases of control flow, detection, transforms, and chains of quantised operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.tflite.build import ModelBuilder, T
+from tests.tflite.cases import F32, Recipe, Recipes, excluded, f, i, it, k, q, qt, recipe
+
+Built = tuple[ModelBuilder, None]
+
+
+def recipes() -> Recipes:
+    """All of them."""
+    yield Recipe(name="if", operator="IF", build=_branches(constant=False))
+    yield Recipe(name="if_constant", operator="IF", build=_branches(constant=True))
+    yield Recipe(name="while", operator="WHILE", build=_loop)
+    yield Recipe(name="call_once", operator="CALL_ONCE", excluded="it sets up resources")
+    yield recipe("RFFT2D", "", [f(2, 4, 8), k([4, 8])], [it("complex64")], "Rfft2dOptions")
+    for kind, out in (("COMPLEX_ABS", F32), ("REAL", F32), ("IMAG", F32)):
+        yield Recipe(name=f"{kind.lower()}", operator=kind, build=_spectrum(kind, out))
+    yield from _detection()
+    yield excluded("STABLEHLO_COMPOSITE", "its meaning is that of the graph that it names")
+    yield excluded("CALL", "LiteRT has no kernel of it")
+    yield excluded("CONCAT_EMBEDDINGS", "LiteRT has no kernel of it")
+    yield excluded("DELEGATE", "stands for what a delegate has taken")
+    yield excluded("CUSTOM", "an operator of the user")
+    yield excluded("PLACEHOLDER_FOR_GREATER_OP_CODES", "no operator")
+
+
+def _branches(*, constant: bool) -> Any:
+    def build(r: np.random.Generator) -> Built:
+        made = ModelBuilder()
+        main, then, otherwise = made.graph(), made.graph("then"), made.graph("otherwise")
+        x = T(data=r.uniform(-2, 2, (3, 4)).astype(np.float32))
+        condition = main.add(T(dtype="bool", data=np.array([True]), is_constant=constant))
+        value = main.add(x)
+        for graph, kind in ((then, "ABS"), (otherwise, "NEG")):
+            inner = graph.add(T(shape=(3, 4)))
+            graph.inputs = [inner]
+            graph.outputs = graph.op(kind, [inner], [T(shape=(3, 4))])
+        main.outputs = main.op("IF", [condition, value], [T(shape=(3, 4))], "IfOptions",
+                               {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2})
+        return made, None
+
+    return build
+
+
+def _loop(r: np.random.Generator) -> Built:
+    """Doubles four times: the count is in the graph."""
+    made = ModelBuilder()
+    main, condition, body = made.graph(), made.graph("condition"), made.graph("body")
+    count = main.add(T(dtype="int32", data=np.array(0, np.int32), is_constant=True))
+    x = main.add(T(data=r.uniform(-2, 2, (3, 4)).astype(np.float32)))
+    for graph in (condition, body):
+        graph.inputs = [graph.add(T(dtype="int32")), graph.add(T(shape=(3, 4)))]
+    limit = condition.add(T(dtype="int32", data=np.array(4, np.int32), is_constant=True))
+    condition.outputs = condition.op("LESS", [condition.inputs[0], limit], [T(dtype="bool")])
+    step = body.add(T(dtype="int32", data=np.array(1, np.int32), is_constant=True))
+    next_count = body.op("ADD", [body.inputs[0], step], [T(dtype="int32")], "AddOptions")
+    twice = body.op("ADD", [body.inputs[1]] * 2, [T(shape=(3, 4))], "AddOptions")
+    body.outputs = [*next_count, *twice]
+    results = main.op("WHILE", [count, x], [T(dtype="int32"), T(shape=(3, 4))], "WhileOptions",
+                      {"condSubgraphIndex": 1, "bodySubgraphIndex": 2})
+    main.outputs = results
+    return made, None
+
+
+def _spectrum(kind: str, out: T) -> Any:
+    def build(r: np.random.Generator) -> Built:
+        made = ModelBuilder()
+        graph = made.graph()
+        x = graph.add(f(2, 4, 8)(r))
+        size = graph.add(k([4, 8])(r))
+        spectrum = graph.op("RFFT2D", [x, size], [T(dtype="complex64")], "Rfft2dOptions")
+        graph.outputs = graph.op(kind, spectrum, [out])
+        return made, None
+
+    return build
+
+
+def _boxes(r: np.random.Generator, count: int) -> np.ndarray:
+    corner = r.uniform(0, 0.6, (count, 2))
+    size = r.uniform(0.1, 0.4, (count, 2))
+    return np.concatenate([corner, corner + size], 1).astype(np.float32)
+
+
+def _detection() -> Recipes:
+    def boxes(r: np.random.Generator) -> T:
+        return T(data=_boxes(r, 12))
+
+    def scores(r: np.random.Generator) -> T:
+        return T(data=r.permutation(np.linspace(0.05, 0.95, 12)).astype(np.float32))
+
+    inputs = [boxes, scores, k(6), k(0.4, "float32"), k(0.2, "float32")]
+    yield recipe("NON_MAX_SUPPRESSION_V4", "", inputs, [it(), it()],
+                 "NonMaxSuppressionV4Options")
+    yield recipe("NON_MAX_SUPPRESSION_V5", "", [*inputs, k(0.0, "float32")],
+                 [it(), F32, it()], "NonMaxSuppressionV5Options")
+    yield recipe("NON_MAX_SUPPRESSION_V5", "soft", [*inputs, k(0.5, "float32")],
+                 [it(), F32, it()], "NonMaxSuppressionV5Options")
+    yield Recipe(name="detection_postprocess", operator="TFLite_Detection_PostProcess",
+                 build=_postprocess(regular=False))
+    yield Recipe(name="detection_postprocess_regular", operator="TFLite_Detection_PostProcess",
+                 build=_postprocess(regular=True))
+
+
+def _postprocess(*, regular: bool) -> Any:
+    def build(r: np.random.Generator) -> Built:
+        from flatbuffers import flexbuffers
+
+        writer = flexbuffers.Builder()
+        with writer.Map():
+            for key, number in (("max_detections", 5), ("max_classes_per_detection", 1),
+                                ("detections_per_class", 3), ("num_classes", 3)):
+                writer.Int(key, number)
+            writer.Bool("use_regular_nms", regular)
+            for key, value in (("nms_score_threshold", 0.1), ("nms_iou_threshold", 0.5),
+                               ("y_scale", 10.0), ("x_scale", 10.0), ("h_scale", 5.0),
+                               ("w_scale", 5.0)):
+                writer.Float(key, value)
+        count = 20
+        anchors = np.concatenate(
+            [r.uniform(0.2, 0.8, (count, 2)), r.uniform(0.1, 0.5, (count, 2))], 1
+        ).astype(np.float32)
+        made = ModelBuilder()
+        graph = made.graph()
+        scores = r.permutation(np.linspace(0.01, 0.99, count * 4)).reshape(1, count, 4)
+        inputs = [
+            graph.add(T(data=r.uniform(-1, 1, (1, count, 4)).astype(np.float32))),
+            graph.add(T(data=scores.astype(np.float32))),
+            graph.add(T(data=anchors, is_constant=True)),
+        ]
+        graph.outputs = graph.op("TFLite_Detection_PostProcess", inputs, [F32] * 4,
+                                 custom=bytes(writer.Finish()))
+        return made, None
+
+    return build
+
+

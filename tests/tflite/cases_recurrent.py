@@ -1,0 +1,82 @@
+"""Cases of recurrent operators."""
+
+from __future__ import annotations
+
+from tests.tflite.cases import Recipes, f, none, recipe, state, w
+
+_BATCH, _STEPS, _IN, _UNITS, _OUT = 2, 3, 5, 4, 3
+
+
+def recipes() -> Recipes:
+    """All of them."""
+    cell = [w(_UNITS, _IN), w(_UNITS, _UNITS), w(_UNITS), state(_BATCH, _UNITS)]
+    relu, tanh = {"fusedActivationFunction": 1}, {"fusedActivationFunction": 4}
+    yield recipe("RNN", "", [f(_BATCH, _IN), *cell], options="RNNOptions", values=tanh)
+    sequence = "SequenceRNNOptions"
+    yield recipe("UNIDIRECTIONAL_SEQUENCE_RNN", "", [f(_BATCH, _STEPS, _IN), *cell],
+                 options=sequence, values=relu)
+    yield recipe("UNIDIRECTIONAL_SEQUENCE_RNN", "time_major", [f(_STEPS, _BATCH, _IN), *cell],
+                 options=sequence, values={**tanh, "timeMajor": True})
+    both = [f(_BATCH, _STEPS, _IN), *cell, *cell, none, none, none]
+    yield recipe("BIDIRECTIONAL_SEQUENCE_RNN", "", both, [_plain(), _plain()],
+                 "BidirectionalSequenceRNNOptions", tanh)
+    yield recipe("BIDIRECTIONAL_SEQUENCE_RNN", "merged", both, [_plain()],
+                 "BidirectionalSequenceRNNOptions", {**tanh, "mergeOutputs": True})
+    yield from _lstms()
+    memory, filters, rank = 4, 6, 2
+    units = filters // rank
+    svdf = [f(_BATCH, _IN), w(filters, _IN), w(filters, memory), w(units),
+            state(_BATCH, memory * filters)]
+    yield recipe("SVDF", "", svdf, options="SVDFOptions",
+                 values={"rank": rank, "fusedActivationFunction": 1})
+
+
+def _plain():  # type: ignore[no-untyped-def]
+    from tests.tflite.build import T
+
+    return T()
+
+
+def _lstm(
+    *, coupled: bool = False, peephole: bool = False, projection: bool = False, norm: bool = False
+):  # type: ignore[no-untyped-def]
+    """The inputs of an LSTM after its data: weights, biases, projection, states, norms."""
+    out = _OUT if projection else _UNITS
+    skip = none if coupled else None
+    by_input = [skip or w(_UNITS, _IN), *[w(_UNITS, _IN)] * 3]
+    by_state = [skip or w(_UNITS, out), *[w(_UNITS, out)] * 3]
+    peep = [skip or w(_UNITS), w(_UNITS), w(_UNITS)] if peephole else [none] * 3
+    biases = [skip or w(_UNITS), *[w(_UNITS)] * 3]
+    project = [w(_OUT, _UNITS), w(_OUT)] if projection else [none, none]
+    norms = [skip or w(_UNITS), *[w(_UNITS)] * 3] if norm else []
+    states = [state(_BATCH, out), state(_BATCH, _UNITS)]
+    return [*by_input, *by_state, *peep, *biases, *project], states, norms
+
+
+def _lstms() -> Recipes:
+    variants = {
+        "": {},
+        "coupled": {"coupled": True},
+        "peephole": {"peephole": True},
+        "projection": {"projection": True, "peephole": True},
+        "norm": {"norm": True},
+    }
+    values = {"fusedActivationFunction": 4, "cellClip": 3.0}
+    for label, parts in variants.items():
+        weights, states, norms = _lstm(**parts)
+        yield recipe("UNIDIRECTIONAL_SEQUENCE_LSTM", label,
+                     [f(_BATCH, _STEPS, _IN), *weights, *states, *norms],
+                     options="UnidirectionalSequenceLSTMOptions", values=values)
+        yield recipe("LSTM", label, [f(_BATCH, _IN), *weights, *states, *norms],
+                     options="LSTMOptions", values=values)
+    weights, states, _ = _lstm()
+    yield recipe("UNIDIRECTIONAL_SEQUENCE_LSTM", "time_major",
+                 [f(_STEPS, _BATCH, _IN), *weights, *states],
+                 options="UnidirectionalSequenceLSTMOptions",
+                 values={**values, "timeMajor": True})
+    both = [f(_BATCH, _STEPS, _IN), *weights, *weights, *states, *states, *[none] * 9]
+    for label, merged in (("", False), ("merged", True)):
+        yield recipe("BIDIRECTIONAL_SEQUENCE_LSTM", label, both,
+                     [_plain()] if merged else [_plain(), _plain()],
+                     "BidirectionalSequenceLSTMOptions",
+                     {**values, "mergeOutputs": merged, "timeMajor": False})
