@@ -22,6 +22,7 @@ from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
+from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError
 from adrenoc.files import no_color
 
@@ -53,6 +54,7 @@ for _command in (
     serve_command,
     tune_command,
     tune_log_command,
+    warm_command,
 ):
     cli.add_command(_command)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OPENCL = "opencl"
 # What the runtime takes for "no folder".
 _NO_FOLDER = "none"
+_BUILD_TICK_MS = 250
 
 
 class Place(Protocol):
@@ -111,8 +112,9 @@ def start_build(
     A runtime that cannot do that (an older one) builds now, and reports nothing.
     """
     start = place.function("adrenoc.opencl.build_start")
+    is_done = place.function("adrenoc.opencl.build_is_done")
     finish = place.function("adrenoc.opencl.build_finish")
-    if start is None or finish is None:
+    if start is None or is_done is None or finish is None:
         build_all = place.function("adrenoc.opencl.build_all")
         if build_all is not None:
             build_all(module, place.number)
@@ -123,6 +125,9 @@ def start_build(
     number = start(module, place.number, folder, embedded, rule)
 
     def wait() -> ProgramReport:
+        # Some drivers need minutes: a server that goes on building is no server that hangs.
+        while not is_done(number, _BUILD_TICK_MS):
+            pass
         told = json.loads(finish(number))
         return ProgramReport(hits=told["hits"], misses=told["misses"], damaged=told["damaged"])
 

@@ -138,6 +138,11 @@ static void wrong_calls(adrenoc_model *model, const char *path) {
   EXPECT(adrenoc_load_memory("", 0, NULL, &other) == ADRENOC_BAD_BUNDLE && other == NULL);
   EXPECT(adrenoc_load_fd(-1, 0, 0, NULL, &other) == ADRENOC_NOT_FOUND);
   EXPECT(adrenoc_run(NULL) == ADRENOC_BAD_ARGUMENT);
+  EXPECT(adrenoc_run_async(NULL) == ADRENOC_BAD_ARGUMENT);
+  EXPECT(adrenoc_wait(model, 0) == ADRENOC_BAD_ARGUMENT);
+  EXPECT(adrenoc_run_async(model) == ADRENOC_OK);
+  EXPECT(adrenoc_wait(model, -1) == ADRENOC_BAD_ARGUMENT);
+  EXPECT(strstr(adrenoc_last_error(), "is not bound") != NULL);
   EXPECT(adrenoc_input_count(NULL) == 0 && adrenoc_output_count(NULL) == 0);
   EXPECT(strcmp(adrenoc_model_name(NULL), "") == 0);
   EXPECT(adrenoc_get_times(model, &times) == ADRENOC_OK && times.runs == 0);

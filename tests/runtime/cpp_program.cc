@@ -1,6 +1,7 @@
 // Runs a bundle through the C++ wrapper, on several threads; the tests compile this file.
 //
 //   cpp_program BUNDLE OPENCL CACHE INPUT... ; outputs go to stdout as raw bytes.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -54,6 +55,22 @@ int main(int count, char** values) {
     std::fwrite(output.data(), 1, output.size(), stdout);
   }
 
+  // A run that was started gives the same, once it has ended.
+  const std::vector<std::vector<char>> first = bound.outputs;
+  for (std::vector<char>& output : bound.outputs) std::fill(output.begin(), output.end(), 0);
+  shared.run_async();
+  try {
+    shared.run_async();
+    return 1;  // nobody has waited for the first
+  } catch (const adrenoc::Error& error) {
+    if (error.status() != ADRENOC_NOT_READY) return 1;
+  }
+  while (!shared.wait(1)) {
+  }
+  if (bound.outputs != first) return 1;
+  shared.run_async();
+  if (!shared.wait()) return 1;
+
   // One model that all threads run, and one for each thread.
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -76,5 +93,5 @@ int main(int count, char** values) {
   }
   for (std::thread& thread : threads) thread.join();
   const auto runs = shared.times().runs;
-  return wrong == 0 && runs == 1 + kThreads * kRunsEach ? 0 : 1;
+  return wrong == 0 && runs == 3 + kThreads * kRunsEach ? 0 : 1;
 }

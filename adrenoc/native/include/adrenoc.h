@@ -42,7 +42,8 @@ typedef enum adrenoc_status {
   ADRENOC_NO_DEVICE = 4,     /* no OpenCL, or no device of the name that was asked for */
   ADRENOC_DEVICE_FAILED = 5, /* the device refused a kernel or a call */
   ADRENOC_OUT_OF_MEMORY = 6, /* of the host or of the device */
-  ADRENOC_INTERNAL = 7       /* a defect of the runtime */
+  ADRENOC_INTERNAL = 7,      /* a defect of the runtime */
+  ADRENOC_NOT_READY = 8      /* a run that was started goes on */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -137,6 +138,17 @@ ADRENOC_API adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t inde
 
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
+
+/* Compute on a thread of the model's own, and return at once.  The bound memory must be left alone
+ * until adrenoc_wait has said that the run has ended.  ADRENOC_NOT_READY while another run goes on
+ * that nobody has waited for. */
+ADRENOC_API adrenoc_status adrenoc_run_async(adrenoc_model* model);
+
+/* Wait for the run that adrenoc_run_async started, at most `timeout_ms` milliseconds, without limit
+ * if that is negative; 0 asks and does not wait.  Returns how the run ended (adrenoc_last_error
+ * then says more), or ADRENOC_NOT_READY.  Without such a run it returns ADRENOC_BAD_ARGUMENT.  One
+ * thread at a time may wait for a model. */
+ADRENOC_API adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms);
 
 /* Times of the load and of the last run. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);

@@ -91,6 +91,14 @@ class Model {
   }
 
   void run() { check(adrenoc_run(model_.get())); }
+  // Starts a run; wait() tells when it has ended.
+  void run_async() { check(adrenoc_run_async(model_.get())); }
+  // Whether the run that was started has ended within that time; negative for no limit.
+  bool wait(int64_t timeout_ms = -1) {
+    const adrenoc_status status = adrenoc_wait(model_.get(), timeout_ms);
+    if (status != ADRENOC_NOT_READY) check(status);
+    return status == ADRENOC_OK;
+  }
 
   [[nodiscard]] adrenoc_times times() const {
     adrenoc_times times{};

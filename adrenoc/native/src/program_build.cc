@@ -4,10 +4,12 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
+#include <chrono>
 #include <future>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "device.h"
 #include "failure.h"
@@ -86,14 +88,36 @@ void build_one(const ffi::Module& module, int device_id, const ProgramSources& s
   cache.store(key, {binaries.data(), binaries.size()});
 }
 
-void build_each(const ffi::Module& module, int device_id, const ProgramSources& sources,
-                BuildReport* report) {
-  if (std::string_view(module->kind()) == "opencl") {
-    build_one(module, device_id, sources, report);
+// The sets of kernels in `module`: its own and those of its imports.
+void collect(const ffi::Module& module, std::vector<ffi::Module>* found) {
+  if (std::string_view(module->kind()) == "opencl") found->push_back(module);
+  for (const ffi::Any& import : module->imports()) collect(import.cast<ffi::Module>(), found);
+}
+
+// The names of the files that a cache has for `module`, as JSON.
+ffi::String program_names(const ffi::Module& module, int device_id) {
+  std::vector<ffi::Module> sets;
+  collect(module, &sets);
+  json::Array names;
+  for (const ffi::Module& set : sets) {
+    names.push_back(ffi::String(ProgramModule(set).key(device_id).file_name()));
   }
-  for (const ffi::Any& import : module->imports()) {
-    build_each(import.cast<ffi::Module>(), device_id, sources, report);
+  return json::Stringify(names);
+}
+
+// The content of one of them, of kernels that are built now if they were not.
+ffi::Bytes program_file(const ffi::Module& module, int device_id, const ffi::String& name) {
+  std::vector<ffi::Module> sets;
+  collect(module, &sets);
+  for (const ffi::Module& set : sets) {
+    const ProgramModule programs(set);
+    const ProgramKey key = programs.key(device_id);
+    if (key.file_name() != std::string(name)) continue;
+    const ffi::Bytes binaries = programs.save(device_id);
+    return ffi::Bytes(programs_file(key, {binaries.data(), binaries.size()}));
   }
+  TVM_FFI_THROW(ValueError) << "The module has no set of kernels " << name;
+  TVM_FFI_UNREACHABLE();
 }
 
 // Builds that run in the background, by number.
@@ -140,6 +164,15 @@ int64_t build_start(const ffi::Module& module, int device_id, const ffi::String&
   return number;
 }
 
+// Whether a build has ended, after waiting for at most `wait_ms`.
+bool build_is_done(int64_t number, int64_t wait_ms) {
+  Builds& all = builds();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.running.find(number);
+  if (found == all.running.end()) TVM_FFI_THROW(ValueError) << "There is no build " << number;
+  return found->second.wait_for(std::chrono::milliseconds(wait_ms)) == std::future_status::ready;
+}
+
 ffi::String build_finish(int64_t number) {
   Builds& all = builds();
   std::future<BuildReport> build;
@@ -168,8 +201,10 @@ json::Object BuildReport::to_json() const {
 
 BuildReport build_programs(const ffi::Module& module, int device_id,
                            const ProgramSources& sources) {
+  std::vector<ffi::Module> sets;
+  collect(module, &sets);
   BuildReport report;
-  build_each(module, device_id, sources, &report);
+  for (const ffi::Module& set : sets) build_one(set, device_id, sources, &report);
   return report;
 }
 
@@ -182,7 +217,10 @@ void set_program_folder(const std::string& folder) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("adrenoc.opencl.build_start", build_start)
-      .def("adrenoc.opencl.build_finish", build_finish);
+      .def("adrenoc.opencl.build_is_done", build_is_done)
+      .def("adrenoc.opencl.build_finish", build_finish)
+      .def("adrenoc.opencl.program_names", program_names)
+      .def("adrenoc.opencl.program_file", program_file);
 }
 
 }  // namespace opencl

@@ -2,8 +2,11 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -17,6 +20,9 @@
 
 struct adrenoc_model {
   adrenoc::Model model;
+  // The run that goes on; goes first, so that its thread has ended when the model goes.
+  std::mutex pending_mutex{};
+  std::future<void> pending{};
 };
 
 namespace adrenoc {
@@ -123,6 +129,8 @@ const char* adrenoc_status_text(adrenoc_status status) {
       return "out of memory";
     case ADRENOC_INTERNAL:
       return "a defect of the runtime";
+    case ADRENOC_NOT_READY:
+      return "not ready";
   }
   return "unknown status";
 }
@@ -213,6 +221,33 @@ adrenoc_status adrenoc_run(adrenoc_model* model) {
   return guarded([&] {
     require(model, "model");
     model->model.run();
+  });
+}
+
+adrenoc_status adrenoc_run_async(adrenoc_model* model) {
+  return guarded([&] {
+    require(model, "model");
+    const std::lock_guard<std::mutex> lock(model->pending_mutex);
+    if (model->pending.valid()) {
+      throw adrenoc::Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
+    }
+    model->pending = std::async(std::launch::async, [model] { model->model.run(); });
+  });
+}
+
+adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
+  return guarded([&] {
+    require(model, "model");
+    const std::lock_guard<std::mutex> lock(model->pending_mutex);
+    std::future<void>& pending = model->pending;
+    if (!pending.valid()) throw adrenoc::Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
+    // Longer waits would overflow the clock.
+    constexpr int64_t longest_ms = int64_t{1000} * 60 * 60 * 24 * 365;
+    const std::chrono::milliseconds limit(std::min(timeout_ms, longest_ms));
+    if (timeout_ms >= 0 && pending.wait_for(limit) != std::future_status::ready) {
+      throw adrenoc::Failure(ADRENOC_NOT_READY, "the run goes on");
+    }
+    pending.get();
   });
 }
 

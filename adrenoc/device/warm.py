@@ -1,0 +1,80 @@
+"""Build a bundle's kernels for a device before anybody waits for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from adrenoc.bundle import Bundle, add_programs
+from adrenoc.device.place import Place, start_build
+from adrenoc.device.remote import RemoteAddress, remote_place
+from adrenoc.device.result import ProgramOptions, ProgramReport, ms_since
+from adrenoc.device.run import local_place
+from adrenoc.errors import DeviceError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmed:
+    """What was built for which device; `embedded` are the files that the bundle has now."""
+
+    device: str
+    driver: str
+    build_ms: float
+    programs: ProgramReport
+    embedded: tuple[str, ...] = ()
+    embedded_bytes: int = 0
+
+
+def warm(
+    bundle: Bundle,
+    *,
+    device: str,
+    address: RemoteAddress | None,
+    programs: ProgramOptions,
+    embed: bool,
+) -> Warmed:
+    """Build all kernels of `bundle`, here or at `address`, and keep them where `programs` says.
+
+    With `embed` they are put into the bundle too: it then starts without a compiler on every device
+    of that name with that driver.
+
+    Raises:
+        RemoteError, BundleError, DeviceError, OutputError: see `run_bundle`, `run_remote` and
+            `add_programs`.
+    """
+    with ExitStack() as stack:
+        place: Place
+        if address is None:
+            place = stack.enter_context(local_place(bundle, device))
+        else:
+            place, _ = stack.enter_context(remote_place(bundle, address, device))
+        started = time.perf_counter()
+        module = place.load(bundle)
+        report = start_build(place, bundle, module, programs)() or ProgramReport()
+        build_ms = ms_since(started)
+        files = _files(place, module) if embed else {}
+    if files:
+        add_programs(bundle, files)
+    return Warmed(
+        device=str(place.facts["name"]),
+        driver=str(place.facts["driver"]),
+        build_ms=build_ms,
+        programs=report,
+        embedded=tuple(files),
+        embedded_bytes=sum(len(content) for content in files.values()),
+    )
+
+
+def _files(place: Place, module: object) -> dict[str, bytes]:
+    """The built kernels of a module, as files by name."""
+    names = place.function("adrenoc.opencl.program_names")
+    content = place.function("adrenoc.opencl.program_file")
+    if names is None or content is None:
+        raise DeviceError(
+            "the runtime there cannot give its kernels away: it is an older one",
+            hint="start `adrenoc serve` or `adrenoc_rpc` of this version there",
+        )
+    found = json.loads(names(module, place.number))
+    return {name: bytes(content(module, place.number, name)) for name in found}

@@ -1,0 +1,119 @@
+"""Built kernels: kept, found, refused when they are damaged or foreign, put into bundles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import PROGRAMS, Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.result import ProgramOptions, RunResult
+from adrenoc.device.run import run_bundle
+from adrenoc.runtime_build import Runtime
+from tests.runtime.programs import Case, Finished
+from tests.runtime.servers import native_server
+
+
+def _run(bundle: Bundle, case: Case, folder: Path, **options: bool) -> RunResult:
+    programs = ProgramOptions(folder=str(folder), **options)
+    result = run_bundle(bundle, inputs=case.arrays, repeat=1, warmup=0, programs=programs)
+    for name, expected in case.outputs.items():
+        np.testing.assert_array_equal(result.outputs[name], expected)
+    return result
+
+
+def _counts(result: RunResult) -> tuple[int, int, int]:
+    assert result.programs is not None
+    return result.programs.hits, result.programs.misses, result.programs.damaged
+
+
+def test_kernels_are_built_once(bundle: Bundle, case: Case, opencl: str, tmp_path: Path) -> None:
+    count = len(bundle.manifest.kernels)
+    assert _counts(_run(bundle, case, tmp_path / "p")) == (0, count, 0)
+    assert _counts(_run(bundle, case, tmp_path / "p")) == (count, 0, 0)
+    without = run_bundle(bundle, inputs=case.arrays, repeat=1)
+    assert _counts(without) == (0, count, 0)
+
+
+def test_damaged_and_foreign_entries_are_built_anew(
+    bundle: Bundle, case: Case, opencl: str, tmp_path: Path
+) -> None:
+    count = len(bundle.manifest.kernels)
+    folder = tmp_path / "p"
+    _run(bundle, case, folder)
+    (entry,) = folder.iterdir()
+    whole = entry.read_bytes()
+    head, name, _, driver, body = whole.split(b"\n", 4)
+    foreign = b"another driver\n" + body
+    broken = driver + b"\n" + body[: len(body) // 2]
+    for content in (
+        b"",
+        whole[:-1],
+        b"\n".join((head, name, hashlib.sha256(foreign).hexdigest().encode(), foreign)),
+        # Well-formed, and no kernels in it: the loader has the last word.
+        b"\n".join((head, name, hashlib.sha256(broken).hexdigest().encode(), broken)),
+    ):
+        entry.write_bytes(content)
+        assert _counts(_run(bundle, case, folder)) == (0, count, count)
+        assert _counts(_run(bundle, case, folder)) == (count, 0, 0)
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+def test_a_bundle_brings_its_kernels(
+    form: str,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / ("copy.adrenoc" if form == "folder" else "copy.tar")
+    if form == "folder":
+        shutil.copytree(bundle.root, copy)
+    else:
+        shutil.copy(bundle.path.with_suffix(".tar"), copy)
+    assert main(["warm", str(copy), "--embed", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    opened = open_bundle(copy)
+    assert [f"{PROGRAMS}/{name}" for name in told["embedded"]] == [
+        entry.path for entry in opened.manifest.files if entry.path.startswith(PROGRAMS)
+    ]
+    count = len(bundle.manifest.kernels)
+    assert _counts(_run(opened, case, tmp_path / "empty")) == (count, 0, 0)
+    native = execute(runtime.runner, copy, "--opencl", opencl).json()
+    assert (native["cache_hits"], native["cache_misses"]) == (count, 0)
+    (file,) = (opened.root / PROGRAMS).iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    damaged = replace(opened)  # its digests were checked when it was opened
+    assert _counts(_run(damaged, case, tmp_path / "empty2")) == (0, count, count)
+
+
+def test_warm_a_server(
+    bundle: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / "copy.adrenoc"
+    shutil.copytree(bundle.root, copy)
+    count = len(bundle.manifest.kernels)
+    with native_server(runtime, opencl, "--store", str(tmp_path / "store")) as (_, port):
+        where = ["--rpc", f"127.0.0.1:{port}"]
+        assert main(["warm", str(copy), *where, "--embed", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["programs"]["misses"], len(told["embedded"])) == (count, 1)
+        assert main(["run", str(copy), *where, "--repeat", "1", "--json"]) == 0
+        ran = json.loads(capsys.readouterr().out)
+    assert ran["programs"]["hits"] == count
+    # Nothing but the constants: the library was sent by `warm`.
+    assert ran["notes"][-1].startswith("0.0 MB were sent")
