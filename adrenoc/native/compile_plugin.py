@@ -69,7 +69,8 @@ def _compile(
         unit = Path(scratch) / "adrenoc_opencl.cc"
         unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
         made = Path(scratch) / _NAME
-        command = [compiler, *_FLAGS, _stamp_option(), *_include_options(tvm_folder, ffi_folder), str(unit)]
+        command = [compiler, *_FLAGS, _stamp_option()]
+        command += [*_include_options(tvm_folder, ffi_folder), str(unit)]
         # Naming the libraries makes them needed by name only: at run time the loader takes those
         # that TVM has loaded, wherever they lie.
         command += ["-o", str(made), str(tvm_folder / "lib" / "libtvm_runtime.so")]
