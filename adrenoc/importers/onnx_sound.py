@@ -19,6 +19,8 @@ from adrenoc.importers.onnx_graph import STANDARD_DOMAINS, node_label
 _HINT = "check the model: python -m onnx.bin.checker MODEL"
 _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
 _MOST_EXTENT = 2**31 - 1
+_AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
+_MOST_AXES = 1024
 _DEEPEST = 32
 """Graphs within graphs; further down, Python's own stack would be the limit."""
 
@@ -124,6 +126,9 @@ def _check_attribute(attribute: AttributeProto, label: str) -> None:
         helper.get_attribute_value(attribute)
     except ValueError as error:
         raise _damaged(f"attribute '{attribute.name}' of {label}: {error}") from error
+    for value in (attribute.i, *attribute.ints) if attribute.name in _AXES else ():
+        if abs(value) > _MOST_AXES:  # onnx's own shape inference crashes on some
+            raise _damaged(f"attribute '{attribute.name}' of {label} counts to {value}")
     if attribute.type == AttributeProto.TENSOR:
         _check_tensor(attribute.t, f"attribute '{attribute.name}' of {label}")
 

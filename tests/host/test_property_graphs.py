@@ -20,6 +20,8 @@ from tests.host.run_op import Ops
 EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17)
 MOST_ELEMENTS = 1 << 15
+WIDE = (16385, 20011, 32749)
+"""Wider than an image may be."""
 
 Draw = Callable[[st.SearchStrategy], Any]
 Shape = tuple[int, ...]
@@ -157,11 +159,16 @@ def graphs(draw: Draw) -> tuple[Ops, list[str]]:
     """A chain of operators over an input of odd shape; its last tensors are outputs."""
     ops = Ops(seed=draw(st.integers(0, 1000)))
     shape: Shape = tuple(draw(st.sampled_from(EXTENTS)) for _ in range(4))
+    most = MOST_ELEMENTS
+    if draw(st.integers(0, 9)) == 0:
+        wide = draw(st.integers(0, 3))
+        shape = tuple(draw(st.sampled_from(WIDE if a == wide else (1, 2, 3))) for a in range(4))
+        most *= 8
     x = ops.input(*shape)
     made = [x]
     for _ in range(draw(st.integers(1, 5))):
         step = draw(st.sampled_from(STEPS))(ops, x, shape, draw)
-        if step is None or math.prod(step[1]) > MOST_ELEMENTS:
+        if step is None or math.prod(step[1]) > most:
             continue
         x, shape = step
         made.append(x)
