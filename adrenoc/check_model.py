@@ -93,7 +93,10 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         unknown_rates=roofline.missing,
         broken=policy.broken_by(nodes, totals, memory),
         nodes=nodes,
-        decisions=tuple(state.log.to_json()),
+        decisions=tuple(
+            {**decision, "subject": names.get(decision["subject"], decision["subject"])}
+            for decision in state.log.to_json()
+        ),
     )
 
 

@@ -87,8 +87,9 @@ class MemoryPlan:
 
     `slots` hold the intermediate tensors, `slot_bytes` of them on the GPU; inputs, outputs and
     packed constants have memory of their own.  `live_bytes` is the most that intermediate tensors
-    need at one step, which no reuse can go below.  `peak_bytes` is all that the GPU holds: slots
-    are allocated once and kept until the end of a run.
+    need at one step, which no reuse can go below.  `region_bytes` are further slots, for where
+    OpenCL ML cannot run a region; what OpenCL ML itself takes is the driver's.  `peak_bytes` is all
+    that the GPU holds: slots are allocated once and kept until the end of a run.
     """
 
     slots: tuple[MemorySlot, ...] = ()
@@ -97,6 +98,7 @@ class MemoryPlan:
     output_bytes: int = 0
     param_bytes: int = 0
     live_bytes: int = 0
+    region_bytes: int = 0
     peak_bytes: int = 0
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
@@ -31,8 +31,16 @@ Lower = Callable[[Graph], Program]
 """Writes the kernels of a graph whose tensors are placed."""
 
 
-def fit_memory(program: Program, limit_mib: int, lower: Lower, log: DecisionLog) -> Program:
+def fit_memory(
+    program: Program,
+    limit_mib: int,
+    lower: Lower,
+    log: DecisionLog,
+    names: Mapping[str, str] | None = None,
+) -> Program:
     """The program, changed as far as it must be for its plan to fit.
+
+    `names` maps tensors of the graph to the model's own names, for messages.
 
     Raises:
         MemoryLimitError: none does; it names the least peak, where it is and what would lower it.
@@ -44,7 +52,7 @@ def fit_memory(program: Program, limit_mib: int, lower: Lower, log: DecisionLog)
     first = storage.plan.peak_bytes
     fixed = first - storage.plan.slot_bytes
     if fixed > limit:  # no order and no reuse changes that
-        raise _too_large(program, storage, limit_mib)
+        raise _too_large(program, storage, limit_mib, names or {})
     program, storage = _least_in_any_order(program, storage)
     if storage.plan.peak_bytes > limit:
         program, storage, moved = _with_buffers(program, storage, limit, lower)
@@ -53,7 +61,7 @@ def fit_memory(program: Program, limit_mib: int, lower: Lower, log: DecisionLog)
                 name, "buffer", f"as an image it shares no memory, --max-memory-mib {limit_mib}"
             )
     if storage.plan.peak_bytes > limit:
-        raise _too_large(program, storage, limit_mib)
+        raise _too_large(program, storage, limit_mib, names or {})
     log.add(
         "memory",
         f"planned again: {_mib(storage.plan.peak_bytes)} instead of {_mib(first)}",
@@ -196,23 +204,28 @@ def _kinds_of_image(program: Program, storage: Storage) -> list[list[str]]:
 # Refusal
 
 
-def _too_large(program: Program, storage: Storage, limit_mib: int) -> MemoryLimitError:
+def _too_large(
+    program: Program, storage: Storage, limit_mib: int, names: Mapping[str, str]
+) -> MemoryLimitError:
     plan, graph = storage.plan, program.graph
     intervals = live_intervals(program)
     _, step = most_alive(i for i in intervals if graph.operand(i.name).memory is not Memory.CPU)
     alive = sorted((i for i in intervals if i.first <= step <= i.last), key=lambda i: -i.bytes)[:3]
-    largest = ", ".join(f"{i.name} {_mib(i.bytes)}" for i in alive) or "none"
+    largest = ", ".join(f"{names.get(i.name, i.name)} {_mib(i.bytes)}" for i in alive) or "none"
     where = program.steps[step].arguments[-1] if program.steps else "the model"
+    in_full = any(graph.placements[i.name].dtype == "float32" for i in intervals)
     border = plan.input_bytes + plan.output_bytes
     remedies = []
     if plan.param_bytes > limit_mib * MIB // 2:
         remedies.append("a model with fewer weights")
     remedies.append("a smaller input (--shape)")
+    if in_full:
+        remedies.append("half storage (--preset mixed)")
     return MemoryLimitError(
         f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, --max-memory-mib allows "
         f"{limit_mib} MiB: {_mib(plan.param_bytes)} constants, {_mib(border)} inputs and outputs, "
-        f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at {where} (largest: "
-        f"{largest}); lower it by {' or '.join(remedies)}, or half storage where it is float32",
+        f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at "
+        f"{names.get(where, where)} (largest: {largest}); lower it by {' or '.join(remedies)}",
         hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
     )
 

@@ -47,6 +47,9 @@ def plan_memory(program: Program) -> Storage:
     input_bytes = _border_bytes(graph, graph.inputs)
     output_bytes = _border_bytes(graph, graph.outputs)
     param_bytes = sum(allocated_bytes(p.spec) for p in program.params.values())
+    regions = [plan_memory(part).plan for part in program.regions.values()]
+    param_bytes += sum(plan.param_bytes for plan in regions)
+    region_bytes = sum(plan.slot_bytes for plan in regions)
     on_gpu = [i for i in intervals if graph.operand(i.name).memory is not Memory.CPU]
     return Storage(
         plan=MemoryPlan(
@@ -56,7 +59,8 @@ def plan_memory(program: Program) -> Storage:
             output_bytes=output_bytes,
             param_bytes=param_bytes,
             live_bytes=most_alive(on_gpu)[0],
-            peak_bytes=slot_bytes + input_bytes + output_bytes + param_bytes,
+            region_bytes=region_bytes,
+            peak_bytes=slot_bytes + input_bytes + output_bytes + param_bytes + region_bytes,
         ),
         slot_of=slot_of,
     )

@@ -21,6 +21,7 @@
   };
   const bytes = (value) => units(value, 1024, ["B", "KiB", "MiB", "GiB"]);
   const count = (value, unit) => units(value, 1000, ["", "k", "M", "G", "T"]).trimEnd() + unit;
+  const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : /(ss|ch)$/.test(noun) ? "es" : "s"}`;
   const time = (us) => {
     if (us === null || us === undefined) return "unknown";
     if (us >= 1000) return `${(us / 1000).toFixed(us >= 1e5 ? 0 : 2)} ms`;
@@ -45,7 +46,7 @@
   if (verdict.broken.length) {
     $("broken").hidden = false;
     $("broken").append(
-      el("strong", {}, `${verdict.broken.length} of the limits that were given are broken`),
+      el("strong", {}, `limits that are broken: ${verdict.broken.length}`),
       el("ul", {}, ...verdict.broken.map((sentence) => el("li", {}, sentence)))
     );
   }
@@ -60,7 +61,7 @@
   const copies = nodes.filter((node) => node.kind !== "compute").length;
   card("Nodes", String(nodes.length), [
     `${totals.texture_nodes} texture, ${totals.buffer_nodes} buffer, ${totals.cpu_nodes} CPU, ` +
-      `${totals.output_nodes} outputs`,
+      counted(totals.output_nodes, "output"),
     `${copies} only move data`,
   ], split([[totals.texture_nodes, PLACE.texture], [totals.buffer_nodes, PLACE.buffer],
     [totals.cpu_nodes, PLACE.cpu], [totals.output_nodes, PLACE.output]]));
@@ -85,8 +86,8 @@
     `${count(totals.flops, "FLOP")} in all`,
     `${bytes(totals.bytes)} through the memory bus at least`,
   ]);
-  card("Kernels", String(totals.kernels), [`${totals.launches} launches`,
-    `${verdict.decisions.length} decisions, ${verdict.near_misses.length} near misses`]);
+  card("Kernels", String(totals.kernels), [counted(totals.launches, "launch"),
+    `${counted(verdict.decisions.length, "decision")}, ${counted(verdict.near_misses.length, "near miss")}`]);
 
   // Graph
 
@@ -198,8 +199,8 @@
         ...row("texels", node.texels ? count(node.texels, "") : ""),
         ...row("time", node.time_us === null ? "unknown" : `at least ${time(node.time_us)}`)),
       pipes(node),
-      el("dl", {}, ...row("after", node.reads.length ? links(node.reads) : ""),
-        ...row("before", readers.has(node.tensor) ? links(readers.get(node.tensor)) : "")),
+      el("dl", {}, ...row("reads from", node.reads.length ? links(node.reads) : ""),
+        ...row("read by", readers.has(node.tensor) ? links(readers.get(node.tensor)) : "")),
       ...decided.map((d) => el("div", { className: "why" }, `${d.stage}: ${d.taken}. ${d.reason}`)));
   };
   const choose = (name, move) => {

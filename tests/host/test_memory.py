@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.cli.main import main
 from adrenoc.compiler import Compiled, compile_model
 from adrenoc.native import opencl
 from adrenoc.options import resolve_options
@@ -141,3 +143,15 @@ def test_planned_again_it_is_less_allocated_and_as_right(
     value, allocated = _run(fitted, [x], device)
     assert allocated == fitted.memory.peak_bytes
     np.testing.assert_allclose(value, _reference(path, x), atol=1e-4, rtol=1e-4)
+
+
+def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(
+    tmp_path: Path, device: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, bundle = write(_tower(), tmp_path), tmp_path / "net.adrenoc"
+    compile_it = ["compile", str(path), "--device", "host", "--clml", "all", "--no-cache"]
+    assert main([*compile_it, "-o", str(bundle), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["manifest"]["memory"]
+    assert plan["region_bytes"] > 0
+    assert main(["run", str(bundle), "--repeat", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_bytes"] == plan["peak_bytes"]

@@ -31,5 +31,5 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     assert seen.count("<canvas") >= 3
     assert seen.count('class="held"') + seen.count('class="held chosen"') == 1500
     assert seen.count("<tr data-node=") >= 1500
-    assert "1 of the limits that were given are broken" in seen
+    assert "limits that are broken: 1" in seen
     assert "tensor_1499" in seen
