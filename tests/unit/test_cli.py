@@ -105,6 +105,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "serve",
         "tune",
         "tune-log",
+        "warm",
     }
     groups = {"runtime": "runtime build", "tune-log": "tune-log show"}
     for name in (groups.get(name, name) for name in cli.commands):
