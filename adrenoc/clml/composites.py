@@ -64,7 +64,7 @@ class _Composites:
             if isinstance(value, relax.Function):
                 functions[binding.var] = value
             elif isinstance(value, relax.Call):
-                self._nodes[binding.var] = self._kernel(value, functions[value.op])
+                self._nodes[binding.var] = self._kernel(binding, functions[value.op])
             else:
                 self._nodes[binding.var] = self._nodes[value]
         result = function.body.body
@@ -72,7 +72,8 @@ class _Composites:
         graph = self._writer.finish([self._nodes[head] for head in heads])
         return graph, list(self._constants)
 
-    def _kernel(self, call: Any, composite: Any) -> int:
+    def _kernel(self, binding: Any, composite: Any) -> int:
+        call = binding.value
         name = str(composite.attrs["Composite"])
         calls = [b.value for b in _bindings(composite) if isinstance(b.value, relax.Call)]
         # TVM's test for transposed ones looks for a name that none has: they go the general way.
@@ -80,7 +81,7 @@ class _Composites:
             inputs, attrs = self._convolution(call, calls)
         else:
             inputs, attrs = self._general(call, calls)
-        return self._writer.kernel(name, inputs, *_facts(call), attrs)
+        return self._writer.kernel(name, inputs, *_facts(binding.var), attrs)
 
     def _convolution(self, call: Any, calls: list[Any]) -> tuple[list[int], dict[str, Any]]:
         by_name = {op_name(inner): inner for inner in calls}
