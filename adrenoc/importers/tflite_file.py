@@ -50,6 +50,9 @@ _DTYPES = {
     "BOOL": "bool",
 }
 _NIBBLE = 4
+_MOST_AXES = 16
+_MOST_ELEMENTS = 2**30
+"""Of one tensor: kernels count in 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,12 +199,18 @@ class _Reader:
         operators = tuple(
             self._operator(graph.Operators(i), len(tensors)) for i in range(graph.OperatorsLength())
         )
+        inputs = _indices(graph.InputsAsNumpy(), len(tensors), least=0)
+        outputs = _indices(graph.OutputsAsNumpy(), len(tensors), least=0)
+        made = {*inputs, *(index for operator in operators for index in operator.outputs)}
+        for index in outputs:
+            if index not in made and tensors[index].value is None:
+                raise ValueError(f"its output '{tensors[index].name}' is computed by nothing")
         return GraphInfo(
             name=(graph.Name() or b"").decode("utf-8"),
             tensors=tuple(tensors),
             operators=operators,
-            inputs=_indices(graph.InputsAsNumpy(), len(tensors)),
-            outputs=_indices(graph.OutputsAsNumpy(), len(tensors)),
+            inputs=inputs,
+            outputs=outputs,
         )
 
     def _tensor(self, tensor: Any, index: int, name: str) -> TensorInfo:
@@ -210,6 +219,8 @@ class _Reader:
         shape = tuple(int(d) for d in _array(tensor.ShapeAsNumpy()))
         kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
         dtype = _DTYPES.get(kind, kind)
+        if len(shape) > _MOST_AXES or math.prod(abs(d) for d in shape) > _MOST_ELEMENTS:
+            raise ValueError(f"'{name}' has the shape {list(shape)}")
         stored, value = self.buffers[tensor.Buffer()], None
         if stored is not None and dtype in _DTYPES.values():
             if tensor.Sparsity() is not None:
@@ -244,7 +255,7 @@ class _Reader:
             kind=kind,
             custom=custom,
             inputs=_indices(node.InputsAsNumpy(), tensor_count),
-            outputs=_indices(node.OutputsAsNumpy(), tensor_count),
+            outputs=_indices(node.OutputsAsNumpy(), tensor_count, least=0),
             options=_custom_options(node) if custom else _options(node),
         )
 
@@ -313,9 +324,10 @@ def _custom_options(node: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _indices(found: Any, count: int) -> tuple[int, ...]:
+def _indices(found: Any, count: int, *, least: int = -1) -> tuple[int, ...]:
+    """Numbers of tensors; -1 is one that is left out."""
     indices = tuple(int(i) for i in _array(found))
     for index in indices:
-        if index >= count:
+        if not least <= index < count:
             raise ValueError(f"tensor {index} does not exist; there are {count}")
     return indices

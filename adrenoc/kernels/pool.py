@@ -34,7 +34,9 @@ class Window:
     def inside(self, position: int, extent: int) -> int:
         """How many taps of an output position lie within 0..extent-1."""
         first = position * self.stride - self.pad
-        return sum(0 <= first + k * self.dilation < extent for k in range(self.taps))
+        begin = max(0, -(first // self.dilation))
+        end = min(self.taps - 1, (extent - 1 - first) // self.dilation)
+        return max(0, end - begin + 1)
 
     def always_inside(self, outputs: int, extent: int) -> bool:
         """Whether no output position has a tap outside."""
