@@ -25,7 +25,7 @@ from regions import (
     reference,
     without_names,
 )
-from rows import Case, conv_attrs, const, expected_nodes, inp, op, pool_attrs
+from rows import Case, const, conv_attrs, expected_nodes, inp, op, pool_attrs
 from tvm import relax
 from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 

@@ -1,0 +1,282 @@
+"""What becomes a region, what does not and why, and how regions stand in the rest of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Emulate
+from regions import build, constant, cut, matches_of, module_of, random, reference
+from tvm import relax
+
+from adrenoc.clml.cost import judge
+from adrenoc.clml.merge import merge
+from adrenoc.clml.partition import partition
+from adrenoc.clml.patterns import load_table
+from adrenoc.gpu import Performance
+from adrenoc.importers.flat import flatten
+
+nn = relax.op.nn
+
+
+def _conv(emit: Any, x: Any, outs: int = 4, **attrs: Any) -> Any:
+    ins = int(x.ty.shape[1])
+    weight = constant(random(outs, ins // attrs.get("groups", 1), 3, 3))
+    return emit(nn.conv2d(x, weight, **{"padding": (1, 1, 1, 1), **attrs}))
+
+
+def _refused(emit_one: Any, *shapes: tuple[int, ...], dtype: str = "float32") -> str:
+    """Why the one operator of a function is refused."""
+    matches = matches_of(module_of(emit_one, *shapes, dtype=dtype))
+    assert not matches.found
+    (refusal,) = matches.refusals
+    return refusal.reason
+
+
+def test_operators_that_read_each_other_are_one_region():
+    def make(emit: Any, x: Any) -> Any:
+        a = emit(nn.relu(_conv(emit, x)))
+        b = emit(nn.max_pool2d(a, (3, 3), (1, 1), (1, 1, 1, 1)))
+        return relax.op.concat([a, b], 1)
+
+    (region,) = cut(module_of(make, (1, 3, 8, 8))).regions
+    assert [o.row for o in region.operators] == ["conv2d", "max_pool2d", "concat"]
+    assert region.inputs == ("x0",)
+    assert len(region.outputs) == 1
+
+
+def test_no_region_waits_for_what_reads_it():
+    # conv -> erf -> add(conv, erf): the addition must not be in the convolution's region, which
+    # would have to be done before erf and after it.
+    def make(emit: Any, x: Any) -> Any:
+        a = _conv(emit, x)
+        return relax.op.add(a, emit(relax.op.erf(a)))
+
+    found = cut(module_of(make, (1, 3, 8, 8)))
+    assert [len(r.operators) for r in found.regions] == [1, 1]
+
+
+def test_branches_beside_what_is_not_offloaded():
+    def make(emit: Any, x: Any) -> Any:
+        left = _conv(emit, _conv(emit, x))
+        right = _conv(emit, emit(relax.op.tanh(x)))
+        return relax.op.add(left, right)
+
+    module = module_of(make, (1, 3, 8, 8))
+    found = cut(module)
+    rows = [[o.row for o in r.operators] for r in found.regions]
+    assert rows == [["conv2d", "conv2d"], ["conv2d", "binary"]]
+    groups = merge(flatten(module["main"]), matches_of(module).found)
+    assert sum(map(len, groups)) == 4
+
+
+def test_results_that_others_read_leave_the_region(device: Any, emulate: Emulate):
+    # Three results: one for erf, two for the caller, one of them read inside as well.
+    def make(emit: Any, x: Any) -> Any:
+        a = _conv(emit, x)
+        b = emit(nn.relu(a))
+        c = _conv(emit, b)
+        return emit(relax.op.erf(a)), b, c
+
+    module, inputs = module_of(make, (1, 3, 9, 7)), [random(1, 3, 9, 7)]
+    built = build(module, device)
+    (region,) = built.state.clml.regions
+    assert len(region.outputs) == 3
+    expected = reference(module, inputs)
+    for settings in ({}, {"extension": False}):
+        emulate(**settings)
+        for value, wanted in zip(built.run(inputs), expected, strict=True):
+            assert np.allclose(value, wanted, atol=1e-4)
+
+
+def test_a_tensor_that_textures_and_a_region_read(device: Any, emulate: Emulate):
+    def make(emit: Any, x: Any) -> Any:
+        a = emit(relax.op.tanh(x))
+        return relax.op.add(emit(relax.op.erf(_conv(emit, a))), emit(relax.op.sin(_conv(emit, a))))
+
+    module, inputs = module_of(make, (1, 3, 6, 5)), [random(1, 3, 6, 5)]
+    built = build(module, device, preset="mixed")
+    emulate()
+    assert np.allclose(built.run(inputs)[0], reference(module, inputs)[0], atol=2e-2)
+
+
+def test_halves_cross_the_border(device: Any, emulate: Emulate):
+    def make(emit: Any, x: Any) -> Any:
+        return nn.relu(_conv(emit, emit(relax.op.erf(_conv(emit, x)))))
+
+    module, inputs = module_of(make, (1, 3, 6, 5)), [random(1, 3, 6, 5)]
+    built = build(module, device, preset="fp16")
+    assert {r.dtype for r in built.state.clml.regions} == {"float16"}
+    (value,) = reference(module, inputs)
+    for settings in ({}, {"extension": False}):
+        emulate(**settings)
+        assert np.allclose(built.run(inputs)[0], value, atol=3e-2)
+
+
+def test_sums_of_halves_are_floats_where_the_arithmetic_is():
+    def make(emit: Any, x: Any) -> Any:
+        return _conv(emit, x)
+
+    module = module_of(make, (1, 3, 6, 5))
+    for compute, said in (("float32", "float32"), ("float16", "")):
+        found = partition(
+            module,
+            keep_all=True,
+            version=3,
+            dtype="float16",
+            sum_dtype=compute,
+            performance=Performance(),
+        )
+        assert found.regions[0].sum_dtype == said
+
+
+def test_a_refused_convolution_keeps_its_epilogue():
+    def make(emit: Any, x: Any) -> Any:
+        value = _conv(emit, x, outs=4, groups=2)
+        return nn.relu(emit(relax.op.add(value, constant(random(1, 4, 1, 1)))))
+
+    matches = matches_of(module_of(make, (1, 4, 8, 8)))
+    assert not matches.found
+    assert [r.reason for r in matches.refusals] == ["2 groups of 4 channels, expected 1 or 4"]
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes", "reason"),
+    [
+        (_conv, [(2, 3, 8, 8)], "batch 2, expected at most 1"),
+        (
+            lambda e, x: nn.conv2d(
+                x, constant(random(3, 3, 3, 4)), data_layout="NHWC", kernel_layout="HWIO"
+            ),
+            [(1, 8, 8, 3)],
+            "layout NHWC, expected NCHW",
+        ),
+        (
+            lambda e, x, w: nn.conv2d(x, w),
+            [(1, 3, 8, 8), (4, 3, 3, 3)],
+            "its weights are computed",
+        ),
+        (
+            lambda e, x: nn.conv2d_transpose(
+                x, constant(random(3, 4, 3, 3)), strides=(2, 2), output_padding=(1, 1)
+            ),
+            [(1, 3, 8, 8)],
+            "output padding [1, 1], expected none",
+        ),
+        (
+            lambda e, x: nn.max_pool2d(x, (2, 2), dilation=(2, 2)),
+            [(1, 3, 8, 8)],
+            "dilation [2, 2], expected 1",
+        ),
+        (
+            lambda e, x: nn.max_pool2d(x, (3, 3), (2, 2), ceil_mode=True),
+            [(1, 3, 8, 8)],
+            "ceil_mode with a last window that leaves the data",
+        ),
+        (
+            lambda e, x: nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=True),
+            [(1, 3, 8, 8)],
+            "count_include_pad",
+        ),
+        (lambda e, x: nn.max_pool2d(x, (2, 2), layout="NHWC"), [(1, 8, 8, 3)], "layout NHWC"),
+        (lambda e, x: nn.softmax(x, 2), [(1, 3, 8, 8)], "axis 2 of rank 4"),
+        (lambda e, x: nn.softmax(x, 1), [(1, 3, 8)], "axis 1 of rank 3"),
+        (lambda e, x, y: relax.op.add(x, y), [(1, 3, 8, 8), (1, 3, 1, 1)], "operands of shapes"),
+        (lambda e, x: relax.op.multiply(x, x), [(1, 3)], "both operands are one tensor"),
+        (lambda e, x: relax.op.reshape(x, (1, 2, 3, 2, 2)), [(1, 24)], "rank 5"),
+        (lambda e, x: relax.op.reshape(x, (1, 40000)), [(1, 2, 20000)], "extent 40000"),
+        (lambda e, x, y: relax.op.concat([x, y], 2), [(1, 3, 4, 4)] * 2, "axis 2 of rank 4"),
+        (
+            lambda e, x: nn.pad(x, [0, 0, 1, 0, 0, 0, 0, 0]),
+            [(1, 3, 4, 4)],
+            "expected H and W alone",
+        ),
+        (
+            lambda e, x: nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], pad_value=1.0),
+            [(1, 3, 4, 4)],
+            "value 1.0, expected 0",
+        ),
+        (lambda e, x: relax.op.mean(x, [1, 2]), [(1, 3, 4, 4)], "axes [1, 2], expected [2, 3]"),
+        (
+            lambda e, x: relax.op.image.resize2d(
+                x,
+                (8, 8),
+                layout="NCHW",
+                method="linear",
+                coordinate_transformation_mode="half_pixel",
+            ),
+            [(1, 3, 4, 4)],
+            "half_pixel coordinates",
+        ),
+        (lambda e, x, y: relax.op.matmul(x, y), [(2, 3, 4), (2, 4, 5)], "batch 2"),
+        (lambda e, x: relax.op.erf(x), [(1, 3)], "no row of the CLML table"),
+    ],
+)
+def test_refusals(make: Any, shapes: list[tuple[int, ...]], reason: str):
+    assert reason in _refused(make, *shapes)
+
+
+def test_whole_numbers_are_refused():
+    assert "int32 data" in _refused(lambda e, x: nn.relu(x), (1, 3), dtype="int32")
+
+
+@pytest.mark.parametrize(("version", "taken"), [(1, False), (2, True)])
+def test_an_older_interface_has_fewer_operators(version: int, taken: bool):
+    module = module_of(lambda e, x: relax.op.clip(x, -1, 1), (1, 3))
+    matches = matches_of(module, version=version)
+    assert bool(matches.found) == taken
+    assert taken or "needs CLML 2, the target has 1" in matches.refusals[0].reason
+
+
+def test_depth_to_space_of_the_other_order_is_refused():
+    def make(emit: Any, x: Any) -> Any:
+        value = emit(relax.op.reshape(x, (1, 3, 2, 2, 4, 5)))
+        value = emit(relax.op.permute_dims(value, [0, 1, 4, 2, 5, 3]))
+        return relax.op.reshape(value, (1, 3, 8, 10))
+
+    assert not matches_of(module_of(make, (1, 12, 4, 5))).found
+
+
+# The cost model
+
+
+def _chain(convs: int, size: int, channels: int) -> Any:
+    def make(emit: Any, x: Any) -> Any:
+        for _ in range(convs):
+            x = emit(nn.relu(_conv(emit, x, outs=channels)))
+        return x
+
+    return module_of(make, (1, channels, size, size))
+
+
+def test_auto_keeps_what_wins_after_its_copies():
+    table = load_table()
+    verdicts = {}
+    for convs, size in ((1, 14), (12, 56)):
+        module = _chain(convs, size, 64)
+        (region,) = cut(module).regions
+        verdicts[convs] = judge(region, table, Performance())
+        found = partition(
+            module, keep_all=False, version=3, dtype="float32", performance=Performance()
+        )
+        assert bool(found.regions) == verdicts[convs].wins
+        (decision,) = found.decisions
+        assert "estimated" in decision.reason and "copies" in decision.reason
+    assert not verdicts[1].wins, "a small convolution loses to its copies"
+    assert verdicts[12].wins, "a chain of large ones pays for them"
+    assert verdicts[1].copies == verdicts[12].copies == 4
+
+
+def test_a_faster_memory_makes_copies_cheaper():
+    (region,) = cut(_chain(3, 56, 64)).regions
+    slow = judge(region, load_table(), Performance(dram_gb_per_s=5.0))
+    fast = judge(region, load_table(), Performance(dram_gb_per_s=50.0))
+    assert fast.copies_us < slow.copies_us
+    assert fast.clml_us <= slow.clml_us
+
+
+def test_off_changes_nothing(device: Any):
+    built = build(_chain(1, 6, 4), device, clml="off")
+    assert built.state.clml is None
+    assert not built.state.program.regions

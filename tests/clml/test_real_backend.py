@@ -1,0 +1,62 @@
+"""The file for the real library compiles against headers with the names that it uses."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from stub_sdk import write_stub_sdk
+
+from adrenoc.errors import OptionError
+from adrenoc.native.compile_plugin import _include_options
+from adrenoc.runtime_build import build_runtime
+
+_SOURCE = Path(build_runtime.__code__.co_filename).parent / "native/src/clml/real_backend.cc"
+
+
+def _compile(sdk: Path) -> subprocess.CompletedProcess[str]:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    specs = [importlib.util.find_spec(name) for name in ("tvm", "tvm_ffi")]
+    folders = [Path(str(spec.origin)).parent for spec in specs if spec is not None]
+    includes = [f"-isystem{sdk / 'include'}", *_include_options(*folders)]
+    command = [compiler, "-std=c++17", "-fsyntax-only", "-DADRENOC_CLML_SDK", *includes]
+    return subprocess.run([*command, str(_SOURCE)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("major", [1, 3, 5])
+def test_compiles(tmp_path: Path, major: int):
+    result = _compile(write_stub_sdk(tmp_path, major=major))
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    "name", ["clCreateMLOpGemmQCOM", "clUpdateMLTensorMemoryDescriptorSetQCOM"]
+)
+def test_a_missing_function_is_found(tmp_path: Path, name: str):
+    sdk = write_stub_sdk(tmp_path, major=2)
+    header = sdk / "include" / "CL" / "cl_qcom_ml_ops.h"
+    header.write_text(header.read_text().replace(f"(*{name})", "(*other)"))
+    result = _compile(sdk)
+    assert result.returncode != 0
+    assert name in result.stderr
+
+
+def test_a_folder_without_the_header(tmp_path: Path):
+    with pytest.raises(OptionError, match=r"is no OpenCL ML SDK: it holds no CL/cl_qcom_ml_ops\.h"):
+        build_runtime(clml_sdk=tmp_path, cache=tmp_path / "cache")
+
+
+def test_nothing_of_the_sdk_is_in_the_sources():
+    """Only this one file names the SDK's header, and nothing here declares what is in it."""
+    native = _SOURCE.parents[2]
+    naming = [
+        path.name
+        for path in native.rglob("*")
+        if path.suffix in (".cc", ".h", ".def") and "cl_qcom_ml_ops.h" in path.read_text()
+    ]
+    assert naming == [_SOURCE.name]
