@@ -62,7 +62,7 @@ def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
     check_limits(row, [call.args[0], call.args[1], start.var])
     tail = conv_tail(table, bindings, start)
     pad = padding_before(bindings, call)
-    before = ()
+    before: tuple[Binding, ...] = ()
     source = call.args[0]
     tags = tail.tags
     if pad is not None:
@@ -129,7 +129,10 @@ def conv_attrs(attrs: Any) -> dict[str, Any]:
 
 def conv_tail(table: Table, bindings: Bindings, start: Binding, *, norm: bool = True) -> Tail:
     """Bias, batch norm and activation behind `start`, as far as they follow."""
-    chain, tags, operands, attrs = [start], [], [], {}
+    chain = [start]
+    tags: list[str] = []
+    operands: list[Operand] = []
+    attrs: dict[str, Any] = {}
     channels = shape_of(start.var)[1]
     bias = bindings.next(chain[-1], "relax.add")
     value = None if bias is None else _bias(bias, chain[-1], channels)
