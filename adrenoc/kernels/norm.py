@@ -1,8 +1,8 @@
 """Layer, group, instance and root-mean-square norms: one kernel, two passes over the data.
 
-One thread makes one set of elements that share their statistics.  The first pass sums the
-elements and their squares, less the set's first element: so the variance does not come out of
-the difference of two large numbers.  The second pass stores.
+One thread, or a team, makes one set of elements that share their statistics.  The first pass sums
+the elements and their squares, less the set's first element: so the variance does not come out
+of the difference of two large numbers.  The second pass stores.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
     Counts,
@@ -24,7 +26,7 @@ from adrenoc.kernels.walk import (
     region_along,
     widened,
 )
-from adrenoc.layout import LANES
+from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, lane, splat, tirx
 
 
@@ -63,6 +65,7 @@ class Affine:
 
 def norm(
     builder: KernelBuilder,
+    tile: LineTile,
     geometry: NormGeometry,
     x: Access,
     factor: Affine | None,
@@ -77,8 +80,8 @@ def norm(
         factor, offset: [C/4, H, W, 4], extents of one where they do not differ
         out: as x, with the same roles
     """
-    region = _set_of_thread(builder, geometry, x)
-    shift, scale = _statistics(builder, geometry, x, region)
+    region, team = _set_of_thread(builder, tile, geometry, x)
+    shift, scale = _statistics(builder, geometry, x, region, team)
 
     def write(position: Position, lanes: int) -> None:
         value = (widened(x.texel(*position)) - shift) * scale
@@ -88,34 +91,44 @@ def norm(
             value = value + offset.texel(position)
         epilogue.write(*position, narrowed(builder, value))
 
-    each_texel(builder, region, write)
+    with builder.when(builder.inside):
+        each_texel(builder, region, write, team)
 
 
-def _set_of_thread(builder: KernelBuilder, geometry: NormGeometry, x: Access) -> Region:
-    """The elements of one thread."""
-    e, roles, groups = x.extents, geometry.roles, geometry.groups
+def sets_of(geometry: NormGeometry, extents: Extents) -> tuple[int, int, int]:
+    """How many sets of elements share their statistics, in x, y, z."""
+    e, roles = extents, geometry.roles
     blocks = 1 if "C" in roles else e.blocks
-    w, h, z = builder.threads(
+    return (
         1 if "W" in roles else e.w,
         1 if "H" in roles else e.h,
-        (1 if "N" in roles else e.n) * blocks * groups,
+        (1 if "N" in roles else e.n) * blocks * geometry.groups,
     )
+
+
+def _set_of_thread(
+    builder: KernelBuilder, tile: LineTile, geometry: NormGeometry, x: Access
+) -> tuple[Region, Team]:
+    """The elements of one thread or team."""
+    e, roles, groups = x.extents, geometry.roles, geometry.groups
+    blocks = 1 if "C" in roles else e.blocks
+    w, h, z, team = line_threads(builder, sets_of(geometry, e), tile)
     which, z = (iconst(0), z) if groups == 1 else (floormod(z, groups), floordiv(z, groups))
     n, block = (z, iconst(0)) if blocks == 1 else (floordiv(z, blocks), floormod(z, blocks))
     region = region_along(e, roles, Position(n, block, h, w))
     if groups == 1:
-        return region
+        return region, team
     divided = "NCHW".index(geometry.group_role)
     start, counts = list(region.start), list(region.counts)
     counts[divided] //= groups
     start[divided] = builder.let(which * iconst(counts[divided]), "first")
     # Groups of whole blocks leave no partly empty block; groups along another axis keep it.
     tail = 0 if geometry.group_role == "C" else region.tail
-    return Region(start=Position(*start), counts=Counts(*counts), tail=tail)
+    return Region(start=Position(*start), counts=Counts(*counts), tail=tail), team
 
 
 def _statistics(
-    builder: KernelBuilder, geometry: NormGeometry, x: Access, region: Region
+    builder: KernelBuilder, geometry: NormGeometry, x: Access, region: Region, team: Team
 ) -> tuple[Expr, Expr]:
     """The mean and the reciprocal deviation, in all lanes."""
     mixed = "C" in geometry.roles
@@ -136,10 +149,14 @@ def _statistics(
             sums[0] = sums[0] + value
         sums[1] = sums[1] + value * value
 
-    each_texel(builder, region, add)
+    each_texel(builder, region, add, team)
+    used = range(2) if geometry.centred else (1,)
+    folded = team.fold(builder, [sums[i] for i in used], [_add] * len(used))
+    for i, value in zip(used, folded, strict=True):
+        sums[i] = value
     if mixed:
-        for i in range(2) if geometry.centred else (1,):
-            sums[i] = splat(across(builder.let(sums[i]), lambda a, b: a + b))
+        for i in used:
+            sums[i] = splat(across(builder.let(sums[i]), _add))
     epsilon = splat(fconst(geometry.epsilon, ACCUMULATOR))
     if not geometry.centred:
         return origin, builder.let(_rsqrt(sums[1] / total + epsilon), "scale")
@@ -147,6 +164,10 @@ def _statistics(
     variance = tirx.Max(sums[1] / total - mean * mean, splat(fconst(0.0, ACCUMULATOR)))
     scale = builder.let(_rsqrt(variance + epsilon), "scale")
     return builder.let(mean + origin, "shift"), scale
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return a + b
 
 
 def _rsqrt(value: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""Reductions over any axes: one thread makes one texel of the result.
+"""Reductions over any axes: one thread, or a team, makes one texel of the result.
 
 Where the channel is kept, a texel of the result folds whole texels, lane by lane.  Where the
 channel is folded too, each of its four elements has an accumulator of four lanes, which are
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.map import texel_of_thread
+from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
     Position,
@@ -30,6 +31,8 @@ from adrenoc.tvmapi import (
     Expr,
     construct,
     fconst,
+    floordiv,
+    floormod,
     iconst,
     maximum,
     minimum,
@@ -67,6 +70,7 @@ REDUCTIONS = {
 
 def reduce_axes(
     builder: KernelBuilder,
+    tile: LineTile,
     reduction: Reduction,
     axes: Sequence[int],
     keepdims: bool,
@@ -82,8 +86,10 @@ def reduce_axes(
     """
     roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
     count = math.prod(x.spec.shape[a] for a in axes)
-    n, block, h, w = texel_of_thread(builder, out.spec)
-    folds = _Folds(builder, reduction, x, roles)
+    e = out.extents
+    w, h, z, team = line_threads(builder, (e.w, e.h, e.n * e.blocks), tile)
+    n, block = (iconst(0), z) if e.n == 1 else (floordiv(z, e.blocks), floormod(z, e.blocks))
+    folds = _Folds(builder, reduction, x, roles, team)
     if "C" in roles:
         value = folds.elements(out, axes, keepdims, Position(n, block, h, w))
     else:
@@ -92,18 +98,26 @@ def reduce_axes(
         value = folds.texel(Position(from_n, block, from_h, from_w))
     if reduction.mean:
         value = value / splat(fconst(count, ACCUMULATOR))
-    epilogue.write(n, block, h, w, narrowed(builder, value))
+    with builder.when(team.only(builder, 0)):
+        epilogue.write(n, block, h, w, narrowed(builder, value))
 
 
 class _Folds:
-    def __init__(self, builder: KernelBuilder, reduction: Reduction, x: Access, roles: str) -> None:
+    def __init__(
+        self, builder: KernelBuilder, reduction: Reduction, x: Access, roles: str, team: Team
+    ) -> None:
         self._builder, self._reduction, self._x, self._roles = builder, reduction, x, roles
+        self._team = team
 
     def texel(self, start: Position) -> Expr:
         """Four channels, folded lane by lane."""
         folded = self._registers(1)
         self._fold(start, folded, 0)
-        return folded[0]
+        return self._of_team(folded, 1)[0]
+
+    def _of_team(self, folded: Registers, count: int) -> list[Expr]:
+        values = [folded[i] for i in range(count)]
+        return self._team.fold(self._builder, values, [self._reduction.combine] * count)
 
     def elements(self, out: Access, axes: Sequence[int], keepdims: bool, at: Position) -> Expr:
         """Four elements of the result, each folded over all lanes of its texels."""
@@ -119,7 +133,8 @@ class _Folds:
             self._fold(Position(n, iconst(0), h, w), folded, i)
         combine = self._reduction.combine
         zero = fconst(0.0, ACCUMULATOR)
-        sums = [across(self._builder.let(folded[i]), combine) for i in range(lanes)]
+        values = self._of_team(folded, lanes)
+        sums = [across(self._builder.let(value), combine) for value in values]
         return construct([*sums, *[zero] * (LANES - lanes)])
 
     def _registers(self, count: int) -> Registers:
@@ -133,7 +148,8 @@ class _Folds:
             value = only_channels(texel, lanes, self._reduction.neutral)
             folded[index] = self._reduction.combine(folded[index], value)
 
-        each_texel(self._builder, region_along(self._x.extents, self._roles, start), visit)
+        region = region_along(self._x.extents, self._roles, start)
+        each_texel(self._builder, region, visit, self._team)
 
 
 def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) -> list[Expr]:

@@ -1,8 +1,8 @@
 """Softmax and its logarithm along any axis, in one kernel.
 
-One thread makes one line along the axis: a pass for the largest element, one for the sum of
-exponentials, one that stores.  Nothing is kept between the passes: the line comes from the
-texture cache again.
+One thread, or a team, makes one line along the axis: a pass for the largest element, one for the
+sum of exponentials, one that stores.  Nothing is kept between the passes: the line comes from
+the texture cache again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
     Position,
@@ -22,11 +24,13 @@ from adrenoc.kernels.walk import (
     region_along,
     widened,
 )
+from adrenoc.layout import Extents
 from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, maximum, splat, tirx
 
 
 def softmax(
     builder: KernelBuilder,
+    tile: LineTile,
     role: str,
     logarithm: bool,
     x: Access,
@@ -39,7 +43,7 @@ def softmax(
         x: any, with roles
         out: as x, with the same roles
     """
-    start = _start_of_line(builder, x, role)
+    start, team = _start_of_line(builder, tile, x, role)
     line = region_along(x.extents, role, start)
     state = builder.registers(2, dtype=ACCUMULATOR)
     state[0] = splat(fconst(-math.inf, ACCUMULATOR))
@@ -51,7 +55,8 @@ def softmax(
     def find_largest(position: Position, lanes: int) -> None:
         state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))
 
-    each_texel(builder, line, find_largest)
+    each_texel(builder, line, find_largest, team)
+    (state[0],) = team.fold(builder, [state[0]], [maximum])
     if role == "C":
         state[0] = splat(across(builder.let(state[0]), maximum))
     largest = builder.let(state[0], "largest")
@@ -60,7 +65,8 @@ def softmax(
         power = builder.let(tirx.exp(read(position) - largest), "power")
         state[1] = state[1] + only_channels(power, lanes, 0.0)
 
-    each_texel(builder, line, add_exponential)
+    each_texel(builder, line, add_exponential, team)
+    (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
     if role == "C":
         state[1] = splat(across(builder.let(state[1]), lambda a, b: a + b))
     if logarithm:
@@ -73,18 +79,27 @@ def softmax(
         value = value - offset if logarithm else tirx.exp(value - largest) * factor
         epilogue.write(*position, narrowed(builder, value))
 
-    each_texel(builder, line, write)
+    with builder.when(builder.inside):
+        each_texel(builder, line, write, team)
 
 
-def _start_of_line(builder: KernelBuilder, x: Access, role: str) -> Position:
-    """One thread for each line along the role; returns the line's first texel."""
-    e = x.extents
+def lines_along(extents: Extents, role: str) -> tuple[int, int, int]:
+    """How many lines along a role there are, in x, y, z."""
+    e = extents
     blocks = 1 if role == "C" else e.blocks
-    w, h, z = builder.threads(
+    return (
         1 if role == "W" else e.w,
         1 if role == "H" else e.h,
         (1 if role == "N" else e.n) * blocks,
     )
+
+
+def _start_of_line(
+    builder: KernelBuilder, tile: LineTile, x: Access, role: str
+) -> tuple[Position, Team]:
+    """The first texel of the thread's line, and those that share the line."""
+    blocks = 1 if role == "C" else x.extents.blocks
+    w, h, z, team = line_threads(builder, lines_along(x.extents, role), tile)
     if blocks == 1:
-        return Position(z, iconst(0), h, w)
-    return Position(floordiv(z, blocks), floormod(z, blocks), h, w)
+        return Position(z, iconst(0), h, w), team
+    return Position(floordiv(z, blocks), floormod(z, blocks), h, w), team

@@ -1,8 +1,8 @@
 """Threads that share one result: each folds a part, the team folds the parts in local memory.
 
 A long sum by one thread keeps the GPU idle: it has few waves, and each waits for its own reads.
-A team is `width` neighbours along x of a work-group.  Its members take every `width`-th part, so
-that they read neighbouring texels, and then fold four members to one until one is left.
+A team is `width` threads of a work-group.  Its members take every `width`-th part, so that they
+read neighbouring texels, and then fold four members to one until one is left.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.tvmapi import Expr, iconst
+
+ACCUMULATOR = "float32"
+"""Sums over many elements are taken in float32, whatever the kernel computes in."""
 
 Combine = Callable[[Expr, Expr], Expr]
 
@@ -22,7 +24,7 @@ FOLDED_AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """`width` threads along x (a power of two); a work-group holds `count` teams along y and z.
+    """`width` threads (a power of two); a work-group holds `count` teams.
 
     `member` and `index` are the thread's place in its team and the team's in its work-group.
     """
@@ -34,10 +36,22 @@ class Team:
 
     @staticmethod
     def of(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
-        """The teams of a builder whose threads cooperate in this work-group."""
+        """The teams along x of a builder whose threads cooperate in this work-group."""
         x, y, z = work_group
-        _, in_y, in_z = builder.local
-        return Team(width=x, count=y * z, member=builder.local[0], index=in_z * iconst(y) + in_y)
+        local_x, local_y, local_z = builder.local
+        index = local_z * iconst(y) + local_y if z > 1 else local_y
+        return Team(width=x, count=y * z, member=local_x, index=index)
+
+    @staticmethod
+    def along_y(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
+        """The teams along y: neighbours along x belong to different ones."""
+        x, y, _ = work_group
+        return Team(width=y, count=x, member=builder.local[1], index=builder.local[0])
+
+    @staticmethod
+    def alone() -> Team:
+        """Teams of one thread, which need not cooperate."""
+        return Team(width=1, count=1, member=iconst(0), index=iconst(0))
 
     def shared_bytes(self, values: int) -> int:
         """Local memory that `fold` of so many vectors takes."""

@@ -7,18 +7,30 @@ apart from the others, so that no test is left inside the loops.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.layout import LANES, Extents
-from adrenoc.tvmapi import Expr, cast, construct, dtype_of, fconst, iconst, lane
+from adrenoc.tvmapi import (
+    Expr,
+    cast,
+    construct,
+    dtype_of,
+    fconst,
+    floordiv,
+    floormod,
+    iconst,
+    lane,
+)
 
-ACCUMULATOR = "float32"
-"""Sums over many elements are taken in float32, whatever the kernel computes in."""
+UNROLLED = 4
+"""Texels that a member of a team asks for before it waits."""
 
 
 class Position(NamedTuple):
@@ -68,15 +80,19 @@ def region_along(extents: Extents, roles: str, start: Position) -> Region:
     return Region(start=start, counts=counts, tail=extents.c % LANES if "C" in roles else 0)
 
 
-def each_texel(builder: KernelBuilder, region: Region, visit: Visit) -> None:
-    """Emit loops that visit a region's texels, the last block apart if it is partly empty."""
+def each_texel(builder: KernelBuilder, region: Region, visit: Visit, team: Team) -> None:
+    """Emit loops that visit a region's texels, the last block apart if it is partly empty.
+
+    Each texel is visited by one member of the team.
+    """
     start, counts = region.start, region.counts
     full = counts.blocks - 1 if region.tail else counts.blocks
+    loops = _loops if team.width == 1 else partial(_shared_loop, team)
     if full:
-        _loops(builder, start, counts._replace(blocks=full), LANES, visit)
+        loops(builder, start, counts._replace(blocks=full), LANES, visit)
     if region.tail:
         last = start._replace(block=_plus(start.block, iconst(full)))
-        _loops(builder, last, counts._replace(blocks=1), region.tail, visit)
+        loops(builder, last, counts._replace(blocks=1), region.tail, visit)
 
 
 def _loops(
@@ -88,6 +104,45 @@ def _loops(
             step = loops.enter_context(builder.loop(count, hint))
             at.append(first if count == 1 else builder.let(_plus(first, step), hint))
         visit(Position(*at), lanes)
+
+
+def _shared_loop(
+    team: Team, builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit
+) -> None:
+    """One loop over the texels, counted along W first, each member in steps of the team."""
+    rounds, rest = divmod(math.prod(counts), team.width)
+
+    def visit_number(number: Expr) -> None:
+        visit(_position(builder, start, counts, builder.let(number, "i")), lanes)
+
+    if rounds >= UNROLLED:
+        with builder.loop(rounds // UNROLLED, "t") as t:
+            first = builder.let(t * iconst(UNROLLED * team.width) + team.member, "i")
+            for u in range(UNROLLED):
+                visit_number(first + iconst(u * team.width))
+    for u in range(rounds - rounds % UNROLLED, rounds):
+        visit_number(team.member + iconst(u * team.width))
+    if rest:
+        with builder.when(team.member < iconst(rest)):
+            visit_number(team.member + iconst(rounds * team.width))
+
+
+def _position(builder: KernelBuilder, start: Position, counts: Counts, number: Expr) -> Position:
+    """Where texel `number` of a region is."""
+    steps: dict[str, Expr | None] = {}
+    wide = [role for role, count in zip("whbn", reversed(counts), strict=True) if count > 1]
+    for role, count in zip("whbn", reversed(counts), strict=True):
+        if count == 1:
+            steps[role] = None
+            continue
+        last = role == wide[-1]
+        steps[role] = builder.let(number if last else floormod(number, count), role)
+        number = number if last else builder.let(floordiv(number, count), "i")
+    at = [
+        first if steps[role] is None else builder.let(_plus(first, steps[role]), role)
+        for role, first in zip("nbhw", start, strict=True)
+    ]
+    return Position(*at)
 
 
 def _plus(a: Expr, b: Expr) -> Expr:

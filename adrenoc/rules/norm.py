@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 
 from adrenoc.graph import Node
-from adrenoc.kernels.norm import Affine, NormGeometry, norm
+from adrenoc.kernels.norm import Affine, NormGeometry, norm, sets_of
 from adrenoc.kernels.weights import pack_blocked
+from adrenoc.layout import Extents
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.rules.lines import LineWork, pick_line_tile
 
 
 def norm_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -40,8 +43,20 @@ def norm_rule(context: RuleContext, node: Node) -> KernelCall:
     factor = _affine(kernel, node, 1, "scale", affine_axes, 1.0)
     offset = _affine(kernel, node, 2, "center", affine_axes, 0.0)
     out, epilogue = kernel.output()
-    norm(kernel.builder, geometry, x, factor, offset, out, epilogue)
+    tile = pick_line_tile(context, node, node.op, _work_of(geometry, x.extents))
+    norm(kernel.builder, tile, geometry, x, factor, offset, out, epilogue)
     return kernel.call()
+
+
+def _work_of(geometry: NormGeometry, extents: Extents) -> LineWork:
+    by_role = {"N": extents.n, "C": extents.blocks, "H": extents.h, "W": extents.w}
+    return LineWork(
+        lines=sets_of(geometry, extents),
+        length=math.prod(by_role[role] for role in geometry.roles) // geometry.groups,
+        passes=2,
+        folds=1,
+        along_w="W" in geometry.roles,
+    )
 
 
 def _affine(

@@ -15,6 +15,7 @@ from adrenoc.kernels.pool import (
 )
 from adrenoc.kernels.reduce import REDUCTIONS, reduce_axes
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.reduce import pick_reduction_tile
 
 
 def pool_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -36,7 +37,8 @@ def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
     source, result = x.extents, out.extents
     if (result.h, result.w) == (1, 1):
         axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
-        reduce_axes(kernel.builder, REDUCTIONS["mean"], axes, True, x, out, epilogue)
+        tile = pick_reduction_tile(kernel, axes, x, out)
+        reduce_axes(kernel.builder, tile, REDUCTIONS["mean"], axes, True, x, out, epilogue)
     elif source.h % result.h or source.w % result.w:
         adaptive_avg_pool(kernel.builder, x, out, epilogue)
     else:

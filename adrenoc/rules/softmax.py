@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from adrenoc.graph import Node
-from adrenoc.kernels.softmax import softmax
+from adrenoc.kernels.softmax import lines_along, softmax
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.lines import LineWork, pick_line_tile
 
 
 def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -13,5 +14,11 @@ def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
-    softmax(kernel.builder, role, node.op == "log_softmax", x, out, epilogue)
+    e = x.extents
+    length = {"N": e.n, "C": e.blocks, "H": e.h, "W": e.w, "1": 1}[role]
+    work = LineWork(
+        lines=lines_along(e, role), length=length, passes=3, folds=2, along_w=role == "W"
+    )
+    tile = pick_line_tile(context, node, node.op, work)
+    softmax(kernel.builder, tile, role, node.op == "log_softmax", x, out, epilogue)
     return kernel.call()

@@ -1,0 +1,81 @@
+"""Threads for kernels that make a result of each of many lines: alone, or a team for a line.
+
+Where lines are few and long, a team of threads shares each; where neighbouring lines lie beside
+each other along W, neighbouring threads take neighbouring lines, so that they read neighbouring
+texels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.team import Team
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, minimum
+
+
+class Members(str, Enum):
+    """How the threads of a work-group are dealt out."""
+
+    ALONE = "alone"
+    """Each thread has a line of its own."""
+
+    ALONG_X = "x"
+    """The members of a team are neighbours: they share a line that lies along W."""
+
+    ALONG_Y = "y"
+    """Neighbours have neighbouring lines along W; the members of a team are apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineTile:
+    """`work_group` holds one team or several; a team has the threads along its axis."""
+
+    work_group: tuple[int, int, int]
+    members: Members = Members.ALONE
+
+    @property
+    def team(self) -> int:
+        """Threads that share a line."""
+        if self.members is Members.ALONE:
+            return 1
+        return self.work_group[0 if self.members is Members.ALONG_X else 1]
+
+
+def line_threads(
+    builder: KernelBuilder, lines: tuple[int, int, int], tile: LineTile
+) -> tuple[Expr, Expr, Expr, Team]:
+    """A thread or a team for each of the lines in x, y, z; returns its place and its team.
+
+    Teams beyond the last line repeat one that exists: `builder.inside` says who stores.
+    """
+    wide, high, deep = lines
+    if tile.members is Members.ALONE:
+        return *builder.threads(wide, high, deep, work_group=tile.work_group), Team.alone()
+    if tile.members is Members.ALONG_Y:
+        x, _, rest = builder.threads(
+            wide, tile.team, high * deep, work_group=tile.work_group, cooperate=True
+        )
+        team = Team.along_y(builder, tile.work_group)
+        x = _existing(builder, x, wide, tile.work_group[0])
+        return x, *_split(builder, rest, high), team
+    _, number, _ = builder.threads(
+        tile.team, wide * high * deep, work_group=tile.work_group, cooperate=True
+    )
+    team = Team.of(builder, tile.work_group)
+    number = _existing(builder, number, wide * high * deep, tile.work_group[1])
+    x, rest = _split(builder, number, wide)
+    return x, *_split(builder, rest, high), team
+
+
+def _existing(builder: KernelBuilder, line: Expr, count: int, a_group: int) -> Expr:
+    """A line's number, or the last line's where there are more threads than lines."""
+    return builder.let(minimum(line, iconst(count - 1)), "line") if count % a_group else line
+
+
+def _split(builder: KernelBuilder, number: Expr, extent: int) -> tuple[Expr, Expr]:
+    """(number % extent, number // extent)."""
+    if extent == 1:
+        return iconst(0), number
+    return builder.let(floormod(number, extent)), builder.let(floordiv(number, extent))
