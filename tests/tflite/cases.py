@@ -49,13 +49,19 @@ class Case:
         return ""
 
 
+Reference = bytes | Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None
+"""What to hold a model against: LiteRT on itself (None), LiteRT on another model, or a function."""
+
+Build = Callable[[np.random.Generator], tuple[ModelBuilder, Reference]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How to build a case; `excluded` says why there is none to run."""
 
     name: str
     operator: str
-    build: Callable[[np.random.Generator], tuple[ModelBuilder, bytes | None]] | None = None
+    build: Build | None = None
     tolerance: float = 1e-4
     excluded: str = ""
 
@@ -77,7 +83,9 @@ class Recipe:
         made, reference = self.build(np.random.default_rng(zlib.crc32(self.name.encode())))
         model, expected = made.finish()
         main = made.graphs[0]
-        if reference is not None:
+        if callable(reference):
+            expected = reference(main.feeds)
+        elif reference is not None:
             expected = _run(reference, main.feeds)
         names = [main.tensors[i].name.decode() for i in main.outputs]
         quantised = {
@@ -215,16 +223,17 @@ def one(
     options: str = "",
     values: Mapping[str, Any] | None = None,
     custom: bytes | None = None,
-) -> Callable[[np.random.Generator], tuple[ModelBuilder, bytes | None]]:
+    reference: Reference = None,
+) -> Build:
     """A model of one operator."""
 
-    def build(r: np.random.Generator) -> tuple[ModelBuilder, bytes | None]:
+    def build(r: np.random.Generator) -> tuple[ModelBuilder, Reference]:
         made = ModelBuilder()
         graph = made.graph()
         tensors = [make(r) for make in inputs]
         indices = [graph.add(_with_scales(t, tensors)) for t in tensors]
         graph.outputs = graph.op(kind, indices, results, options, dict(values or {}), custom)
-        return made, None
+        return made, reference
 
     return build
 
@@ -254,7 +263,9 @@ def load_recipes() -> dict[str, Recipe]:
     return found
 
 
-def recipe(operator: str, suffix: str, *args: Any, tolerance: float = 1e-4, **options: Any) -> Recipe:
+def recipe(
+    operator: str, suffix: str, *args: Any, tolerance: float = 1e-4, **options: Any
+) -> Recipe:
     """A recipe of one operator, named after it."""
     name = operator.lower() + (f"_{suffix}" if suffix else "")
     return Recipe(

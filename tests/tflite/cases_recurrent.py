@@ -13,22 +13,50 @@ def recipes() -> Recipes:
     relu, tanh = {"fusedActivationFunction": 1}, {"fusedActivationFunction": 4}
     yield recipe("RNN", "", [f(_BATCH, _IN), *cell], options="RNNOptions", values=tanh)
     sequence = "SequenceRNNOptions"
-    yield recipe("UNIDIRECTIONAL_SEQUENCE_RNN", "", [f(_BATCH, _STEPS, _IN), *cell],
-                 options=sequence, values=relu)
-    yield recipe("UNIDIRECTIONAL_SEQUENCE_RNN", "time_major", [f(_STEPS, _BATCH, _IN), *cell],
-                 options=sequence, values={**tanh, "timeMajor": True})
+    yield recipe(
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        "",
+        [f(_BATCH, _STEPS, _IN), *cell],
+        options=sequence,
+        values=relu,
+    )
+    yield recipe(
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        "time_major",
+        [f(_STEPS, _BATCH, _IN), *cell],
+        options=sequence,
+        values={**tanh, "timeMajor": True},
+    )
     both = [f(_BATCH, _STEPS, _IN), *cell, *cell, none, none, none]
-    yield recipe("BIDIRECTIONAL_SEQUENCE_RNN", "", both, [_plain(), _plain()],
-                 "BidirectionalSequenceRNNOptions", tanh)
-    yield recipe("BIDIRECTIONAL_SEQUENCE_RNN", "merged", both, [_plain()],
-                 "BidirectionalSequenceRNNOptions", {**tanh, "mergeOutputs": True})
+    yield recipe(
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "",
+        both,
+        [_plain(), _plain()],
+        "BidirectionalSequenceRNNOptions",
+        tanh,
+    )
+    yield recipe(
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "merged",
+        both,
+        [_plain()],
+        "BidirectionalSequenceRNNOptions",
+        {**tanh, "mergeOutputs": True},
+    )
     yield from _lstms()
     memory, filters, rank = 4, 6, 2
     units = filters // rank
-    svdf = [f(_BATCH, _IN), w(filters, _IN), w(filters, memory), w(units),
-            state(_BATCH, memory * filters)]
-    yield recipe("SVDF", "", svdf, options="SVDFOptions",
-                 values={"rank": rank, "fusedActivationFunction": 1})
+    svdf = [
+        f(_BATCH, _IN),
+        w(filters, _IN),
+        w(filters, memory),
+        w(units),
+        state(_BATCH, memory * filters),
+    ]
+    yield recipe(
+        "SVDF", "", svdf, options="SVDFOptions", values={"rank": rank, "fusedActivationFunction": 1}
+    )
 
 
 def _plain():  # type: ignore[no-untyped-def]
@@ -64,19 +92,35 @@ def _lstms() -> Recipes:
     values = {"fusedActivationFunction": 4, "cellClip": 3.0}
     for label, parts in variants.items():
         weights, states, norms = _lstm(**parts)
-        yield recipe("UNIDIRECTIONAL_SEQUENCE_LSTM", label,
-                     [f(_BATCH, _STEPS, _IN), *weights, *states, *norms],
-                     options="UnidirectionalSequenceLSTMOptions", values=values)
-        yield recipe("LSTM", label, [f(_BATCH, _IN), *weights, *states, *norms],
-                     options="LSTMOptions", values=values)
+        yield recipe(
+            "UNIDIRECTIONAL_SEQUENCE_LSTM",
+            label,
+            [f(_BATCH, _STEPS, _IN), *weights, *states, *norms],
+            options="UnidirectionalSequenceLSTMOptions",
+            values=values,
+        )
+        yield recipe(
+            "LSTM",
+            label,
+            [f(_BATCH, _IN), *weights, *states, *norms],
+            options="LSTMOptions",
+            values=values,
+        )
     weights, states, _ = _lstm()
-    yield recipe("UNIDIRECTIONAL_SEQUENCE_LSTM", "time_major",
-                 [f(_STEPS, _BATCH, _IN), *weights, *states],
-                 options="UnidirectionalSequenceLSTMOptions",
-                 values={**values, "timeMajor": True})
+    yield recipe(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "time_major",
+        [f(_STEPS, _BATCH, _IN), *weights, *states],
+        options="UnidirectionalSequenceLSTMOptions",
+        values={**values, "timeMajor": True},
+    )
     both = [f(_BATCH, _STEPS, _IN), *weights, *weights, *states, *states, *[none] * 9]
     for label, merged in (("", False), ("merged", True)):
-        yield recipe("BIDIRECTIONAL_SEQUENCE_LSTM", label, both,
-                     [_plain()] if merged else [_plain(), _plain()],
-                     "BidirectionalSequenceLSTMOptions",
-                     {**values, "mergeOutputs": merged, "timeMajor": False})
+        yield recipe(
+            "BIDIRECTIONAL_SEQUENCE_LSTM",
+            label,
+            both,
+            [_plain()] if merged else [_plain(), _plain()],
+            "BidirectionalSequenceLSTMOptions",
+            {**values, "mergeOutputs": merged, "timeMajor": False},
+        )
