@@ -63,13 +63,6 @@ class ConvTile:
     """Input blocks of a slice whose weights are in local memory at a time (local route)."""
 
 
-def pick_tile(width: int, out_blocks: int, groups: int) -> ConvTile:
-    """A tile that suits the extents: four pixels and two blocks where there are so many."""
-    pixels = 4 if width >= 4 else 2 if width >= 2 else 1
-    pair = groups == 1 and out_blocks % 2 == 0
-    return ConvTile(pixels=pixels, out_blocks=2 if pair else 1)
-
-
 def conv2d(
     builder: KernelBuilder,
     geometry: ConvGeometry,
@@ -210,46 +203,3 @@ class _Step:
             texel = self._x.padded_texel(self._n, self._in_block, row, col0 + iconst(offset))
             self._columns[offset] = self._builder.let(texel, "a")
         return self._columns[offset]
-
-
-def depthwise(
-    builder: KernelBuilder,
-    geometry: ConvGeometry,
-    x: Access,
-    weight: Access,
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    """Emit a depthwise convolution with packed weights (`weights.pack_depthwise`).
-
-    Shapes:
-        x: roles N, C, H, W
-        weight: [1, KH * KW, C/4, 4]
-        out: roles N, C, OH, OW
-    """
-    e = out.extents
-    pixels = pick_tile(e.w, 1, 1).pixels
-    gx, gy, gz = builder.threads(-(-e.w // pixels), e.h, e.n * e.blocks)
-    n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
-    left = builder.let(gx * iconst(pixels), "x")
-    row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
-    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
-    sums = builder.registers(pixels)
-    sums.fill(0.0)
-    kh, kw = geometry.kernel
-    with builder.loop(kh, "ky") as ky:
-        row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
-        columns: dict[int, Expr] = {}
-        for kx in range(kw):
-            tap = ky * iconst(kw) + iconst(kx)
-            texel = builder.let(weight.texel(iconst(0), iconst(0), tap, block), "k")
-            for p in range(pixels):
-                offset = p * geometry.strides[1] + kx * geometry.dilation[1]
-                if offset not in columns:
-                    read = x.padded_texel(n, block, row, col0 + iconst(offset))
-                    columns[offset] = builder.let(read, "a")
-                sums[p] = sums[p] + columns[offset] * texel
-    for p in range(pixels):
-        inside = left + iconst(p) < iconst(e.w) if e.w % pixels else None
-        with builder.when(inside):
-            epilogue.write(n, block, gy, left + iconst(p), sums[p])

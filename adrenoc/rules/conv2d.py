@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from adrenoc.graph import Graph, Node
-from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d, depthwise
+from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
 from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
 from adrenoc.kernels.conv_weights import pack_uniform
-from adrenoc.kernels.weights import group_window, pack_conv, pack_depthwise
+from adrenoc.kernels.weights import group_window, pack_conv
 from adrenoc.layout import LANES
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.depthwise import depthwise_rule
 from adrenoc.rules.gemv import gemv_rule, suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
@@ -37,13 +38,9 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     in_channels = context.graph.operand(x_name).extents.c
     one_each = geometry.groups == in_channels == out_channels and per_in == 1
     if one_each:
-        kernel = context.kernel(node, "depthwise_conv2d")
-        x = kernel.input(x_name)
-        pack = partial(_pack_depthwise, layout=kernel_layout)
-        packed = kernel.packed(weight_name, "depthwise", pack)
-        out, epilogue = kernel.output()
-        depthwise(kernel.builder, geometry, x, packed, out, epilogue)
-        return kernel.call()
+        work = conv_work(context.graph, node, geometry, context.options)
+        oihw = partial(as_oihw, layout=kernel_layout)
+        return depthwise_rule(context, node, work, oihw)
     oihw = partial(as_oihw, layout=kernel_layout)
     vectors = geometry == ConvGeometry(kernel=(1, 1))
     if vectors and suits_gemv(context.graph.operand(node.output).extents):
@@ -140,11 +137,3 @@ def as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
     """Weights of any layout as OIHW."""
     four, letters = as_four_letters(weight, layout)
     return four.transpose([letters.index(letter) for letter in "OIHW"])
-
-
-def _pack_conv(weight: np.ndarray, layout: str, groups: int) -> np.ndarray:
-    return pack_conv(as_oihw(weight, layout), groups)
-
-
-def _pack_depthwise(weight: np.ndarray, layout: str) -> np.ndarray:
-    return pack_depthwise(as_oihw(weight, layout))

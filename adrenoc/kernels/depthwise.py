@@ -1,0 +1,179 @@
+"""Depthwise convolution: a rectangle of pixels a thread, so that its taps share their reads.
+
+Nothing is summed over channels, so an activation texel feeds no more multiply-adds than the
+kernel has taps, and the texture pipe is what the kernel waits for.  A thread that makes `rows` x
+`pixels` reads each texel of the rectangle below them once.  The taps come through local memory,
+an eighth of a texture read each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.weights import pack_depthwise
+from adrenoc.layout import LANES
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseTile:
+    """The share of one thread: `rows` x `pixels` of one block of four channels."""
+
+    rows: int
+    pixels: int
+    work_group: tuple[int, int, int]
+
+
+def depthwise(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: DepthwiseTile,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit a depthwise convolution with packed weights (`pack_taps`).
+
+    Shapes:
+        x: roles N, C, H, W
+        out: roles N, C, OH, OW
+    """
+    e, taps = out.extents, geometry.kernel[0] * geometry.kernel[1]
+    wx, wy, wz = tile.work_group
+    gx, gy, gz = builder.threads(
+        -(-e.w // tile.pixels),
+        -(-e.h // tile.rows),
+        e.n * e.blocks,
+        work_group=tile.work_group,
+        cooperate=True,
+    )
+    shared = _bring(builder, weight, taps, e.blocks, e.n, (wx, wy, wz))
+    n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
+    top = builder.let(gy * iconst(tile.rows), "y")
+    left = builder.let(gx * iconst(tile.pixels), "x")
+    strides, padding = geometry.strides, geometry.padding
+    row0 = builder.let(top * iconst(strides[0]) - iconst(padding[0]), "row")
+    col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
+    sums = builder.registers(tile.rows * tile.pixels)
+    sums.fill(0.0)
+    first_tap = builder.let(builder.local[2] * iconst(_stride(taps)), "wi")
+    step = _Row(builder=builder, geometry=geometry, tile=tile, x=x, shared=shared, sums=sums)
+    if tile.rows == 1:
+        # A loop keeps the compiler from reading all rows at once, which takes registers.
+        with builder.loop(geometry.kernel[0], "ky") as ky:
+            row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "r")
+            taps_of_row = builder.let(first_tap + ky * iconst(geometry.kernel[1]), "wr")
+            step.add(n, block, row, col0, [(0, taps_of_row)])
+    else:
+        for row, uses in _rows_read(geometry, tile.rows).items():
+            of_rows = [(r, first_tap + iconst(ky * geometry.kernel[1])) for r, ky in uses]
+            step.add(n, block, row0 + iconst(row), col0, of_rows)
+    with builder.when(builder.inside):
+        for r in range(tile.rows):
+            in_column = top + iconst(r) < iconst(e.h) if r and e.h % tile.rows else None
+            for p in range(tile.pixels):
+                in_row = left + iconst(p) < iconst(e.w) if p and e.w % tile.pixels else None
+                with builder.when(in_column), builder.when(in_row):
+                    value = sums[r * tile.pixels + p]
+                    epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One row of the input: its texels, and what they add to the rows of the output."""
+
+    builder: KernelBuilder
+    geometry: ConvGeometry
+    tile: DepthwiseTile
+    x: Access
+    shared: SharedArray
+    sums: Registers
+
+    def add(
+        self, n: Expr, block: Expr, row: Expr, col0: Expr, uses: list[tuple[int, Expr]]
+    ) -> None:
+        """Multiply and add; `uses` are output rows, each with the place of its first tap."""
+        builder, geometry, pixels = self.builder, self.geometry, range(self.tile.pixels)
+        columns: dict[int, Expr] = {}
+        for kx in range(geometry.kernel[1]):
+            offsets = [p * geometry.strides[1] + kx * geometry.dilation[1] for p in pixels]
+            for offset in offsets:
+                if offset not in columns:
+                    texel = self.x.padded_texel(n, block, row, col0 + iconst(offset))
+                    columns[offset] = builder.let(texel, "a")
+            for r, first_tap in uses:
+                tap = builder.let(self.shared[first_tap + iconst(kx)], "k")
+                for p, offset in zip(pixels, offsets, strict=True):
+                    at = r * self.tile.pixels + p
+                    self.sums[at] = columns[offset] * tap + self.sums[at]
+
+
+def rows_read(geometry: ConvGeometry, rows: int) -> int:
+    """Rows of the input that so many rows of the output read."""
+    return len(_rows_read(geometry, rows))
+
+
+def _rows_read(geometry: ConvGeometry, rows: int) -> dict[int, list[tuple[int, int]]]:
+    """Input row, counted from the first -> the (output row, kernel row) pairs that need it."""
+    uses: dict[int, list[tuple[int, int]]] = {}
+    for r in range(rows):
+        for ky in range(geometry.kernel[0]):
+            row = r * geometry.strides[0] + ky * geometry.dilation[0]
+            uses.setdefault(row, []).append((r, ky))
+    return dict(sorted(uses.items()))
+
+
+def _bring(
+    builder: KernelBuilder,
+    weight: Access,
+    taps: int,
+    blocks: int,
+    images: int,
+    group: tuple[int, int, int],
+) -> SharedArray:
+    """The taps of the work-group's blocks, in local memory."""
+    wx, wy, wz = group
+    per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+    stride = _stride(taps)
+    shared = builder.shared(wz * stride)
+    lx, ly, lz = builder.local
+    across = builder.let(lx + ly * iconst(wx), "t")
+    # Each layer of threads brings the taps of its own block: images may begin within a group.
+    own = builder.group[2] * iconst(wz) + lz
+    block = own if images == 1 else floormod(own, blocks)
+    first = builder.let(block * iconst(stride // per_load) + across, "load")
+    for done in range(0, stride // per_load, wx * wy):
+        last = stride // per_load - done < wx * wy
+        with builder.when(across < iconst(stride // per_load - done) if last else None):
+            words = load_vector(weight.buffer, first, done, builder.compute)
+            at = lz * iconst(stride) + (across + iconst(done)) * iconst(per_load)
+            for part, texel in enumerate(as_texels(builder, words)):
+                shared[at + iconst(part)] = texel
+    builder.barrier()
+    return shared
+
+
+def _stride(taps: int) -> int:
+    """Vectors from one block's taps to the next: an even number, for halves come in pairs."""
+    return taps + taps % 2
+
+
+def pack_taps(weight: np.ndarray, most_blocks: int) -> np.ndarray:
+    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat; halves as 32-bit words, two in each.
+
+    Blocks are padded to a multiple of `most_blocks`, for whole work-groups read them.
+    """
+    texels = pack_depthwise(weight)[0]
+    taps, blocks, _ = texels.shape
+    padded = np.zeros((-(-blocks // most_blocks) * most_blocks, _stride(taps), LANES), weight.dtype)
+    padded[:blocks, :taps] = texels.transpose(1, 0, 2)
+    flat = padded.reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat

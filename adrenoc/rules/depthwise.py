@@ -1,0 +1,115 @@
+"""The rule of depthwise convolutions: how many pixels a thread makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from adrenoc.gpu import Limits
+from adrenoc.graph import Node
+from adrenoc.kernels.depthwise import DepthwiseTile, depthwise, pack_taps, rows_read
+from adrenoc.layout import LANES
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import (
+    BUFFER_LATENCY_CLOCKS,
+    LOCAL_READ_CLOCKS,
+    TEXTURE_LATENCY_CLOCKS,
+    WAVE,
+    Machine,
+)
+
+MOST_MULTIPLIES = 320
+"""Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
+UNROLLED_ROWS = 3
+"""Kernel rows whose loop compilers unroll."""
+SPILLED = 4.0
+"""How much longer a thread takes whose registers go to memory."""
+START, TEXEL, STORE = 60.0, 7.0, 10.0
+"""Instructions of a thread beside its multiply-adds: in all, a texel read, a pixel stored."""
+
+
+def depthwise_rule(
+    context: RuleContext,
+    node: Node,
+    work: ConvWork,
+    oihw: Callable[[np.ndarray], np.ndarray],
+) -> KernelCall:
+    """A convolution of each channel by itself, with weights that `oihw` orders."""
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "depthwise_conv2d",
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, "depthwise_conv2d", compute="float16" if work.half else "float32")
+    x = kernel.input(node.inputs[0])
+    wz = tile.work_group[2]
+    pack = partial(_pack, oihw=oihw, blocks=wz)
+    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack)
+    out, epilogue = kernel.output()
+    depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: int) -> np.ndarray:
+    return pack_taps(oihw(weight), blocks)
+
+
+def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:
+    """The tiles that suit the extents."""
+    e, (kh, kw) = work.out, work.geometry.kernel
+    most = min(WAVE, limits.max_work_group_size)
+    for rows in (1, 2, 3, 4, 7):
+        for pixels in (1, 2, 3, 4, 7, 8):
+            smallest = rows * pixels == 1
+            if (rows > e.h or pixels > e.w or rows * pixels * kh * kw > MOST_MULTIPLIES) and (
+                not smallest
+            ):
+                continue
+            columns, lines = -(-e.w // pixels), -(-e.h // rows)
+            for wx in {min(columns, 1 << i) for i in range(2, 6)}:
+                for wy in {min(lines, 1 << i) for i in range(5)}:
+                    if wx * wy <= most:
+                        deep = min(most // (wx * wy), e.n * e.blocks)
+                        yield DepthwiseTile(rows=rows, pixels=pixels, work_group=(wx, wy, deep))
+
+
+def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> float:
+    """Clocks of the whole convolution on the target."""
+    e, geometry = work.out, work.geometry
+    kh, kw = geometry.kernel
+    wx, wy, wz = tile.work_group
+    columns = {
+        p * geometry.strides[1] + k * geometry.dilation[1]
+        for p in range(tile.pixels)
+        for k in range(kw)
+    }
+    pixels = tile.rows * tile.pixels
+    texels = rows_read(geometry, tile.rows) * len(columns)
+    taps = tile.rows * kh * kw
+    mads = pixels * kh * kw * LANES
+    half = machine.half_rate if work.half else 1.0
+    other = START + TEXEL * texels + STORE * pixels
+    busiest = max(
+        WAVE * (mads / half + other) / machine.lanes,
+        WAVE * (texels + pixels) / machine.texels_of(work.storage_bytes),
+        taps * LOCAL_READ_CLOCKS,
+    )
+    rows = rows_read(geometry, tile.rows)
+    serial = 2 * (mads + taps + other) + BUFFER_LATENCY_CLOCKS + rows * TEXTURE_LATENCY_CLOCKS
+    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / tile.rows / wy)
+    groups *= math.ceil(e.n * e.blocks / wz)
+    waves = groups * math.ceil(wx * wy * wz / WAVE)
+    if tile.rows == 1 and kh > UNROLLED_ROWS:
+        vectors = float(len(columns) + pixels + kw)
+    else:  # compilers read ahead: most texels wait beside the sums and some of the taps
+        vectors = (1.0 if work.half else 0.75) * texels + pixels + 0.5 * kh * kw
+    registers = vectors * (0.5 if work.half else 1.0) + 6
+    if registers > machine.registers / 2:
+        serial *= SPILLED
+    return machine.clocks(waves, busiest, serial, registers)

@@ -1,0 +1,35 @@
+"""Depthwise convolutions agree with onnxruntime, whatever rectangle a thread makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+from adrenoc.kernels.depthwise import DepthwiseTile
+from adrenoc.rules import depthwise as rules
+
+TILES = (
+    DepthwiseTile(rows=1, pixels=3, work_group=(4, 2, 8)),
+    DepthwiseTile(rows=2, pixels=4, work_group=(4, 4, 2)),
+    DepthwiseTile(rows=3, pixels=2, work_group=(2, 1, 4)),
+)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.rows}x{t.pixels}")
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+def test_a_tile(
+    tile: DepthwiseTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    ops = Ops()
+    x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
+    for kernel, attrs in (
+        (3, {"pads": [1, 1, 1, 1]}),
+        (3, {"pads": [0, 1, 1, 0], "strides": [2, 2]}),
+        (5, {"pads": [2, 2, 2, 2]}),
+        (3, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+    ):
+        ops.output(ops("Conv", x, ops.weight(10, 1, kernel, kernel), group=10, **attrs))
+    ops.check(device, preset)
