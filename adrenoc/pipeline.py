@@ -67,6 +67,8 @@ class State:
     """Region of CLML -> the graph of its kernels, for where CLML cannot run it."""
     layouts: Layouts | None = None
     region_layouts: Mapping[str, Layouts] = field(default_factory=dict)
+    unsplit: Graph | None = None
+    """The graph before convolutions were split by Winograd's algorithm, where any was."""
     program: Program | None = None
     storage: Storage | None = None
     region_storage: Mapping[str, Storage] = field(default_factory=dict)
@@ -210,7 +212,8 @@ def _split_winograd(state: State) -> State:
     graph = split_winograd(
         _graph(state), state.options, target.limits, target.performance, state.log
     )
-    return replace(state, graph=graph)
+    changed = graph.nodes != _graph(state).nodes
+    return replace(state, graph=graph, unsplit=state.graph if changed else None)
 
 
 def _lower(state: State) -> State:
@@ -244,7 +247,7 @@ def _fit_memory(state: State, limit_mib: int) -> State:
         return _program(_lower(replace(state, graph=graph, log=DecisionLog())))
 
     names = _imported(state).tensors
-    program = fit_memory(_program(state), limit_mib, lowered, state.log, names)
+    program = fit_memory(_program(state), limit_mib, lowered, state.log, names, state.unsplit)
     return replace(state, program=program, graph=program.graph)
 
 

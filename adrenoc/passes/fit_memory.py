@@ -1,9 +1,10 @@
 """Plan a program again until its memory fits: other orders of steps, then buffers for images.
 
-Two ways, the cheap one first:
+Three ways, the cheap ones first:
 
-1. Steps run in another order, in which fewer tensors are alive at once.
-2. Intermediate tensors move from textures to buffers.  Images share memory only with images of
+1. Convolutions run as one kernel each, without the planes of Winograd's algorithm between them.
+2. Steps run in another order, in which fewer tensors are alive at once.
+3. Intermediate tensors move from textures to buffers.  Images share memory only with images of
    their own width, height and format; a buffer serves any tensor.  Those kinds of image go first
    that free most, and only as many as are needed: it costs speed.
 
@@ -37,9 +38,11 @@ def fit_memory(
     lower: Lower,
     log: DecisionLog,
     names: Mapping[str, str] | None = None,
+    unsplit: Graph | None = None,
 ) -> Program:
     """The program, changed as far as it must be for its plan to fit.
 
+    `unsplit` is the graph before convolutions were split, where any was.
     `names` maps tensors of the graph to the model's own names, for messages.
 
     Raises:
@@ -50,22 +53,28 @@ def fit_memory(
     if storage.plan.peak_bytes <= limit:
         return program
     first = storage.plan.peak_bytes
-    fixed = first - storage.plan.slot_bytes
-    if fixed > limit:  # no order and no reuse changes that
+    if unsplit is not None:
+        whole = lower(unsplit)
+        planned = plan_memory(whole)
+        if planned.plan.peak_bytes < first:
+            program, storage = whole, planned
+            log.add("convolutions", "one kernel each, none split", _flag(limit_mib))
+    if (
+        storage.plan.peak_bytes - storage.plan.slot_bytes > limit
+    ):  # no order and no reuse changes that
         raise _too_large(program, storage, limit_mib, names or {})
-    program, storage = _least_in_any_order(program, storage)
+    if storage.plan.peak_bytes > limit:
+        program, storage = _least_in_any_order(program, storage)
     if storage.plan.peak_bytes > limit:
         program, storage, moved = _with_buffers(program, storage, limit, lower)
         for name in moved:
-            log.add(
-                name, "buffer", f"as an image it shares no memory, --max-memory-mib {limit_mib}"
-            )
+            log.add(name, "buffer", f"as an image it shares no memory, {_flag(limit_mib)}")
     if storage.plan.peak_bytes > limit:
         raise _too_large(program, storage, limit_mib, names or {})
     log.add(
         "memory",
         f"planned again: {_mib(storage.plan.peak_bytes)} instead of {_mib(first)}",
-        f"--max-memory-mib {limit_mib}",
+        _flag(limit_mib),
     )
     return program
 
@@ -228,6 +237,10 @@ def _too_large(
         f"{names.get(where, where)} (largest: {largest}); lower it by {' or '.join(remedies)}",
         hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
     )
+
+
+def _flag(limit_mib: int) -> str:
+    return f"--max-memory-mib {limit_mib}"
 
 
 def _mib(count: int) -> str:

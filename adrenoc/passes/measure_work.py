@@ -1,7 +1,8 @@
 """How much each step of a program has to do: multiply-adds, operations, texels, bytes.
 
 Multiply-adds and operations are those of the operator as mathematics states it, so that they do
-not depend on how a kernel is scheduled.  Texels are counted in the TIR of the kernel: every
+not depend on how a kernel is scheduled; a convolution that was split by Winograd's algorithm is
+three operators with fewer of them.  Texels are counted in the TIR of the kernel: every
 `texture2d_load` times the loops and threads around it.  Bytes count each tensor and each packed
 constant once.
 """
@@ -21,6 +22,7 @@ from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Kernel, Program, Step
 from adrenoc.passes.plan_memory import size_bytes
 from adrenoc.passes.region_nodes import ALLOC, CLML
+from adrenoc.passes.split_winograd import MULTIPLY
 from adrenoc.roofline import Work
 from adrenoc.tvmapi import (
     AttrStmt,
@@ -119,6 +121,16 @@ def _of_attention(_graph: Graph, node: Node) -> int:
     return math.prod(heads) * rows * keys * (depth + channels)
 
 
+def _of_planes(graph: Graph, node: Node) -> int:
+    """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
+    return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
+
+
+def _scores(node: Node) -> int:
+    """One for each query and key."""
+    return math.prod(node.attrs["q"][:-1]) * node.attrs["v"][-2]
+
+
 _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "conv1d": _of_convolution,
     "conv2d": _of_convolution,
@@ -126,6 +138,7 @@ _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "conv2d_transpose": _of_transposed,
     "matmul": _of_matmul,
     "attention": _of_attention,
+    MULTIPLY: _of_planes,
 }
 
 
@@ -144,6 +157,8 @@ def _operations(graph: Graph, node: Node) -> int:
     if node.body is not None:
         reduced = math.prod(extent for _, extent in node.body.reduced)
         count += body_operations(node.body) * _size(graph, node.output) * reduced
+    elif node.op == "attention":
+        count += _PER_ELEMENT["softmax"] * _scores(node)
     elif node.op not in _PRODUCTS:
         count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
     if node.epilogue is not None:

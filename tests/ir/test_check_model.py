@@ -195,6 +195,26 @@ def test_a_limit_that_holds_changes_nothing(tmp_path: Path) -> None:
     assert free.storage.plan == fitted.storage.plan
 
 
+def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1])]
+    nodes.append(helper.make_node("Conv", ["a", "w1"], ["b"], pads=[1, 1, 1, 1]))
+    nodes.append(helper.make_node("GlobalAveragePool", ["b"], ["y"]))
+    constants = {"w0": _weights(128, 128, 3, 3), "w1": _weights(128, 128, 3, 3)}
+    model = graph(nodes, {"x": [1, 128, 48, 48]}, ["y"], constants)
+    split = _check(model, tmp_path)
+    products = [n for n in split.nodes if n.operators == ("winograd_multiply",)]
+    assert products
+    channels, planes, tiles = products[0].shape
+    assert products[0].macs == channels * planes * tiles * 128
+    limit = split.memory.plan.peak_bytes // MIB
+    whole = _check(model, tmp_path, max_memory_mib=limit)
+    assert not whole.broken
+    assert whole.totals.buffer_nodes == 0
+    assert whole.totals.macs == 2 * 128 * 128 * 9 * 48 * 48
+    said = [d for d in whole.decisions if d["subject"] == "convolutions"]
+    assert said[0]["taken"] == "one kernel each, none split"
+
+
 def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path: Path) -> None:
     model = _tower(blocks=3, size=512, channels=32)
     with pytest.raises(MemoryLimitError) as caught:
