@@ -64,6 +64,25 @@ class InputFile:
         return cls(path=Path(path), name=name if separator else "")
 
 
+def input_files(folder: Path) -> tuple[Path, ...]:
+    """The .npz and .npy files of a folder by name: each is one set of inputs.
+
+    Raises:
+        InputError: there is no such folder, or none of them in it.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} is not a folder; expected one with .npz or .npy files",
+            hint="--inputs FOLDER",
+        )
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
+    if not found:
+        raise InputError(
+            f"{folder} holds no .npz or .npy file", hint="np.savez(FILE, **{name: array})"
+        )
+    return tuple(found)
+
+
 def make_inputs(
     specs: Sequence[TensorSpec],
     files: Sequence[InputFile] = (),

@@ -12,6 +12,7 @@ import click
 
 import adrenoc
 from adrenoc.cli.check import check_command
+from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
@@ -45,6 +46,7 @@ def cli() -> None:
 for _command in (
     compile_command,
     check_command,
+    check_accuracy_command,
     run_command,
     inspect_command,
     targets_command,

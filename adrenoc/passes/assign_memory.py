@@ -160,7 +160,7 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
                     f"{placements[name].memory.value}, {placements[name].layout}",
                 )
             renamed[name] = copied
-        nodes.append(_renamed(node, renamed) if renamed else node)
+        nodes.append(with_other_inputs(node, renamed) if renamed else node)
     return replace(graph, placements=placements).with_nodes(nodes, tensors.values())
 
 
@@ -197,7 +197,9 @@ def copy_node(source: str, target: Tensor, kind: str) -> Node:
     )
 
 
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+def with_other_inputs(node: Node, names: Mapping[str, str]) -> Node:
+    """The node reading other tensors: those of `names` under their new name."""
+
     def renamed(body: Body | None) -> Body | None:
         return None if body is None else _read_from(body, names)
 

@@ -57,6 +57,7 @@ TVM = {
     "passes",
     "pipeline",
     "build",
+    "check_accuracy",
     "clml",
     "compiler",
     "device",

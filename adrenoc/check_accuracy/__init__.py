@@ -1,0 +1,1 @@
+"""The accuracy doctor: where half precision goes wrong, why, and what little must be float."""

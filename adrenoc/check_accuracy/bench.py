@@ -1,0 +1,216 @@
+"""Compile variants of one model in memory and run them on an OpenCL device.
+
+The model is imported, simplified and fused once; what varies is the preset, the tensors that are
+pinned to float32, and which tensors are inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import DeviceError
+from adrenoc.graph import Graph, Node, Tensor
+from adrenoc.manifest import TensorSpec
+from adrenoc.options import CompileOptions, resolve_options
+from adrenoc.passes.assign_memory import with_other_inputs
+from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.measure_work import measure_work
+from adrenoc.passes.pin_precision import spread_precision
+from adrenoc.passes.region_nodes import ALLOC, CLML
+from adrenoc.pipeline import STAGES, State, run_stages
+from adrenoc.reporter import Reporter
+from adrenoc.roofline import Roofline
+from adrenoc.target import Target
+
+_SHARED_STAGE = "bridge_devices"
+_NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
+_ELSEWHERE = ("keep_layers", "spread_precision")
+"""Stages whose work is done here in its own way."""
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The figures of one compiled variant, for its cost."""
+
+    memory_bytes: int
+    moved_bytes: int
+    floor_us: float | None
+
+
+class Variant:
+    """A compiled variant, ready to run."""
+
+    def __init__(self, state: State, device: Any, plan: Plan) -> None:
+        if state.program is None or state.graph is None:
+            raise ValueError("the pipeline ended early")
+        self.plan = plan
+        self._device = device
+        self._inputs = state.graph.inputs
+        self._main = relax.VirtualMachine(state.executable, [device, tvm.cpu()])["main"]
+        self._params = []
+        for param in state.program.params.values():
+            scope = None if param.spec.scope == "global" else param.spec.scope
+            shape, dtype = param.value.shape, str(param.value.dtype)
+            held = tvm.runtime.empty(shape, dtype, device, mem_scope=scope)
+            held.copyfrom(param.value)
+            self._params.append(held)
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs in order for inputs by the graph's names."""
+        return [value.numpy() for value in self._call(self._arguments(inputs))]
+
+    def median_ms(self, inputs: Arrays, runs: int = 5) -> float:
+        """The median time of some warm runs."""
+        arguments = self._arguments(inputs)
+        self._call(arguments)
+        times = []
+        for _ in range(runs):
+            started = time.perf_counter()
+            self._call(arguments)
+            times.append((time.perf_counter() - started) * 1000)
+        return sorted(times)[runs // 2]
+
+    def _arguments(self, inputs: Arrays) -> list[Any]:
+        given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._inputs]
+        return [*given, *self._params]
+
+    def _call(self, arguments: list[Any]) -> list[Any]:
+        try:
+            result = self._main(*arguments)
+            self._device.sync()
+        except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
+            raise DeviceError(
+                f"the OpenCL device failed: {str(error).strip().splitlines()[0]}",
+                hint="adrenoc doctor, or choose another device with --cl-device",
+            ) from error
+        return [result] if hasattr(result, "numpy") else list(result)
+
+
+class Bench:
+    """One model on one device; names of tensors are those of the planning graph."""
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        target: Target,
+        shapes: tuple[tuple[str, tuple[int, ...]], ...],
+        device: Any,
+        reporter: Reporter,
+    ) -> None:
+        options = resolve_options(target, command_line={"shapes": shapes or None}).options
+        state = State(model=model, target=target, options=options)
+        self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
+        self._device = device
+        if self._state.graph is None or self._state.imported is None:
+            raise ValueError("the pipeline ended early")
+        self.graph: Graph = self._state.graph
+        self.tensors: Mapping[str, str] = self._state.imported.tensors
+        self.inputs: tuple[TensorSpec, ...] = self._state.imported.inputs
+        self.outputs: tuple[TensorSpec, ...] = self._state.imported.outputs
+
+    def name_of(self, tensor: str) -> str:
+        """The model's own name of a tensor of the graph, if it has one."""
+        return self.tensors.get(tensor, tensor)
+
+    def by_graph_name(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """The model's inputs under the names that the graph has for them."""
+        return {
+            name: inputs[spec.name]
+            for name, spec in zip(self.graph.inputs, self.inputs, strict=True)
+        }
+
+    @property
+    def layers(self) -> tuple[Node, ...]:
+        """The nodes that a kernel computes and whose result is a float tensor."""
+        return tuple(
+            node
+            for node in self.graph.nodes
+            if node.op not in _NO_KERNEL
+            and self.graph.tensors[node.output].is_float
+            and node.operators != ("layout",)
+        )
+
+    def precision(self, preset: str) -> tuple[str, str]:
+        """The dtypes in which a preset stores and computes."""
+        options = self._options(preset)
+        return options.storage_dtype, options.compute_dtype
+
+    def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
+        """The model as it would be compiled."""
+        return self._compiled(self.graph, preset, pins)
+
+    def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+        """The same with every layer an output, and the names of the outputs in order."""
+        own = self.graph.outputs
+        more = [n.output for n in self.layers if n.output not in own]
+        return self._compiled(replace(self.graph, outputs=(*own, *more)), preset), (*own, *more)
+
+    def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+        """Every layer alone: what a layer makes is an output, what it reads is an input.
+
+        The inputs are those of the model and `input_of_cut` of each layer's tensor.
+        """
+        made = {node.output for node in self.layers}
+        read = {n for n in made if self.graph.consumers[n]}
+        names = {n: input_of_cut(n) for n in self.graph.tensors if n in read}
+        tensors = [
+            Tensor(name=fed, shape=self.graph.tensors[n].shape, dtype=self.graph.tensors[n].dtype)
+            for n, fed in names.items()
+        ]
+        nodes = [
+            node if node.op in _NO_KERNEL else with_other_inputs(node, names)
+            for node in self.graph.nodes
+        ]
+        outputs = tuple(node.output for node in self.layers)
+        graph = replace(self.graph, inputs=(*self.graph.inputs, *names.values()), outputs=outputs)
+        return self._compiled(graph.with_nodes(nodes, tensors), preset), outputs
+
+    def _options(self, preset: str) -> CompileOptions:
+        chosen = {"shapes": self._state.options.shapes or None}
+        return resolve_options(self._state.target, preset=preset, command_line=chosen).options
+
+    def _compiled(self, graph: Graph, preset: str, pins: Iterable[str] = ()) -> Variant:
+        options = self._options(preset)
+        log = DecisionLog()
+        graph = spread_precision(replace(graph, exact=frozenset(pins)), options, log)
+        state = replace(self._state, options=options, graph=graph, log=log)
+        for stage in _after_shared():
+            if stage.name not in _ELSEWHERE and stage.when(options):
+                state = stage.run(state)
+        return Variant(state, self._device, _plan_of(state))
+
+
+def input_of_cut(tensor: str) -> str:
+    """The name of the input of a cut graph that stands for a layer's tensor."""
+    return f"{tensor}_given"
+
+
+def _after_shared() -> list[Any]:
+    names = [stage.name for stage in STAGES]
+    return list(STAGES[names.index(_SHARED_STAGE) + 1 :])
+
+
+def _plan_of(state: State) -> Plan:
+    if state.program is None or state.storage is None:
+        raise ValueError("the pipeline ended early")
+    works = measure_work(state.program, half=state.options.compute_dtype == "float16")
+    roofline = Roofline.of(state.target.performance)
+    floors = [roofline.estimate(step.work).time_us for step in works]
+    known = [us for us in floors if us is not None]
+    return Plan(
+        memory_bytes=state.storage.plan.peak_bytes,
+        moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
+        floor_us=sum(known) if len(known) == len(floors) else None,
+    )

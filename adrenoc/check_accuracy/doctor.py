@@ -1,0 +1,330 @@
+"""Compare each layer in half with the truth, name causes, and find what must stay in float32.
+
+A layer's own error is told from what it inherits by cutting the network: each layer is run alone
+on its true inputs, rounded as they are stored.  The truth is the reference's value where the model
+names the tensor, else what float32 kernels give.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import tvm
+
+from adrenoc.check_accuracy.bench import Arrays, Bench, Variant, input_of_cut
+from adrenoc.check_accuracy.causes import (
+    HALF_MAX,
+    HALF_ROUNDING,
+    Observed,
+    causes_of,
+    largest_of,
+)
+from adrenoc.check_accuracy.result import (
+    AccuracyReport,
+    Cost,
+    LayerAccuracy,
+    PresetAccuracy,
+    Remedy,
+)
+from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
+from adrenoc.device.check import compare
+from adrenoc.device.opencl import pick_device
+from adrenoc.importers.formats import find_model_files
+from adrenoc.inputs import InputFile, make_inputs
+from adrenoc.reference import run_reference
+from adrenoc.reporter import Reporter
+from adrenoc.target import Target
+
+_NOTABLE = 4 * HALF_ROUNDING
+"""A layer alone may be off by a few roundings of half without being remarkable."""
+
+_SAME = 1e-2
+"""Beyond it the float32 kernels and the reference do not speak of the same tensor."""
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def check_accuracy(
+    model: Path,
+    *,
+    target: Target,
+    presets: Sequence[str],
+    files: Sequence[Path] = (),
+    shapes: Shapes = (),
+    seed: int = 0,
+    tolerance: float,
+    cl_device: str = "",
+    limit_s: float = 600.0,
+    reporter: Reporter,
+) -> AccuracyReport:
+    """Examine a model on an OpenCL device of this computer.
+
+    `files` are sets of inputs (.npz, or .npy for the only input), random ones if there are none;
+    `tolerance` bounds the error over the range of each output; the search for a remedy begins no
+    trial after `limit_s` seconds, for each preset.
+
+    Raises:
+        AdrenocError: the model does not compile, an input does not fit, no device, ...
+    """
+    number, facts = pick_device(cl_device)
+    device = tvm.runtime.device("opencl", number)
+    bench = Bench(model, target=target, shapes=shapes, device=device, reporter=reporter)
+    sets = [[InputFile(path=path)] for path in files] or [[]]
+    given = [make_inputs(bench.inputs, each, seed=seed) for each in sets]
+    samples = [_sample(bench, model, inputs, reporter) for inputs in given]
+    in_float32 = _truth(bench, samples, model, reporter)
+    doctor = _Doctor(bench, samples, tolerance, limit_s, in_float32, reporter)
+    return AccuracyReport(
+        model=model.name,
+        model_sha256=find_model_files(model).sha256(),
+        target=target.name,
+        device=str(facts["name"]),
+        samples=len(samples),
+        tolerance=tolerance,
+        presets=tuple(doctor.examine(preset) for preset in presets),
+    )
+
+
+@dataclass(kw_only=True)
+class _Sample:
+    """One set of inputs by the graph's names, what should come out, and each layer's truth."""
+
+    named: Arrays
+    inputs: Arrays
+    expected: Arrays
+    truth: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def _sample(bench: Bench, model: Path, inputs: Arrays, reporter: Reporter) -> _Sample:
+    started = time.perf_counter()
+    by_name = run_reference(model, inputs)
+    expected = {
+        tensor: by_name[spec.name]
+        for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
+    }
+    reporter.stage("reference", _ms_since(started), "")
+    return _Sample(named=inputs, inputs=bench.by_graph_name(inputs), expected=expected)
+
+
+def _truth(bench: Bench, samples: list[_Sample], model: Path, reporter: Reporter) -> float:
+    """Fill in each sample's truth; returns the error of the outputs in float32."""
+    started = time.perf_counter()
+    variant, names = bench.watched("fp32")
+    layers = {node.output for node in bench.layers}
+    shared = [bench.name_of(n) for n in names if n in layers and n in bench.tensors]
+    errors = []
+    for sample in samples:
+        seen = dict(zip(names, variant.run(sample.inputs), strict=True))
+        errors.append(_worst(seen, sample.expected))
+        reference = run_reference(model, sample.named, tensors=dict.fromkeys(shared))
+        for name, value in seen.items():
+            stated = reference.get(bench.name_of(name))
+            if stated is not None and stated.shape == value.shape:
+                if range_error(value, stated) <= _SAME:
+                    seen[name] = stated
+                else:
+                    reporter.warn(
+                        f"{bench.name_of(name)}: the float32 kernels differ from the reference; "
+                        "its layer is compared with float32"
+                    )
+        sample.truth = {**seen, **sample.inputs}
+    reporter.stage("float32", _ms_since(started), f"error {max(errors):.1e}")
+    return max(errors)
+
+
+class _Doctor:
+    def __init__(
+        self,
+        bench: Bench,
+        samples: list[_Sample],
+        tolerance: float,
+        limit_s: float,
+        in_float32: float,
+        reporter: Reporter,
+    ) -> None:
+        self._bench, self._samples, self._tolerance = bench, samples, tolerance
+        self._limit_s, self._in_float32, self._reporter = limit_s, in_float32, reporter
+        self._local: dict[str, dict[str, float]] = {}
+
+    def examine(self, preset: str) -> PresetAccuracy:
+        """Layers, causes, and the remedy where one is needed."""
+        layers = self._layers(preset)
+        error = self._error_of(self._bench.whole(preset))
+        passed = error <= self._tolerance
+        remedy = None
+        if not passed and self._in_float32 <= self._tolerance:
+            remedy = self._remedy(preset, layers, error)
+        return PresetAccuracy(
+            preset=preset,
+            error=error,
+            passed=passed,
+            starts_at=self._start(layers, passed),
+            layers=tuple(layers.values()),
+            remedy=remedy,
+            error_in_float32=self._in_float32,
+        )
+
+    # Layers
+
+    def _layers(self, preset: str) -> dict[str, LayerAccuracy]:
+        started = time.perf_counter()
+        bench, local = self._bench, self._local_errors(preset)
+        half = bench.precision(preset)[1] == "float16"
+        in_float = self._local_errors("mixed") if half else None
+        variant, names = bench.watched(preset)
+        total: dict[str, float] = dict.fromkeys(names, 0.0)
+        for sample in self._samples:
+            for name, value in zip(names, variant.run(sample.inputs), strict=True):
+                total[name] = max(total[name], range_error(value, sample.truth[name]))
+        layers = {}
+        for node in bench.layers:
+            name = node.output
+            layer = LayerAccuracy(
+                name=bench.name_of(name),
+                operators=node.operators,
+                shape=bench.graph.tensors[name].shape,
+                largest=max(largest_of(s.truth[name]) for s in self._samples),
+                local_error=local[name],
+                total_error=total[name],
+            )
+            if layer.local_error > max(_NOTABLE, self._tolerance / 4):
+                seen = Observed(
+                    graph=bench.graph,
+                    node=node,
+                    truth=self._samples[0].truth,
+                    half_arithmetic=half,
+                    local_error=local[name],
+                    float_error=None if in_float is None else in_float[name],
+                    name_of=bench.name_of,
+                )
+                layer = replace(layer, causes=causes_of(seen))
+            layers[name] = layer
+        count = sum(bool(layer.causes) for layer in layers.values())
+        self._reporter.stage(
+            f"{preset} layers", _ms_since(started), f"{len(layers)}, {count} with causes"
+        )
+        return layers
+
+    def _local_errors(self, preset: str) -> dict[str, float]:
+        """Tensor -> the error of its layer alone, the worst of all samples."""
+        if preset in self._local:
+            return self._local[preset]
+        bench = self._bench
+        stored, _ = bench.precision(preset)
+        variant, names = bench.cut(preset)
+        worst = dict.fromkeys(names, 0.0)
+        for sample in self._samples:
+            rounded = {
+                input_of_cut(n): _as_read(v, stored) if v.dtype.kind == "f" else v
+                for n, v in sample.truth.items()
+            }
+            made = variant.run({**sample.inputs, **rounded})
+            for name, value in zip(names, made, strict=True):
+                kept = value if name in bench.graph.outputs else _as_stored(value, stored)
+                worst[name] = max(worst[name], range_error(kept, sample.truth[name]))
+        self._local[preset] = worst
+        return worst
+
+    def _start(self, layers: Mapping[str, LayerAccuracy], passed: bool) -> str:
+        """The first layer that stands out; else, of a network that fails, the worst one."""
+        suspects = [layer for layer in layers.values() if layer.causes]
+        if suspects:
+            return suspects[0].name
+        if passed or not layers:
+            return ""
+        return max(layers.values(), key=lambda layer: layer.local_error).name
+
+    # The remedy
+
+    def _remedy(
+        self, preset: str, layers: Mapping[str, LayerAccuracy], error: float
+    ) -> Remedy | None:
+        deadline = time.perf_counter() + self._limit_s
+        errors: dict[frozenset[str], float] = {}
+
+        def passes(pins: frozenset[str]) -> bool:
+            if errors and time.perf_counter() > deadline:
+                raise OutOfTimeError
+            started = time.perf_counter()
+            errors[pins] = self._error_of(self._bench.whole(preset, pins))
+            note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"
+            self._reporter.stage(f"{preset} trial {len(errors)}", _ms_since(started), note)
+            return errors[pins] <= self._tolerance
+
+        found = smallest_passing(self._suspects(layers), passes)
+        if found is None:
+            return None
+        chosen = frozenset(found.chosen)
+        return Remedy(
+            float32_tensors=tuple(self._bench.name_of(name) for name in found.chosen),
+            error_before=error,
+            error_after=errors[chosen],
+            is_minimal=found.is_minimal,
+            trials=len(errors),
+            cost=self._cost(preset, chosen),
+        )
+
+    def _suspects(self, layers: Mapping[str, LayerAccuracy]) -> list[str]:
+        """Tensors that can be pinned, the most suspect first."""
+        bench = self._bench
+        score = {name: layer.local_error for name, layer in layers.items()}
+        for name in bench.graph.inputs:
+            if bench.graph.tensors[name].is_float:
+                score.setdefault(name, 0.0)
+        for layer in layers.values():
+            for cause in layer.causes:
+                for name in cause.operands:
+                    if name in score:  # the layer is right to complain: its operand goes first
+                        score[name] = max(score[name], 1.01 * layer.local_error)
+        order = {name: position for position, name in enumerate(score)}
+        return sorted(score, key=lambda name: (-score[name], order[name]))
+
+    def _cost(self, preset: str, pins: Iterable[str]) -> Cost:
+        bench, inputs = self._bench, self._samples[0].inputs
+        before, after = bench.whole(preset), bench.whole(preset, pins)
+        floors = before.plan.floor_us, after.plan.floor_us
+        return Cost(
+            memory_bytes=(before.plan.memory_bytes, after.plan.memory_bytes),
+            moved_bytes=(before.plan.moved_bytes, after.plan.moved_bytes),
+            floor_us=(floors[0], floors[1])
+            if floors[0] is not None and floors[1] is not None
+            else None,
+            measured_ms=(before.median_ms(inputs), after.median_ms(inputs)),
+        )
+
+    def _error_of(self, variant: Variant) -> float:
+        outputs = self._bench.graph.outputs
+        return max(
+            _worst(dict(zip(outputs, variant.run(s.inputs), strict=True)), s.expected)
+            for s in self._samples
+        )
+
+
+def range_error(seen: np.ndarray, expected: np.ndarray) -> float:
+    """The largest error over the range of what is expected; infinite where one is not finite."""
+    check = compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0]
+    return float("inf") if check.bad_values else check.range_error
+
+
+def _worst(seen: Arrays, expected: Arrays) -> float:
+    return max((range_error(seen[name], value) for name, value in expected.items()), default=0.0)
+
+
+def _as_stored(value: np.ndarray, dtype: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return value.astype(dtype).astype(value.dtype)
+
+
+def _as_read(value: np.ndarray, dtype: str) -> np.ndarray:
+    """As stored, but within the range: overflow is the fault of who made it."""
+    if dtype == "float16":
+        value = np.clip(value, -HALF_MAX, HALF_MAX)
+    return _as_stored(value, dtype)
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000

@@ -1,0 +1,111 @@
+"""What the accuracy doctor found, as data: the command line shows it, `--json` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """One reason for the error of a layer, with the numbers that were seen.
+
+    `name` is `overflow`, `tiny epsilon`, `long reduction`, `cancellation`, `sharp softmax` or
+    `rounding`; `operands` are the tensors whose storage is the trouble, where it is not the
+    layer's own.
+    """
+
+    name: str
+    evidence: str
+    operands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAccuracy:
+    """One layer (a kernel and the tensor that it makes), by the model's own name.
+
+    Errors are the largest difference over the tensor's range, infinite where a value is not finite.
+    `local_error` is what the layer itself adds when it is given the true inputs as they are
+    stored; `total_error` is what the whole network up to here has come to.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    shape: tuple[int, ...]
+    largest: float
+    local_error: float
+    total_error: float
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a policy costs: before and after.
+
+    `memory_bytes` is GPU memory with constants, `moved_bytes` what the kernels read and write in
+    one run, `floor_us` the roofline's floor for the target (None where its file gives no rates),
+    `measured_ms` the median run on the device at hand.
+    """
+
+    memory_bytes: tuple[int, int]
+    moved_bytes: tuple[int, int]
+    floor_us: tuple[float, float] | None
+    measured_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """The tensors to keep in float32.
+
+    `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of time
+    ends with a set that works but may be larger.
+    """
+
+    float32_tensors: tuple[str, ...]
+    error_before: float
+    error_after: float
+    is_minimal: bool
+    trials: int
+    cost: Cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetAccuracy:
+    """One preset: the layers in execution order, where the error starts, and the remedy.
+
+    `starts_at` is empty where no layer stands out; `remedy` is None where none is needed, or
+    where even float32 throughout does not meet the tolerance (`error_in_float32`).
+    """
+
+    preset: str
+    error: float
+    passed: bool
+    starts_at: str
+    layers: tuple[LayerAccuracy, ...]
+    remedy: Remedy | None
+    error_in_float32: float
+
+    @property
+    def suspects(self) -> tuple[LayerAccuracy, ...]:
+        """The layers with causes, in execution order."""
+        return tuple(layer for layer in self.layers if layer.causes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyReport:
+    """The whole examination; `samples` counts the sets of inputs."""
+
+    model: str
+    model_sha256: str
+    target: str
+    device: str
+    samples: int
+    tolerance: float
+    presets: tuple[PresetAccuracy, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every preset meets the tolerance, as it is or by its remedy."""
+        return all(
+            p.passed or (p.remedy is not None and p.remedy.error_after <= self.tolerance)
+            for p in self.presets
+        )

@@ -1,0 +1,252 @@
+"""`adrenoc check-accuracy`: where half precision goes wrong, why, and what mends it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argument
+
+if TYPE_CHECKING:
+    from adrenoc.check_accuracy.result import (
+        AccuracyReport,
+        LayerAccuracy,
+        PresetAccuracy,
+        Remedy,
+    )
+    from adrenoc.target import Target
+
+_WORST_LAYERS = 8
+
+
+@click.command("check-accuracy")
+@path_argument("model")
+@click.option(
+    "--device",
+    "target",
+    type=TargetParam(),
+    default="host",
+    show_default=True,
+    metavar="DEVICE",
+    help="Whose kernels to examine; they run here: host, host:a750.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(("mixed", "fp16", "both")),
+    default="both",
+    show_default=True,
+    help="What to examine.",
+)
+@click.option(
+    "--inputs",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeParam(),
+    multiple=True,
+    metavar="NAME:D,D,...",
+    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="For random inputs.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=1e-2,
+    show_default=True,
+    help="Largest error over the range of an output.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0.0),
+    default=600.0,
+    show_default=True,
+    help="Seconds after which the search for a policy begins no further trial, for each preset.",
+)
+@click.option(
+    "--cl-device", default="", help="OpenCL device: a number or a part of its name.  [default: any]"
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="POLICY.json",
+    help="Write the policy there, for compile --precision-policy; needs one --preset.",
+)
+@click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
+@json_option()
+@click.pass_context
+def check_accuracy_command(
+    ctx: click.Context,
+    model: Path,
+    target: Target,
+    preset: str,
+    folder: Path | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    seed: int,
+    tolerance: float,
+    limit_s: float,
+    cl_device: str,
+    output: Path | None,
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
+    if output is not None and preset == "both":
+        raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
+    _check_target(target)
+    from adrenoc.check_accuracy.doctor import check_accuracy
+    from adrenoc.cli import console
+    from adrenoc.errors import CheckFailedError
+    from adrenoc.inputs import input_files
+    from adrenoc.reporter import SilentReporter
+
+    arguments: dict[str, Any] = {
+        "target": target,
+        "presets": ("mixed", "fp16") if preset == "both" else (preset,),
+        "files": () if folder is None else input_files(folder),
+        "shapes": shapes,
+        "seed": seed,
+        "tolerance": tolerance,
+        "cl_device": cl_device,
+        "limit_s": limit_s,
+    }
+    if as_json:
+        report = check_accuracy(model, reporter=SilentReporter(), **arguments)
+    else:
+        with console.ConsoleReporter() as reporter:
+            report = check_accuracy(model, reporter=reporter, **arguments)
+    if output is not None:
+        _write(report, output)
+    if as_json:
+        console.print_json(_finite(asdict(report)))
+    else:
+        _show(report, output, show_all)
+    ctx.exit(0 if report.passed else CheckFailedError.exit_code)
+
+
+def _check_target(target: Target) -> None:
+    from adrenoc.errors import TargetError
+
+    if not target.host:
+        here = target.name.replace("adreno", "host", 1)
+        raise TargetError(
+            f"{target.name} is compiled for a phone, and check-accuracy runs the kernels on this "
+            f"computer; expected {here}, which holds the same kernels",
+            hint=f"adrenoc check-accuracy MODEL --device {here}",
+        )
+
+
+def _write(report: AccuracyReport, path: Path) -> None:
+    """Save the policy; one that pins nothing where nothing is needed."""
+    from adrenoc.precision_policy import PrecisionPolicy, write_policy
+
+    (found,) = report.presets
+    remedy = found.remedy
+    if remedy is None and not found.passed:
+        return
+    policy = PrecisionPolicy(
+        model_file=report.model,
+        model_sha256=report.model_sha256,
+        preset=found.preset,
+        tolerance=report.tolerance,
+        float32_tensors=remedy.float32_tensors if remedy else (),
+        error_before=_finite(found.error),
+        error_after=_finite(remedy.error_after if remedy else found.error),
+    )
+    write_policy(policy, path)
+
+
+def _finite(value: Any) -> Any:
+    """The same data with None for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
+    from adrenoc.cli import console
+
+    sets = console.counted(report.samples, "set")
+    for found in report.presets:
+        console.blank()
+        console.print_title(
+            f"{report.model} in {found.preset}", f"on {report.device}, {sets} of inputs"
+        )
+        shown = found.layers if show_all else _worth_showing(found)
+        console.print_table(
+            ("layer", "operators", "largest", "own error", "error so far"),
+            [_layer_row(layer) for layer in shown],
+            right=("largest", "own error", "error so far"),
+        )
+        for layer in found.suspects:
+            for cause in layer.causes:
+                console.print_fields([(f"{cause.name}", f"{layer.name}: {cause.evidence}")])
+        _show_verdict(report, found, output)
+
+
+def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
+    """The layers with causes and the worst of the others, in execution order."""
+    others = sorted((x for x in found.layers if not x.causes), key=lambda x: -x.local_error)
+    kept = {id(x) for x in (*found.suspects, *others[: max(0, _WORST_LAYERS)])}
+    return [layer for layer in found.layers if id(layer) in kept]
+
+
+def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
+    return (
+        layer.name,
+        " ".join(layer.operators),
+        f"{layer.largest:.3g}",
+        f"{layer.local_error:.1e}",
+        f"{layer.total_error:.1e}",
+    )
+
+
+def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
+    from adrenoc.cli import console
+
+    limit = f"(tolerance {report.tolerance:.0e})"
+    if found.passed:
+        console.print_verdict(True, f"{found.preset} agrees: error {found.error:.1e} {limit}")
+        return
+    console.print_verdict(False, f"{found.preset} is off by {found.error:.1e} {limit}")
+    if found.starts_at:
+        console.print_fields([("starts at", found.starts_at)])
+    if found.remedy is None:
+        why = f"float32 throughout is off by {found.error_in_float32:.1e}: not a matter of half"
+        console.print_fields([("remedy", why)])
+        return
+    _show_remedy(found.remedy, found.preset, output)
+
+
+def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
+    from adrenoc.cli import console
+
+    names, cost = remedy.float32_tensors, remedy.cost
+    size = "none of them can be left out" if remedy.is_minimal else "stopped by --limit"
+    moved, memory = cost.moved_bytes, cost.memory_bytes
+    fields = [
+        ("in float32", f"{', '.join(names)} ({console.counted(len(names), 'tensor')}; {size})"),
+        ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {remedy.trials} trials"),
+        ("memory", f"{console.size(memory[0])} to {console.size(memory[1])}"),
+        ("bytes moved", f"{console.size(moved[0])} to {console.size(moved[1])} a run"),
+    ]
+    if cost.floor_us is not None:
+        before, after = (us / 1000 for us in cost.floor_us)
+        fields.append(("floor of time", f"{console.ms(before)} to {console.ms(after)}, roofline"))
+    before, after = cost.measured_ms
+    fields.append(("measured here", f"{console.ms(before)} to {console.ms(after)} a run"))
+    name = output or f"--preset {preset} -o POLICY.json writes it"
+    fields.append(("policy", f"{name}"))
+    console.print_fields(fields)

@@ -1,0 +1,72 @@
+"""Networks with one planted weakness each, for the accuracy doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from run_op import Ops
+
+
+def save(ops: Ops, folder: Path) -> Path:
+    """Write the model; returns its path."""
+    path = folder / "planted.onnx"
+    onnx.save(ops._model(), path)
+    return path
+
+
+def overflow() -> Ops:
+    """conv by 5e4, pool, conv by 2e-3: what lies between is beyond half."""
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 8, 9, 7))
+    first = ops("Conv", ops("MaxPool", x, kernel_shape=[1, 1]), ops.weight(8, 8, 1, 1))
+    big = ops("Conv", first, ops.const(np.full((8, 8, 1, 1), 5e4)))
+    pooled = ops("AveragePool", big, kernel_shape=[3, 3])
+    back = ops("Conv", pooled, ops.const(np.full((4, 8, 1, 1), 2e-3)))
+    ops.output(ops("Relu", ops("MaxPool", back, kernel_shape=[2, 2])))
+    return ops
+
+
+def tiny_epsilon() -> Ops:
+    """x / (|x| + 1e-8) where x is zero: half has no 1e-8."""
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 4, 6, 5))
+    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    y = ops("Div", held, ops("Add", ops("Abs", held), ops.const(1e-8)))
+    ops.output(ops("AveragePool", y, kernel_shape=[2, 2]))
+    return ops
+
+
+def long_reduction() -> Ops:
+    """A product of two activations over 4096 terms of one sign."""
+    ops = Ops()
+    a = ops("Softplus", ops.input(1, 12, 4096, low=0.0, high=1.0))
+    b = ops("Softplus", ops.input(1, 4096, 8, low=0.0, high=1.0))
+    a, b = (ops("MaxPool", v, kernel_shape=[1]) for v in (a, b))
+    ops.output(ops("Relu", ops("MatMul", a, b)))
+    return ops
+
+
+def cancellation() -> Ops:
+    """The difference of two convolutions that are almost the same."""
+    ops = Ops()
+    x = ops.input(1, 8, 9, 7, low=0.5, high=1.0)
+    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    weight = np.random.default_rng(1).uniform(0.5, 1.0, (8, 8, 1, 1))
+    nudge = np.random.default_rng(2).uniform(-1e-3, 1e-3, (8, 8, 1, 1))
+    a = ops("MaxPool", ops("Conv", held, ops.const(weight * 64)), kernel_shape=[1, 1])
+    b = ops("MaxPool", ops("Conv", held, ops.const((weight + nudge) * 64)), kernel_shape=[1, 1])
+    ops.output(ops("MaxPool", ops("Sub", a, b), kernel_shape=[1, 1]))
+    return ops
+
+
+def sharp_softmax() -> Ops:
+    """Logits of up to several hundred, near each other."""
+    ops = Ops()
+    x = ops.input(1, 16, 4, 4, low=0.0, high=1.0)
+    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    weight = np.random.default_rng(3).uniform(16.0, 18.0, (10, 16, 1, 1))
+    logits = ops("Conv", held, ops.const(weight))
+    ops.output(ops("Softmax", logits, axis=1))
+    return ops

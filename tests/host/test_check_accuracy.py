@@ -1,0 +1,165 @@
+"""Planted weaknesses: the cause is named, and the policy found is minimal and mends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+from click.testing import CliRunner
+from run_op import Ops
+
+from adrenoc.check_accuracy.doctor import check_accuracy
+from adrenoc.check_accuracy.result import AccuracyReport
+from adrenoc.cli.main import cli
+from adrenoc.errors import CheckFailedError, PrecisionPolicyError
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+TOLERANCE = 1e-2
+
+
+def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
+    return check_accuracy(
+        model,
+        target=load_target("host"),
+        presets=(preset,),
+        tolerance=TOLERANCE,
+        reporter=SilentReporter(),
+        **more,
+    )
+
+
+PLANTED: dict[str, tuple[Callable[[], Ops], str, str, str, set[str]]] = {
+    # cause: network, preset, layer, what the evidence says, policy
+    "overflow": (planted.overflow, "mixed", "t3", "half ends at 65504", {"t3"}),
+    "tiny epsilon": (planted.tiny_epsilon, "fp16", "t4", "1e-08, which half flushes", {"t4"}),
+    "long reduction": (planted.long_reduction, "fp16", "t5", "adds 4096 terms", {"t5"}),
+    "cancellation": (planted.cancellation, "mixed", "t5", "reaches 390", {"t1", "t2", "t3"}),
+    "sharp softmax": (planted.sharp_softmax, "mixed", "t2", "argument t1 reaches", {"t1"}),
+}
+
+
+@pytest.mark.parametrize("cause", PLANTED)
+def test_the_cause_is_named_and_the_remedy_is_minimal(
+    device: Any, tmp_path: Path, cause: str
+) -> None:
+    network, preset, layer, evidence, policy = PLANTED[cause]
+    report = _examined(planted.save(network(), tmp_path), preset)
+    (found,) = report.presets
+    assert not found.passed and found.error > TOLERANCE
+    assert found.starts_at == layer
+    first = found.suspects[0]
+    assert first.name == layer
+    assert [c.name for c in first.causes] == [cause]
+    assert evidence in first.causes[0].evidence
+    remedy = found.remedy
+    assert remedy is not None and remedy.is_minimal
+    assert set(remedy.float32_tensors) == policy
+    assert remedy.error_after <= TOLERANCE < remedy.error_before
+    assert remedy.cost.memory_bytes[1] > remedy.cost.memory_bytes[0]
+    assert remedy.cost.moved_bytes[1] > remedy.cost.moved_bytes[0]
+    assert min(remedy.cost.measured_ms) > 0
+    assert report.passed
+
+
+def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> None:
+    report = _examined(planted.save(planted.cancellation(), tmp_path), "mixed", limit_s=0.0)
+    layers = {layer.name: layer for layer in report.presets[0].layers}
+    assert layers["t5"].local_error > 0.1 and layers["t5"].total_error > 0.1
+    assert layers["t6"].local_error < 1e-3  # a max pool adds nothing ...
+    assert layers["t6"].total_error > 0.1  # ... to what it is given
+    assert layers["t6"].causes == ()
+
+
+def test_a_search_out_of_time_says_so_and_still_works(device: Any, tmp_path: Path) -> None:
+    report = _examined(planted.save(planted.overflow(), tmp_path), "mixed", limit_s=0.0)
+    remedy = report.presets[0].remedy
+    assert remedy is not None and not remedy.is_minimal and remedy.trials == 1
+    assert remedy.error_after <= TOLERANCE
+
+
+def test_a_network_without_weakness_needs_nothing(device: Any, tmp_path: Path) -> None:
+    ops = Ops()
+    y = ops("Conv", ops.input(1, 8, 6, 5), ops.weight(8, 8, 3, 3))
+    ops.output(ops("MaxPool", ops("Relu", y), kernel_shape=[2, 2]))
+    model = planted.save(ops, tmp_path)
+    both = _examined(model, "mixed").presets + _examined(model, "fp16").presets
+    for found in both:
+        assert found.passed and found.remedy is None
+        assert found.starts_at == "" and found.suspects == ()
+
+
+def test_inputs_count(device: Any, tmp_path: Path) -> None:
+    """The same network agrees on small inputs and overflows on large ones."""
+    ops = Ops()
+    x = ops.input(1, 4, 6, 5)
+    squares = ops("MaxPool", ops("Mul", x, x), kernel_shape=[2, 2])
+    ops.output(ops("Sqrt", ops("MaxPool", squares, kernel_shape=[1, 1])))
+    model = planted.save(ops, tmp_path)
+    small, large = tmp_path / "small.npy", tmp_path / "large.npz"
+    values = np.random.default_rng(0).uniform(0.5, 1.0, (1, 4, 6, 5)).astype(np.float32)
+    np.save(small, values)
+    np.savez(large, **{x: values * 1000})
+    assert _examined(model, "mixed", files=(small,)).passed
+    report = _examined(model, "mixed", files=(small, large), limit_s=60.0)
+    assert report.samples == 2
+    (found,) = report.presets
+    assert not found.passed and found.suspects[0].causes[0].name == "overflow"
+
+
+def _run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> None:
+    model, policy = planted.save(planted.overflow(), tmp_path), tmp_path / "policy.json"
+    options = ("--preset", "mixed", "-o", policy)
+    told = _run("check-accuracy", model, *options)
+    assert told.exit_code == 0, told.output
+    assert "overflow" in told.output and "t3" in told.output
+    data = json.loads(policy.read_text())
+    assert data["float32_tensors"] == ["t3"] and data["error_before"] is None
+
+    plain, mended = tmp_path / "plain.adrenoc", tmp_path / "mended.adrenoc"
+    compiled = ("compile", model, "--device", "host", "--no-cache")
+    assert _run(*compiled, "-o", plain).exit_code == 0
+    with pytest.raises(CheckFailedError):
+        _run("run", plain, "--repeat", 1, "--check", model)
+    assert _run(*compiled, "-o", mended, "--precision-policy", policy).exit_code == 0
+    assert _run("run", mended, "--repeat", 1, "--check", model).exit_code == 0
+
+    policy.write_text(json.dumps({**data, "float32_tensors": ["t33"]}))
+    with pytest.raises(PrecisionPolicyError, match=r"'t33'.*t3"):
+        _run(*compiled, "--precision-policy", policy)
+    other = planted.save(planted.sharp_softmax(), tmp_path)
+    with pytest.raises(PrecisionPolicyError, match=r"was made for planted\.onnx"):
+        _run("compile", other, "--device", "host", "--precision-policy", policy)
+
+
+def test_a_device_that_is_not_here_is_refused() -> None:
+    from adrenoc.errors import TargetError
+
+    with pytest.raises(TargetError, match="expected host:a750"):
+        _run("check-accuracy", "net.onnx", "--device", "adreno:750")
+
+
+def test_the_roofline_prices_the_policy(device: Any, tmp_path: Path) -> None:
+    model = planted.save(planted.sharp_softmax(), tmp_path)
+    report = check_accuracy(
+        model,
+        target=load_target("host:750"),
+        presets=("mixed",),
+        tolerance=TOLERANCE,
+        reporter=SilentReporter(),
+    )
+    remedy = report.presets[0].remedy
+    assert remedy is not None and remedy.cost.floor_us is not None
+    before, after = remedy.cost.floor_us
+    assert 0 < before < after
+    assert replace(report, tolerance=0.0).passed is False
