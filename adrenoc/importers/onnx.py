@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -12,7 +11,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from adrenoc.decision import Decision
 from adrenoc.errors import (
-    CustomDomainError,
     ModelFormatError,
     ShapeError,
     UnsupportedOperatorError,
@@ -25,12 +23,14 @@ from adrenoc.importers.onnx_graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
-    all_nodes,
-    first_output,
     load_constants,
-    node_label,
 )
-from adrenoc.importers.onnx_remedies import REMEDIES
+from adrenoc.importers.onnx_refusals import (
+    behind,
+    foreign_nodes,
+    missing_nodes,
+    raise_refusals,
+)
 from adrenoc.importers.onnx_shapes import fix_input_shapes
 from adrenoc.importers.onnx_sound import check_sound
 from adrenoc.manifest import TensorSpec
@@ -47,7 +47,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
         CustomDomainError, UnsupportedOperatorError: every node concerned is named.
         ShapeError: a shape is missing or does not fit.
     """
-    from adrenoc.importers.onnx_convert import convert
+    from adrenoc.importers.onnx_convert import convert, supported_operators
 
     decisions: list[Decision] = []
     model = _converted(_load(files), files, decisions)
@@ -56,15 +56,13 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     decisions += _left_out(model.graph, graph)
     del model  # its weights are in `graph` now
     decisions += fold_constants(graph)
-    _check_domains(graph)
     graph = _expand_functions(graph, decisions)
-    _check_operators(graph)
-    _check_extents(graph)
-    module, tensors, failures = convert(graph)
-    if failures:
-        raise _unsupported(
-            ((f.node, f.reason) for f in failures), "cannot be imported as it is used here"
-        )
+    foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
+    unknown = behind(graph, [*foreign, *missing])
+    if not unknown:
+        _check_extents(graph)
+    module, tensors, failed = convert(graph, unknown)
+    raise_refusals(graph, foreign, missing, failed)
     outputs = tuple(
         TensorSpec(
             name=name, shape=_known(graph, name).shape or (), dtype=_known(graph, name).dtype
@@ -167,24 +165,6 @@ def _inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx
     return inline_local_functions(model)
 
 
-def _check_domains(graph: OnnxGraph) -> None:
-    foreign = [n for n in all_nodes(graph.nodes) if n.domain not in STANDARD_DOMAINS]
-    if not foreign:
-        return
-    kinds = Counter(f"{n.domain}.{n.op_type}" for n in foreign)
-    counts = ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
-    refusals = [graph.refusals.get(first_output(n), "") for n in foreign]
-    where = "; ".join(
-        node_label(n) + (f": {why}" if why else "")
-        for n, why in zip(foreign, refusals, strict=True)
-    )
-    raise CustomDomainError(
-        f"operators outside of the ONNX standard: {counts}; at {where}",
-        hint="export without optimisation for one runtime, or cut these nodes off with "
-        "onnx.utils.extract_model",
-    )
-
-
 def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
     source = model.graph
     graph = OnnxGraph(
@@ -253,19 +233,6 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
         decisions += fold_constants(graph)
 
 
-def _check_operators(graph: OnnxGraph) -> None:
-    from adrenoc.importers.onnx_convert import supported_operators
-
-    known = supported_operators()
-    missing = [
-        (n, graph.refusals.get(first_output(n)) or REMEDIES.get(n.op_type, ""))
-        for n in graph.nodes
-        if n.op_type not in known
-    ]
-    if missing:
-        raise _unsupported(missing, "not supported")
-
-
 def _check_extents(graph: OnnxGraph) -> None:
     """Refuse tensors that hold too much, or nothing and are not operands that say so."""
     constants = graph.constants
@@ -290,20 +257,6 @@ def _check_extents(graph: OnnxGraph) -> None:
                 f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
                 hint="compile for a smaller input: --shape NAME:D,D,...",
             )
-
-
-def _unsupported(
-    found: Iterable[tuple[onnx.NodeProto, str]], what: str
-) -> UnsupportedOperatorError:
-    found = list(found)
-    kinds = Counter(node.op_type for node, _ in found)
-    counts = ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
-    where = "; ".join(node_label(node) + (f": {why}" if why else "") for node, why in found)
-    return UnsupportedOperatorError(
-        f"operators {what}: {counts}; at {where}",
-        hint="cut the model before these nodes with onnx.utils.extract_model, or export it with "
-        "other operators",
-    )
 
 
 def _known(graph: OnnxGraph, name: str) -> TensorType:

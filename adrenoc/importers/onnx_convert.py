@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -28,6 +27,7 @@ from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_norm import NORM_OPS
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_quantised import QUANTISED_OPS
+from adrenoc.importers.onnx_refusals import Refused
 from adrenoc.importers.onnx_regions import REGION_OPS, roi_align_max
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.onnx_rnn import RNN_OPS
@@ -82,26 +82,20 @@ _NOT_STATIC = frozenset(
 _FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A node that could not be translated, and why."""
-
-    node: onnx.NodeProto
-    reason: str
-
-
 def supported_operators() -> frozenset[str]:
     """The operators of the standard domain that can be imported."""
     return frozenset(_get_convert_map()) - _NOT_STATIC | frozenset(OWN)
 
 
-def convert(graph: OnnxGraph) -> tuple[tvm.IRModule, dict[str, str], list[Failure]]:
+def convert(
+    graph: OnnxGraph, unknown: frozenset[str]
+) -> tuple[tvm.IRModule, dict[str, str], list[Refused]]:
     """Translate `graph`; return the module, the tensor of each variable, and all failures.
 
-    The constants leave `graph`, lest weights are held twice.
-    The module is of use only where there are no failures.
+    The constants leave `graph`, lest weights are held twice.  Nodes that make a tensor of `unknown`
+    are left out.  The module is of use only where there are neither these nor failures.
     """
-    importer = _Importer(graph)
+    importer = _Importer(graph, unknown)
     proto = onnx.GraphProto(node=graph.nodes)
     for spec in graph.inputs:
         element = graph.types[spec.name].element
@@ -115,10 +109,11 @@ def convert(graph: OnnxGraph) -> tuple[tvm.IRModule, dict[str, str], list[Failur
 
 
 class _Importer(ONNXGraphImporter):
-    def __init__(self, graph: OnnxGraph) -> None:
+    def __init__(self, graph: OnnxGraph, unknown: frozenset[str]) -> None:
         super().__init__({}, "float32", sanitize=True)
+        self._unknown = unknown
         self.tensors: dict[str, str] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[Refused] = []
         self._graph = graph
         self._unique = UniqueNames()
         self._current = onnx.NodeProto()
@@ -141,6 +136,9 @@ class _Importer(ONNXGraphImporter):
         printed = io.StringIO()
         for node in graph.node:
             self._current = node
+            if self._unknown.intersection(node.output):
+                self._stand_in(node)
+                continue
             try:
                 # The frontend prints the inputs of a node that fails.
                 with contextlib.redirect_stdout(printed):
@@ -149,7 +147,7 @@ class _Importer(ONNXGraphImporter):
                     if name:
                         self._bind(name)
             except CONVERTER_ERRORS as error:
-                self.failures.append(Failure(node=node, reason=quote(error)))
+                self.failures.append(Refused(node=node, reason=quote(error)))
                 self._stand_in(node)
 
     def _convert_operator(
@@ -190,7 +188,7 @@ class _Importer(ONNXGraphImporter):
 
     def _stand_in(self, node: onnx.NodeProto) -> None:
         """Bind the outputs of a failed node to something of the right type, to go on."""
-        for name in node.output:
+        for name in (name for name in node.output if name):
             known = self._graph.types.get(name)
             shape = known.shape if known and known.shape is not None else (1,)
             dtype = known.dtype if known else "float32"

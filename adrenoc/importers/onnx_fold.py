@@ -284,7 +284,8 @@ class _Folder:
                 hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
             ) from error
         for name, proto in found.items():
-            graph.types[name] = _from_proto(proto)
+            if proto.tensor_type.elem_type:  # inference may leave it open
+                graph.types[name] = _from_proto(proto)
         result = graph.types.get(node.output[0])
         if node.op_type == "STFT" and result is not None:
             graph.types[node.output[0]] = self._stft_type(node, result)

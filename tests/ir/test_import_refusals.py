@@ -89,9 +89,9 @@ def test_all_unsupported_nodes_are_listed(tmp_path: Path) -> None:
     path = write(graph(nodes, {"x": (4,)}, ["a", "b", "c"]), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
     assert "NonZero (2x), Unique (1x)" in said
-    assert "'first': how much" in said
-    assert "'second': how much" in said
-    assert "the node of 'c': how much" in said
+    assert "'first' (float32 [4]): how much" in said
+    assert "'second' (float32 [4]): how much" in said
+    assert "the node of 'c' (float32 [4]): how much" in said
 
 
 def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
@@ -106,8 +106,23 @@ def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
     }
     path = write(graph(nodes, {"x": (1, 1, 4, 4)}, ["y"], constants), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
-    assert "'drop': it trains" in said
-    assert "'crop': unknown mode 'odd'" in said
+    assert "'drop' (float32 [1, 1, 4, 4], float32 [], bool []): it trains" in said
+    assert "'crop' (float32 [1, 1, 4, 4], int64 [8]): unknown mode 'odd'" in said
+
+
+def test_refusals_of_all_kinds_are_listed_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("Magic", ["x"], ["m"], name="spell", domain="com.acme"),
+        node("Relu", ["m"], ["a"], name="behind_it"),
+        node("NonZero", ["x"], ["b"], name="search"),
+        node("Pad", ["x", "p"], ["c"], name="bent", mode="odd"),
+    ]
+    constants = {"p": np.zeros(2, np.int64)}
+    model = graph(nodes, {"x": (4,)}, ["a", "b", "c"], constants, domains=["com.acme"])
+    said = refused(write(model, tmp_path), errors.CustomDomainError)
+    for part in ("com.acme.Magic (1x)", "NonZero (1x)", "Pad (1x)", "unknown mode 'odd'"):
+        assert part in said
+    assert "behind_it" not in said
 
 
 def test_custom_domain(tmp_path: Path) -> None:
@@ -129,7 +144,7 @@ def test_if_on_data_with_unlike_branches(tmp_path: Path) -> None:
     ]
     path = write(graph(nodes, {"x": (1, 3)}, ["y"]), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
-    assert "'choice': its condition is known at run time alone" in said
+    assert "'choice' (bool []): its condition is known at run time alone" in said
     assert "float32 [1, 3] and float32 [1, 1]" in said
 
 
