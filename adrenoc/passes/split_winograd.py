@@ -8,6 +8,7 @@ Before -> after:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from adrenoc.graph import Graph, Node, Placement, Tensor
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.winograd import Tiling
 from adrenoc.kernels.winograd_matrices import TAPS, winograd
-from adrenoc.layout import Layout
+from adrenoc.layout import LANES, Layout
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.conv2d import conv_geometry, conv_work
@@ -88,6 +89,10 @@ def _best(
     """The tiling with the least estimate; None if the convolution as it is takes less."""
     work = conv_work(graph, node, geometry, options)
     direct = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+    x = graph.operand(node.inputs[0])
+    specs = (x, graph.operand(node.output))
+    whole = [math.prod(spec.physical) * work.storage_bytes for spec in specs]
+    direct = max(direct, machine.memory_clocks(*whole))
     found: list[tuple[float, Tiling]] = []
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
@@ -107,7 +112,12 @@ def _best(
         clocks += min(
             estimate_clocks(product, tile, machine) for tile in multiply_candidates(product, limits)
         )
-        found.append((clocks, tiling))
+        tiles, planes = (
+            channels.blocks * LANES * tiling.planes * tiling.tiles * work.storage_bytes
+            for channels in (x.extents, work.out)
+        )
+        moved = machine.memory_clocks(whole[0], tiles, tiles, planes, planes, whole[1])
+        found.append((max(clocks, moved), tiling))
     if not found or min(clocks for clocks, _ in found) >= direct:
         return None
     clocks, tiling = min(found, key=lambda pair: pair[0])

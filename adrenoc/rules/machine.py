@@ -32,6 +32,9 @@ class Machine:
     half_rate: float
     texels: float
     registers: int
+    dram_bytes: float
+    """A clock, for the whole GPU."""
+    l2_bytes: int
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
@@ -50,7 +53,16 @@ class Machine:
             half_rate=p.fp16_rate or 2.0,
             texels=texels,
             registers=p.registers_vec4_per_fiber_slot or 64,
+            dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
+            l2_bytes=p.l2_bytes or 131072,
         )
+
+    def memory_clocks(self, *tensors: int) -> float:
+        """Clocks that DRAM needs to move tensors of so many bytes, each once.
+
+        What fits into the second-level cache is still there when the next kernel reads it.
+        """
+        return sum(size for size in tensors if size > self.l2_bytes) / self.dram_bytes
 
     def resident_waves(self, registers: float) -> int:
         """Waves that fit beside each other with so many full registers a thread.
