@@ -59,7 +59,7 @@ def _scatter_nd(node: Node) -> relax.Expr:
 def _reduction(node: Node) -> str:
     name = node.text("reduction", "none")
     if name not in ("none", "add", "mul", "max", "min"):
-        raise ValueError(f"unknown reduction '{name}'")
+        raise ValueError(f"unknown reduction {name!r}")
     return "update" if name == "none" else name
 
 

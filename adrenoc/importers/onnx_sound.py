@@ -21,8 +21,6 @@ _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
 _MOST_EXTENT = 2**31 - 1
 _AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
 _MOST_AXES = 1024
-_DEEPEST = 32
-"""Graphs within graphs; further down, Python's own stack would be the limit."""
 
 
 def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
@@ -31,12 +29,12 @@ def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
     Raises:
         ModelFormatError: naming the place, what is there, and what is expected.
     """
-    _check_graph(model.graph, opset, depth=0)
+    _check_graph(model.graph, opset)
     _check_order(model.graph, frozenset())
     for function in model.functions:
         _check_texts(function.name, function.domain, *function.input, *function.output)
         for node in function.node:
-            _check_node(node, opset, depth=0, checks_schema=False)
+            _check_node(node, opset, checks_schema=False)
 
 
 def _check_texts(*texts: object) -> None:
@@ -46,9 +44,7 @@ def _check_texts(*texts: object) -> None:
             raise _damaged(f"the model is damaged: a name in it is no text but {text!r}")
 
 
-def _check_graph(graph: onnx.GraphProto, opset: int, *, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise _damaged(f"graphs lie in each other {depth} deep, expected up to {_DEEPEST}")
+def _check_graph(graph: onnx.GraphProto, opset: int) -> None:
     for value in (*graph.input, *graph.output):
         _check_texts(value.name)
         _check_type(value)
@@ -56,7 +52,7 @@ def _check_graph(graph: onnx.GraphProto, opset: int, *, depth: int) -> None:
         _check_texts(tensor.name)
         _check_tensor(tensor, f"the constant '{tensor.name}'")
     for node in graph.node:
-        _check_node(node, opset, depth=depth)
+        _check_node(node, opset)
 
 
 def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
@@ -96,9 +92,7 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise _damaged(f"{where} has the shape {list(tensor.dims)}")
 
 
-def _check_node(
-    node: onnx.NodeProto, opset: int, *, depth: int, checks_schema: bool = True
-) -> None:
+def _check_node(node: onnx.NodeProto, opset: int, *, checks_schema: bool = True) -> None:
     _check_texts(node.name, node.op_type, node.domain, *node.input, *node.output)
     label = f"{node.op_type} {node_label(node)}"
     if not any(node.output):
@@ -108,7 +102,7 @@ def _check_node(
     if checks_schema and node.domain in STANDARD_DOMAINS:
         _check_schema(node, opset, label)
     for inner in _graphs(node):
-        _check_graph(inner, opset, depth=depth + 1)
+        _check_graph(inner, opset)
 
 
 def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

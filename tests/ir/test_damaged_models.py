@@ -1,0 +1,136 @@
+"""Files that random damage (scripts/fuzz_models) broke the importer with: each ends in an error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc import errors
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.models import graph, network
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from fuzz import harness, mutate
+
+node = helper.make_node
+
+
+def planned(path: Path) -> None:
+    target = load_target("adreno:730")
+    options = resolve_options(target).options
+    state = State(model=path, target=target, options=options)
+    run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")
+
+
+def small(**attrs: object) -> onnx.ModelProto:
+    return graph([node("Softmax", ["x"], ["y"], name="last", **attrs)], {"x": (2, 3)}, ["y"])
+
+
+def named(model: onnx.ModelProto, old: bytes, new: bytes) -> bytes:
+    return bytes(model.SerializeToString().replace(old, new))
+
+
+def element(model: onnx.ModelProto, value: int) -> onnx.ModelProto:
+    model.graph.input[0].type.tensor_type.elem_type = value
+    return model
+
+
+def one(op: str, *constants: np.ndarray, shape: tuple[int, ...] = (2, 3), **attrs: object):
+    names = [f"c{i}" for i in range(len(constants))]
+    held = dict(zip(names, constants, strict=True))
+    nodes = [node(op, ["x", *names], ["y"], name="last", **attrs)]
+    return graph(nodes, {"x": shape}, ["y"], held)
+
+
+def cut_data() -> onnx.ModelProto:
+    model = one("Add", np.ones((2, 3), np.float32))
+    model.graph.initializer[0].raw_data = b"\0" * 23
+    return model
+
+
+def unread() -> onnx.ModelProto:
+    model = small()
+    model.graph.node[0].input[0] = "nobody"
+    return model
+
+
+def vast() -> onnx.ModelProto:
+    nodes = [
+        node("Expand", ["one", "shape"], ["big"]),
+        node("ReduceSum", ["big"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+    ]
+    constants = {"one": np.ones(1, np.float32), "shape": np.array([2**31 - 1, 64], np.int64)}
+    return graph(nodes, {"x": (2, 3)}, ["y"], constants)
+
+
+def recurrent(steps: int) -> onnx.ModelProto:
+    weights = {"w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
+    nodes = [node("RNN", ["x", "w", "r"], ["", "y"], name="last", hidden_size=4)]
+    return graph(nodes, {"x": (steps, 3, 2)}, ["y"], weights)
+
+
+INT64_MAX = 2**63 - 1
+IMAGE = (1, 3, 8, 8)
+KERNEL = np.ones((2, 3, 3, 3), np.float32)
+INDEX, ROW = np.zeros((1, 3), np.int64), np.zeros((1, 3), np.float32)
+
+CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
+    "a name that is no text": (lambda: named(small(), b"last", b"l\xffst"), "is no text"),
+    "an element type that is none": (lambda: element(small(), 77), "element type 77"),
+    "an input without element type": (lambda: element(small(), 0), "no element type"),
+    "an axis that crashes inference": (lambda: small(axis=INT64_MAX), "counts to"),
+    "an attribute of another type": (lambda: small(axis=1.5), "'axis' of Softmax 'last' is of"),
+    "an attribute that is not known": (lambda: small(axes=1), "does not know"),
+    "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),
+    "data that does not fill its shape": (cut_data, "does not fit"),
+    "a tensor that nothing computes": (unread, "reads 'nobody'"),
+    "a constant of half a tebibyte": (vast, "2147483647"),
+    "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
+    "a window larger than the data": (
+        lambda: one("Conv", KERNEL, shape=IMAGE, dilations=[1 << 22, 1]),
+        "window|conv|Conv",
+    ),
+    "a reduction that is none": (
+        lambda: one("ScatterElements", INDEX, ROW, reduction="m\x1d"),
+        "unknown reduction",
+    ),
+    "an extent of two milliards": (
+        lambda: one("Relu", shape=(2**31 - 1, 3)),
+        "elements; expected up to",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_damaged_onnx(tmp_path: Path, name: str) -> None:
+    make, said = CASES[name]
+    made = make()
+    content = made if isinstance(made, bytes) else made.SerializeToString()
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(errors.AdrenocError, match=said) as caught:
+        planned(tmp_path / "model.onnx")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_random_damage_ends_in_a_result_or_an_error(tmp_path: Path, number: int) -> None:
+    """The same damage each time; thousands of others: scripts/fuzz_models."""
+    seeds = [
+        ("mixed_small.tflite", network("mixed_small", size=17, width=0.5)),
+        ("squeezenet.onnx", network("squeezenet", size=32, width=0.25)),
+    ]
+    name, content = mutate.case(seeds, seed=1, number=number)
+    (tmp_path / name).write_bytes(content)
+    outcome = harness.judge(tmp_path / name, raises=True)
+    assert not outcome.is_finding
