@@ -37,7 +37,7 @@ class Status(str, Enum):
     BUILD = "build"
     """The device's compiler refused it."""
     CRASH = "crash"
-    """The process on the device died of it, twice."""
+    """The process on the device died of it, each time that it was tried."""
     TIMEOUT = "timeout"
     """It did not end in time."""
 

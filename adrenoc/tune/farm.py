@@ -1,8 +1,8 @@
 """Devices at work: one lane each, and what comes and goes among them.
 
 A lane is a thread with a worker process (`adrenoc.tune.worker`).  A candidate that breaks the
-connection is tried once more, for a server may have died of something else; a device that is not
-there costs time and no candidate.
+connection is tried again, for a server may have died of something else; a device that is not there
+costs time and no candidate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from adrenoc.tune.lane import Answered, Worker
 from adrenoc.tune.variant import Variant
 from adrenoc.tuning_log import Device, Status
 
+MOST_ATTEMPTS = 3
+"""Connections that break before the candidate is to blame."""
 POLL_S = 2.0
 LONGEST_PAUSE_S = 10.0
 TRACKER_WAIT_S = 5.0
@@ -40,7 +42,7 @@ class Job:
     reference: Path
     write_reference: bool = False
     tolerance: float = 0.0
-    retried: bool = False
+    attempts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,10 +214,9 @@ class _Lane(threading.Thread):
             return
         self._pause_s = 0.5
         self._farm.seen()
-        if answered.event == "refused" and answered.kind == "lost" and not job.retried:
+        if answered.event == "refused" and answered.kind == "lost" and job.attempts < MOST_ATTEMPTS:
             self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
-            retry = Job(**{**vars(job), "retried": True})
-            self._farm.submit(retry, first=True)
+            self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
             return
         self._farm.finish(_outcome(job, answered))
 

@@ -60,14 +60,14 @@ class Worker:
         device = Device(**greeting["device"])
         started = time.monotonic()
         last = self._answer(limit_s + GRACE_S)
-        late = time.monotonic() - started > 0.95 * limit_s
+        late = time.monotonic() - started > 0.9 * limit_s
         if last is None:
             self.kill()
             if not late:
                 return Answered(
                     event="refused", kind="lost", detail="the worker process died", device=device
                 )
-        if last is None or (late and last.get("kind") == "lost"):
+        if last is None:
             return Answered(
                 event="refused",
                 kind="timeout",

@@ -35,6 +35,7 @@ class Standing:
         self.queue: list[int] = []
         self.search: Search | None = None
         self._since_gain = 0
+        self._untold: list[Measured] = []
         self._pick_base()
 
     def add(self, trial: Trial) -> None:
@@ -47,9 +48,16 @@ class Standing:
             return
         self._since_gain = 0 if self.best_us < before else self._since_gain + 1
         number = self.task.position(dict(trial.actions))
-        if self.search is not None and number is not None:
+        if number is not None:
             time_us = trial.median_us if trial.status is Status.OK else None
-            self.search.tell([Measured(number=number, time_us=time_us)])
+            self._untold.append(Measured(number=number, time_us=time_us))
+
+    def propose(self, count: int) -> None:
+        """Fill the queue with what the search wants to know next."""
+        if self.search is not None:
+            self.search.tell(self._untold)
+            self._untold = []
+            self.queue = self.search.propose(count)
 
     def _pick_base(self) -> None:
         failed = self._failed()
@@ -77,6 +85,7 @@ class Standing:
 
     def start_search(self, model: CostModel, seeds: tuple[int, ...], batch: int, seed: int) -> None:
         """Begin, from what is known."""
+        self._untold = []
         self.search = Search(
             self.task, model, batch=batch, known=self.known(), seeds=seeds, seed=seed
         )

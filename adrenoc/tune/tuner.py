@@ -171,8 +171,8 @@ class Tuner:
             batch = max(4, 2 * self._farm.lanes)
             standing.start_search(self._model, start, batch, self._options.seed)
         while not standing.finished:
-            if not standing.queue and standing.search is not None:
-                standing.queue = standing.search.propose(max(4, 2 * self._farm.lanes))
+            if not standing.queue:
+                standing.propose(max(4, 2 * self._farm.lanes))
             while standing.queue and not self._spent:
                 number = standing.queue.pop(0)
                 group = getattr(standing.task.candidates[number], "work_group", None)

@@ -18,7 +18,9 @@ from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold
 from adrenoc.link import Linker, link_library
 from adrenoc.operand import Memory, OperandSpec
+from adrenoc.rules.context import KernelCall
 from adrenoc.tune.tasks import Task, TunePlan
+from adrenoc.tvmapi import PrimFunc
 
 KERNEL = "kernel"
 """The name of the one kernel of a library."""
@@ -63,7 +65,7 @@ class VariantBuilder:
             AdrenocError: it cannot be compiled or linked.
         """
         call, context = self._plan.call(task, task.candidates[number])
-        module = build_kernel(call.builder.build(KERNEL), self._plan.target)
+        module = build_kernel(self.kernel(task, number, call), self._plan.target)
         library = self._scratch / f"{task.digest}_{number}.so"
         triple = self._plan.target.llvm_triple
         link_library(module, library, triple=triple, linker=self._linker)
@@ -79,6 +81,10 @@ class VariantBuilder:
             dtype = str(param.value.dtype) if param is not None else spec.dtype
             arguments.append(Argument(shape=shape, dtype=dtype, scope=spec.scope, file=file))
         return Variant(library=str(library), arguments=tuple(arguments))
+
+    def kernel(self, task: Task, number: int, call: KernelCall) -> PrimFunc:
+        """The kernel of a candidate."""
+        return call.builder.build(KERNEL)
 
     def _saved(
         self, task: Task, place: int, name: str, spec: OperandSpec, value: np.ndarray | None

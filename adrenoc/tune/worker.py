@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,10 @@ WARM_RUNS = 2
 MEASUREMENTS = 7
 MIN_MEASUREMENT_MS = 3
 """A measurement repeats a short kernel until it takes so long."""
+SERVER_GRACE_S = 6.0
+"""What a server gets beyond the limit: its session counts from before it can work."""
+LATE = 0.9
+"""A session that breaks after so much of its limit was ended for it."""
 _FROM_SERVER = "Error caught from RPC call"
 
 Answer = dict[str, Any]
@@ -67,9 +72,10 @@ def _serve(request: Mapping[str, Any], tell: Callable[[Answer], None]) -> Answer
     The answer's `event` is `measured`, `refused` (the candidate's fault, or the device died of
     it) or `absent` (no device).
     """
-    connected = False
+    connected, opened, limit_s = False, time.monotonic(), request["limit_s"]
     try:
         with _session(request) as (session, where):
+            opened = time.monotonic()
             number, facts = choose_device(
                 json.loads(session.get_function("adrenoc.opencl.devices")()), request["device"]
             )
@@ -87,6 +93,9 @@ def _serve(request: Mapping[str, Any], tell: Callable[[Answer], None]) -> Answer
         detail = next((line.strip() for line in rest.splitlines() if line.strip()), first)[:400]
     if not connected:
         return {"event": "absent", "detail": detail}
+    # The wait has a limit, and the server ends a session that takes too long.
+    if kind == "lost" and time.monotonic() - opened > LATE * limit_s:
+        kind, detail = "timeout", f"no end within {limit_s:.0f} s"
     return {"event": "refused", "kind": kind, "detail": detail}
 
 
@@ -98,7 +107,7 @@ def _session(request: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
         key=place["key"],
         tracked=place["tracked"],
         timeout_s=request["limit_s"],
-        session_s=request["limit_s"],
+        session_s=request["limit_s"] + SERVER_GRACE_S,
     )
     with open_session(address) as (session, where):
         try:

@@ -1,0 +1,200 @@
+"""Tuning on the software device: candidates broken on purpose, servers that go, the whole way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+
+from planted import (
+    Body,
+    PlantedBuilder,
+    hanging,
+    log_writer,
+    plan_small,
+    small_model,
+    unstable,
+    wrong,
+)
+
+from adrenoc import native
+from adrenoc.cli.main import main
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.errors import OptionError, RemoteError
+from adrenoc.link import find_linker
+from adrenoc.rules.schedule import actions_of
+from adrenoc.tune.farm import Farm, FarmOptions, Job
+from adrenoc.tune.local import local_server
+from adrenoc.tune.progress import SilentObserver
+from adrenoc.tune.tasks import TunePlan
+from adrenoc.tune.tuner import TuneOptions, Tuner
+from adrenoc.tuning_log import Status, Trial, best_trials, read_log
+from tests.runtime.servers import python_server, tvm_process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device() -> None:
+    if not native.use_software_device():
+        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[RemoteAddress]:
+    with local_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+    """The convolution alone."""
+    whole = plan_small(tmp_path_factory.mktemp("plan"))
+    conv = tuple(t for t in whole.tasks if t.family == "conv2d")
+    return TunePlan(
+        model=whole.model,
+        target=whole.target,
+        options=whole.options,
+        graph=whole.graph,
+        tasks=conv,
+    )
+
+
+def _outcomes(
+    plan: TunePlan, place: RemoteAddress, folder: Path, planted: dict[int, Body], limit_s: float
+) -> dict[int, tuple[Status, str]]:
+    """Candidates 1 and on against candidate 0, some of them planted."""
+    (task,) = plan.tasks
+    build = PlantedBuilder(
+        plan, find_linker(host=True), folder, {("conv2d", n): b for n, b in planted.items()}
+    )
+    reference = folder / "reference.npy"
+    found = {}
+    with Farm(FarmOptions(places=(place,), limit_s=limit_s)) as farm:
+
+        def wait() -> None:
+            outcome = None
+            while outcome is None:
+                outcome = farm.next_outcome(1)
+            found[outcome.job.tag] = (outcome.status, outcome.detail)
+
+        farm.submit(
+            Job(tag=0, variants=(build(task, 0),), reference=reference, write_reference=True)
+        )
+        wait()
+        for number in (*planted, max(planted) + 1):
+            variants = (build(task, number),)
+            farm.submit(Job(tag=number, variants=variants, reference=reference, tolerance=5e-3))
+            wait()
+    return found
+
+
+def test_wrong_and_unstable_kernels_are_found(
+    plan: TunePlan, place: RemoteAddress, tmp_path: Path
+) -> None:
+    found = _outcomes(plan, place, tmp_path, {1: wrong, 2: unstable}, limit_s=60)
+    assert found[0][0] is Status.OK
+    assert found[1][0] is Status.WRONG
+    assert "of the largest value" in found[1][1]
+    assert found[2][0] is Status.UNSTABLE
+    assert "different outputs" in found[2][1]
+    assert found[3][0] is Status.OK
+
+
+def test_a_hanging_kernel_costs_itself(
+    plan: TunePlan, place: RemoteAddress, tmp_path: Path
+) -> None:
+    found = _outcomes(plan, place, tmp_path, {1: hanging}, limit_s=8)
+    assert found == {
+        0: (Status.OK, ""),
+        1: (Status.TIMEOUT, "no end within 8 s"),
+        2: (Status.OK, ""),
+    }
+
+
+def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
+    plan: TunePlan, place: RemoteAddress, tmp_path: Path
+) -> None:
+    """The whole tuner, every candidate but the untuned one being wrong."""
+    (task,) = plan.tasks
+    planted: dict[tuple[str, int], Body] = {
+        ("conv2d", number): wrong for number in range(1, len(task.candidates))
+    }
+    path = tmp_path / "log"
+    with log_writer(path) as writer, Farm(FarmOptions(places=(place,), limit_s=60)) as farm:
+        Tuner(
+            plan,
+            farm=farm,
+            build=PlantedBuilder(plan, find_linker(host=True), tmp_path, planted),
+            writer=writer,
+            known=(),
+            options=TuneOptions(trials=2),
+            observer=SilentObserver(),
+            scratch=tmp_path,
+        ).run()
+    log = read_log(path)
+    assert [t.status for t in log] == [Status.OK, Status.WRONG, Status.WRONG]
+    assert best_trials(log)[task.digest].actions == actions_of(task.candidates[0])
+
+
+def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
+    nobody = RemoteAddress.server("127.0.0.1:1", timeout_s=1)
+    remarks: list[str] = []
+    options = FarmOptions(places=(nobody,), limit_s=1, patience_s=2, on_event=remarks.append)
+    with Farm(options) as farm:
+        farm.submit(Job(tag=0, variants=(), reference=tmp_path / "r"))
+        with pytest.raises(RemoteError, match="no device was there"):
+            while True:
+                farm.next_outcome(1)
+    assert "no server at 127.0.0.1:1" in remarks[0]
+
+
+def test_a_phone_is_not_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "small.onnx"
+    onnx.save(small_model(), model)
+    assert main(["tune", str(model), "--device", "adreno:750"]) == OptionError.exit_code
+    assert "--tracker" in capsys.readouterr().err
+
+
+def _events(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_from_a_tracker_to_a_tuned_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two servers at TVM's tracker; the log's schedules are those of the bundle's kernels."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(small_model(), tmp_path / "small.onnx")
+    with tvm_process("rpc_tracker") as port:
+        tracker = f"127.0.0.1:{port}"
+        options = ("--tracker", tracker, "--key", "soft")
+        with python_server(*options), python_server(*options):
+            command = ["tune", "small.onnx", "--device", "host", *options, "--json"]
+            assert main([*command, "--trials", "4", "--timeout", "60"]) == 0
+            events = _events(capsys.readouterr().out)
+    result = events[-1]
+    assert result["event"] == "result"
+    assert result["trials"] == 4
+    assert any(e.get("devices") == 2 for e in events)
+    log = read_log(tmp_path / "small.tune.json")
+    assert {t.gpu for t in log} == {"host"}
+    assert all(t.device.name and t.median_us > 0 for t in log if t.status is Status.OK)
+    _check_bundle(log, capsys)
+
+
+def _check_bundle(log: tuple[Trial, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    compiling = ["compile", "small.onnx", "--device", "host", "--tuning-log", "small.tune.json"]
+    assert main([*compiling, "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["manifest"]["kernels"]
+    best = best_trials(log)
+    tuned = {k["digest"]: k for k in kernels if k["tuned"]}
+    assert set(tuned) == set(best)
+    for digest, trial in best.items():
+        assert tuned[digest]["work_group"] == list(trial.actions["work_group"])
+    assert main(["inspect", "small.adrenoc"]) == 0
+    assert capsys.readouterr().out.count(" tuned") == len(tuned)
+    assert main(["run", "small.adrenoc", "--check", "small.onnx", "--repeat", "1"]) == 0

@@ -1,0 +1,187 @@
+"""The tuner's own decisions, with a rule in place of devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+
+from planted import DEVICE, plan_small, small_model, tune_by_rule
+
+from adrenoc.rules.schedule import actions_of
+from adrenoc.tune.farm import Job, Outcome
+from adrenoc.tune.tasks import Task, TunePlan
+from adrenoc.tune.transfer import seeds
+from adrenoc.tuning_log import Status, Trial, best_trials
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+    return plan_small(tmp_path_factory.mktemp("plan"))
+
+
+def _time(task: Task, number: int, job: Job) -> float:
+    """Long for the estimates' favourite, short for wide and flat work-groups."""
+    actions = actions_of(task.candidates[number])
+    x, y, z = actions["work_group"]
+    return 100.0 + 20 * (number == 0) + abs(x - 8) + 3 * abs(y - 2) + 5 * z + number % 3
+
+
+def _refused(job: Job, status: Status) -> Outcome:
+    return Outcome(job=job, status=status, device=DEVICE, detail="by rule")
+
+
+def _measured(trials: tuple[Trial, ...]) -> list[Trial]:
+    return [t for t in trials if not (t.untuned or t.confirmed)]
+
+
+def test_it_finds_better_schedules(plan: TunePlan, tmp_path: Path) -> None:
+    result, log, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=40)
+    assert result.phase == "done"
+    assert result.trials == len(_measured(log)) == 40
+    assert result.gain > 1.1
+    assert max(Counter(t.key for t in _measured(log)).values()) == 1
+    # What is in the log is what the result says.
+    best = best_trials(log)
+    for kernel in result.kernels:
+        assert best[kernel.kernel].median_us == pytest.approx(kernel.best_us)
+        assert kernel.best_us <= kernel.untuned_us
+
+
+def test_the_search_beats_chance(plan: TunePlan, tmp_path: Path) -> None:
+    """Of a space of hundreds it finds one of the best few with fewer trials than luck needs."""
+    _, log, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=60)
+    task = max(plan.tasks, key=lambda t: len(t.candidates))
+    times = sorted(
+        _time(task, number, None)  # type: ignore[arg-type]
+        for number in range(len(task.candidates))
+    )
+    spent = sum(t.kernel == task.digest for t in _measured(log))
+    rank = times.index(min(t for t in times if t >= best_trials(log)[task.digest].median_us - 1e-6))
+    assert rank < len(times) / spent / 2
+
+
+def test_a_second_run_starts_from_the_log(plan: TunePlan, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tune_by_rule(plan, path, _time, trials=20)
+    again, log, farm = tune_by_rule(plan, path, _time, trials=20)
+    assert again.resumed == again.trials == 20
+    assert farm.jobs == []
+    more, log, _ = tune_by_rule(plan, path, _time, trials=35)
+    assert more.resumed == 20
+    assert len(_measured(log)) == 35
+    assert max(Counter(t.key for t in _measured(log)).values()) == 1
+
+
+@pytest.mark.parametrize("after", [0, 1, 4, 9, 17])
+def test_stopped_anywhere_it_goes_on_and_comes_to_the_same_end(
+    plan: TunePlan, tmp_path: Path, after: int
+) -> None:
+    path = tmp_path / "log"
+    stopped, log, _ = tune_by_rule(plan, path, _time, trials=25, interrupt_after=after)
+    assert stopped.phase == "stopped"
+    assert len(log) <= after
+    resumed, log, _ = tune_by_rule(plan, path, _time, trials=25)
+    assert resumed.phase == "done"
+    assert len(_measured(log)) == 25
+    assert resumed.gain > 1.1
+
+
+def test_failures_are_named_and_never_taken(plan: TunePlan, tmp_path: Path) -> None:
+    kinds = (Status.WRONG, Status.CRASH, Status.TIMEOUT, Status.BUILD)
+
+    def rule(task: Task, number: int, job: Job) -> Outcome | float:
+        if number % 2:  # the fastest, and broken
+            return _refused(job, kinds[number // 2 % len(kinds)])
+        return _time(task, number, job)
+
+    result, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=40)
+    broken = [t for t in log if t.status is not Status.OK]
+    assert broken
+    assert result.failed == len(broken)
+    assert {t.detail for t in broken} == {"by rule"}
+    numbers = {t.digest: t for t in plan.tasks}
+    for trial in best_trials(log).values():
+        position = numbers[trial.kernel].position(dict(trial.actions))
+        assert position is not None
+        assert position % 2 == 0
+
+
+def test_an_unstable_group_is_tried_no_more(plan: TunePlan, tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    def rule(task: Task, number: int, job: Job) -> Outcome | float:
+        if number and not seen:
+            seen.append(task.candidates[number].work_group)
+            return _refused(job, Status.UNSTABLE)
+        return _time(task, number, job)
+
+    _, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=30)
+    (unstable,) = [t for t in log if t.status is Status.UNSTABLE]
+    # Two jobs were built before its answer came.
+    later = _measured(log)[_measured(log).index(unstable) + 3 :]
+    assert later
+    assert all(t.actions["work_group"] != unstable.actions["work_group"] for t in later)
+
+
+def test_an_untuned_schedule_that_fails_is_replaced(plan: TunePlan, tmp_path: Path) -> None:
+    def rule(task: Task, number: int, job: Job) -> Outcome | float:
+        return _refused(job, Status.CRASH) if number < 2 else _time(task, number, job)
+
+    result, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=20)
+    assert result.trials == 20
+    for kernel in result.kernels:
+        assert kernel.untuned_us > 0
+    bases = [t for t in log if t.untuned and t.status is Status.OK]
+    assert {t.kernel for t in bases} == {t.digest for t in plan.tasks}
+
+
+def test_luck_is_not_taken_for_speed(plan: TunePlan, tmp_path: Path) -> None:
+    """A single fast measurement is repeated beside the untuned schedule, and loses."""
+
+    def rule(task: Task, number: int, job: Job) -> float:
+        alone = len(job.variants) == 1
+        return 100.0 if number == 0 else 10.0 if alone else 200.0
+
+    result, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=12)
+    assert any(t.confirmed for t in log)
+    untuned = {t.digest: actions_of(t.candidates[0]) for t in plan.tasks}
+    tried = {t.kernel for t in _measured(log)}
+    contested = {t.kernel for t in log if t.confirmed}
+    assert tried == contested
+    for kernel in contested:
+        assert best_trials(log)[kernel].actions == untuned[kernel]
+    assert result.gain == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_budget_ends_the_search(plan: TunePlan, tmp_path: Path) -> None:
+    result, _, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=10**6, budget_s=2.0)
+    assert result.elapsed_s < 30
+    assert result.trials < 10**6
+
+
+def test_all_of_a_small_space_is_enough(plan: TunePlan, tmp_path: Path) -> None:
+    """Where nothing is left to try, the tuner ends before its trials do."""
+    task = min(plan.tasks, key=lambda t: len(t.candidates))
+    alone = TunePlan(
+        model=plan.model,
+        target=plan.target,
+        options=plan.options,
+        graph=plan.graph,
+        tasks=(task,),
+    )
+    result, log, _ = tune_by_rule(alone, tmp_path / "log", _time, trials=10**6)
+    assert result.trials == len(task.candidates) - 1
+    assert len({t.key for t in log}) == len(task.candidates)
+
+
+def test_near_kernels_give_the_first_candidates(plan: TunePlan, tmp_path: Path) -> None:
+    _, log, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=40)
+    other = plan_small(tmp_path, small_model(channels=12))
+    best = {t.family: t for t in best_trials(log).values()}
+    (conv,) = [t for t in other.tasks if t.family == "conv2d"]
+    assert conv.digest not in {t.kernel for t in log}
+    assert actions_of(conv.candidates[seeds(conv, log)[0]]) == best["conv2d"].actions
