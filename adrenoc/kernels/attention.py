@@ -36,6 +36,9 @@ from adrenoc.tvmapi import (
     tirx,
 )
 
+UNROLLED_MAXIMA = 16
+"""Threads along x whose largest scores are read without a loop."""
+
 ROWS = LANES
 """Query rows a thread: the lanes of a vector of scores."""
 
@@ -177,7 +180,9 @@ class _Attention:
             for block in blocks
             for i in range(LANES)
         ]
-        with builder.loop(q.extents.blocks, "d") as d:
+        # Of a short last run, most threads have no key: they ask for nothing.
+        some = self._x * iconst(LANES) < iconst(keys) if keys <= self._tile.run // 2 else None
+        with builder.when(some), builder.loop(q.extents.blocks, "d") as d:
             asked = [self._read(q, d, row) for row in self._row]
             columns = [
                 construct([lane(texel, c) for texel in asked])
@@ -253,8 +258,18 @@ class _Attention:
     def _raise_maximum(self) -> Expr:
         """Take the largest score so far; returns the factor of what was summed before."""
         builder, before = self._builder, self._builder.let(self._largest[0], "before")
-        with builder.loop(self._wide, "i") as i:
-            self._largest[0] = maximum(self._largest[0], self._maxima[self._place(i, self._wide)])
+        loops, single = divmod(self._wide, UNROLLED_MAXIMA)
+
+        def take(index: Expr) -> None:
+            held = self._maxima[self._place(index, self._wide)]
+            self._largest[0] = maximum(self._largest[0], held)
+
+        if loops:
+            with builder.loop(loops, "i") as i:
+                for u in range(UNROLLED_MAXIMA):
+                    take(i * iconst(UNROLLED_MAXIMA) + iconst(u))
+        for u in range(self._wide - single, self._wide):
+            take(iconst(u))
         return builder.let(tirx.exp(before - self._largest[0]), "shrink")
 
     def _share_powers(self, rows: list[Rows]) -> None:

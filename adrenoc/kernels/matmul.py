@@ -2,49 +2,92 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.layout import LANES
-from adrenoc.tvmapi import floordiv, floormod, iconst, lane, splat
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
 
-def matmul(builder: KernelBuilder, a: Access, b: Access, out: Access, epilogue: Epilogue) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MatmulTile:
+    """A thread makes `rows` rows of `blocks` blocks of four columns."""
+
+    rows: int
+    blocks: int
+    work_group: tuple[int, int, int]
+
+
+def matmul(
+    builder: KernelBuilder, tile: MatmulTile, a: Access, b: Access, out: Access, epilogue: Epilogue
+) -> None:
     """Emit out[.., m, :] = sum over k of a[.., m, k] * b[.., k, :].
-
-    One thread makes `rows` rows of one block of four columns.
 
     Shapes:
         a: roles N and H batch, W = m, C = k
         b: roles N and H batch (or extent 1), W = k, C = columns
         out: roles N and H batch, W = m, C = columns
     """
-    e, depth = out.extents, a.extents.c
-    rows = 4 if e.w >= 4 else 1
-    gx, gy, gz = builder.threads(-(-e.w // rows), e.h, e.n * e.blocks)
-    n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
+    e, depth, rows, blocks = out.extents, a.extents.c, tile.rows, tile.blocks
+    columns = -(-e.blocks // blocks)
+    gx, gy, gz = builder.threads(-(-e.w // rows), e.h, e.n * columns, work_group=tile.work_group)
+    n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, columns), floormod(gz, columns))
     a_n, a_h = _batch(a, n, gy)
     b_n, b_h = _batch(b, n, gy)
-    first = builder.let(gx * iconst(rows), "m")
-    sums = builder.registers(rows)
+    first = builder.let(gx * iconst(rows), "m") if rows > 1 else gx
+    first_block = builder.let(group * iconst(blocks), "block") if blocks > 1 else group
+    sums = builder.registers(rows * blocks)
     sums.fill(0.0)
     with builder.loop(a.extents.blocks, "k") as kb:
         left = [
             builder.let(a.padded_texel(a_n, kb, a_h, first + iconst(m)), "a") for m in range(rows)
         ]
         # Beyond the last k the lanes of `a` are zero, and the row of `b` is read as zero too.
-        for c in range(min(LANES, depth)):
-            row = b.padded_texel(b_n, block, b_h, kb * iconst(LANES) + iconst(c))
-            right = builder.let(row, "b")
-            for m in range(rows):
-                sums[m] = sums[m] + splat(lane(left[m], c)) * right
-    for m in range(rows):
-        inside = first + iconst(m) < iconst(e.w) if e.w % rows else None
-        with builder.when(inside):
-            epilogue.write(n, block, gy, first + iconst(m), sums[m])
+        right = [
+            [
+                builder.let(b.padded_texel(b_n, at, b_h, kb * iconst(LANES) + iconst(c)), "b")
+                for c in range(min(LANES, depth))
+            ]
+            for at in _existing(builder, first_block, blocks, b.extents.blocks)
+        ]
+        for block, texels in enumerate(right):
+            for m, texel in enumerate(left):
+                products = [splat(lane(texel, c)) * row for c, row in enumerate(texels)]
+                at = block * rows + m
+                sums[at] = _added(builder, sums[at], products)
+    for block in range(blocks):
+        column = first_block + iconst(block) if block else first_block
+        for m in range(rows):
+            row = first + iconst(m)
+            conditions = [row < iconst(e.w)] if e.w % rows and m else []
+            if e.blocks % blocks and block:
+                conditions.append(column < iconst(e.blocks))
+            inside = conditions[0] & conditions[1] if len(conditions) > 1 else None
+            with builder.when(inside if inside is not None else next(iter(conditions), None)):
+                epilogue.write(n, builder.let(column, "column"), gy, row, sums[block * rows + m])
 
 
-def _batch(operand: Access, n: object, h: object) -> tuple[object, object]:
+def _added(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
+    """The sum; in halves the products are added first, so that the total is rounded once."""
+    if builder.compute == "float16":
+        return total + sum(products[1:], products[0])
+    return sum(products, total)
+
+
+def _existing(builder: KernelBuilder, first: Expr, count: int, blocks: int) -> list[Expr]:
+    """Blocks from `first` on, the last one instead of those behind it."""
+    if count == 1:
+        return [first]
+    last = iconst(blocks - 1)
+    return [
+        builder.let(minimum(first + iconst(i), last) if blocks % count else first + iconst(i), "o")
+        for i in range(count)
+    ]
+
+
+def _batch(operand: Access, n: Expr, h: Expr) -> tuple[Expr, Expr]:
     """Batch coordinates of an operand, whose extents of one are broadcast."""
     e = operand.extents
     return (iconst(0) if e.n == 1 else n), (iconst(0) if e.h == 1 else h)

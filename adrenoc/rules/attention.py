@@ -33,7 +33,7 @@ MAX_KEY_BLOCKS = 4
 OVERHEAD_A_TEXEL = 6.0
 RUN_OVERHEAD = 150.0
 """Slots a run beside reads and multiply-adds: maxima, exponentials, barriers."""
-REGISTERS = 24
+REGISTERS = 26
 """Of a thread beside its scores, as the ISA of built kernels shows."""
 EXPONENTIAL_SLOTS = 8.0
 _ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
@@ -190,7 +190,8 @@ def estimate_clocks(
         + threads / 64 * slots
     )
     registers = REGISTERS + 6 * tile.key_blocks
-    by_registers = machine.resident_waves(registers)
+    # Waves of half the threads take half the registers.
+    by_registers = machine.resident_waves(registers * threads / WAVE)
     # Local memory belongs to two micro processors at once.
     by_memory = limits.local_mem_bytes // tile.shared_bytes(work.power_bytes) * waves_a_group / 2
     here = math.ceil(groups * waves_a_group / machine.processors)

@@ -25,7 +25,7 @@ def joined(ops: Ops, x: str, tokens: int, dim: int) -> str:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("sizes", ((9, 2, 8), (37, 3, 16)))
+@pytest.mark.parametrize("sizes", ((9, 2, 8), (37, 3, 16), (69, 1, 64)))
 def test_joint_projection(device: Any, preset: str, sizes: tuple[int, int, int]) -> None:
     tokens, heads, width = sizes
     ops = Ops()
