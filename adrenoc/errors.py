@@ -134,6 +134,12 @@ class DeviceMemoryError(DeviceError):
     exit_code = 29
 
 
+class AdbError(AdrenocError):
+    """adb has no such device, or the device cannot be used."""
+
+    exit_code = 30
+
+
 class PolicyError(AdrenocError):
     """The plan of a model breaks limits that `check` was given."""
 

@@ -14,6 +14,7 @@ import adrenoc
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
+from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.presets import presets_command
@@ -51,6 +52,7 @@ for _command in (
     inspect_command,
     targets_command,
     presets_command,
+    devices_command,
     doctor_command,
     runtime_command,
     serve_command,

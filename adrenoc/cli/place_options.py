@@ -1,9 +1,11 @@
-"""Options that say where a bundle runs: a device here, a server, or a server of a tracker."""
+"""Options that say where a bundle runs: a device here, a server, a server of a tracker, a phone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +34,20 @@ _OPTIONS = (
         help="Run on a server of the kind --key that TVM's tracker there knows.",
     ),
     click.option(
+        "--adb",
+        is_flag=False,
+        flag_value="",
+        default=None,
+        metavar="[SERIAL]",
+        help="Run on the phone that is connected by adb, or on that of this serial number.",
+    ),
+    click.option(
+        "--runtime",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The runtime for the phone (adrenoc runtime build -o DIR).  [default: built]",
+    ),
+    click.option(
         "--key",
         default="",
         help="The key that the server asks for; with --tracker the kind of device.",
@@ -49,14 +65,26 @@ _OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceChoice:
-    """What the options say: `cl_device` of this machine, or of the server at `address`."""
+    """What the options say: `cl_device` of this machine, of the server at `address`, or of a phone.
+
+    `adb` is the phone's serial number, empty for the only one and None for no phone; `runtime` is
+    what is to run there.
+    """
 
     cl_device: str
-    address: RemoteAddress | None
+    address: RemoteAddress | None = None
+    adb: str | None = None
+    runtime: Path | None = None
+    timeout_s: float = 60.0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is another machine."""
+        return self.address is not None or self.adb is not None
 
 
 def place_options() -> Decorator:
-    """`--cl-device`, `--rpc`, `--tracker`, `--key` and `--timeout`."""
+    """`--cl-device`, `--rpc`, `--tracker`, `--adb`, `--runtime`, `--key` and `--timeout`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(_OPTIONS):
@@ -67,7 +95,14 @@ def place_options() -> Decorator:
 
 
 def choose_place(
-    *, cl_device: str, server: str | None, tracker: str | None, key: str, timeout_s: float
+    *,
+    cl_device: str,
+    server: str | None,
+    tracker: str | None,
+    adb: str | None,
+    runtime: Path | None,
+    key: str,
+    timeout_s: float,
 ) -> PlaceChoice:
     """Read the options of `place_options`.
 
@@ -77,8 +112,8 @@ def choose_place(
     """
     from adrenoc.device.remote import RemoteAddress
 
-    if server is not None and tracker is not None:
-        raise click.UsageError("--rpc and --tracker name two places")
+    if sum(place is not None for place in (server, tracker, adb)) > 1:
+        raise click.UsageError("--rpc, --tracker and --adb name different places")
     address = None
     if server is not None:
         address = RemoteAddress.server(server, key=key, timeout_s=timeout_s)
@@ -86,14 +121,36 @@ def choose_place(
         if not key:
             raise click.UsageError("--tracker needs --key, the kind of device")
         address = RemoteAddress.tracker(tracker, key=key, timeout_s=timeout_s)
-    return PlaceChoice(cl_device=cl_device, address=address)
+    return PlaceChoice(
+        cl_device=cl_device, address=address, adb=adb, runtime=runtime, timeout_s=timeout_s
+    )
+
+
+@contextmanager
+def reached(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
+    """The address of the place while the block runs; starts a server on a phone, None is here.
+
+    Raises:
+        AdbError: no such phone, or it does not run our server.
+        DependencyError: adbutils, or what builds the runtime, is missing.
+    """
+    if place.adb is None:
+        yield place.address
+        return
+    from adrenoc.device.adb import adb_server, pick_device
+    from adrenoc.runtime_build import build_runtime
+
+    phone = pick_device(place.adb, timeout_s=place.timeout_s)
+    runtime = place.runtime or build_runtime(abi=phone.abi).folder
+    with adb_server(phone, runtime, timeout_s=place.timeout_s) as address:
+        yield address
 
 
 def program_folder(place: PlaceChoice) -> str:
     """Where built kernels are kept: in the cache folder here, and where a server wants there."""
     from adrenoc.files import cache_folder
 
-    if place.address is not None:
+    if place.is_remote:
         return ""
     folder = cache_folder() / "programs"
     folder.parent.mkdir(parents=True, exist_ok=True)

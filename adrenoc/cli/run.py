@@ -15,7 +15,13 @@ from adrenoc.cli.options import (
     json_option,
     path_argument,
 )
-from adrenoc.cli.place_options import PlaceChoice, choose_place, place_options, program_folder
+from adrenoc.cli.place_options import (
+    PlaceChoice,
+    choose_place,
+    place_options,
+    program_folder,
+    reached,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,8 +150,8 @@ def run_command(
     from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
     place = choose_place(**where)
-    if place.address is not None and layers_of is not None:
-        raise click.UsageError("--check-layers does not go with --rpc and --tracker")
+    if place.is_remote and layers_of is not None:
+        raise click.UsageError("--check-layers runs on this machine alone")
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
     specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
@@ -210,12 +216,13 @@ def _run(
 
     progress = Progress()
     try:
-        if place.address is None:
-            result = run_bundle(bundle, inputs=inputs, options=options, progress=progress)
-        else:
-            result = run_remote(
-                bundle, place.address, inputs=inputs, options=options, progress=progress
-            )
+        with reached(place) as address:
+            if address is None:
+                result = run_bundle(bundle, inputs=inputs, options=options, progress=progress)
+            else:
+                result = run_remote(
+                    bundle, address, inputs=inputs, options=options, progress=progress
+                )
     except AdrenocError as error:
         if progress.first_ms is not None:
             error.message += f" (before that {progress})"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from adrenoc.cli.options import json_option, path_argument
-from adrenoc.cli.place_options import choose_place, place_options, program_folder
+from adrenoc.cli.place_options import choose_place, place_options, program_folder, reached
 
 
 @click.command("warm")
@@ -34,13 +34,14 @@ def warm_command(
 
     place = choose_place(**where)
     opened = open_bundle(bundle)
-    warmed = warm(
-        opened,
-        device=place.cl_device,
-        address=place.address,
-        programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs),
-        embed=embed,
-    )
+    with reached(place) as address:
+        warmed = warm(
+            opened,
+            device=place.cl_device,
+            address=address,
+            programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs),
+            embed=embed,
+        )
     if as_json:
         console.print_json(warmed)
         return

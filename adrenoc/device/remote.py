@@ -190,7 +190,7 @@ def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
     started = time.perf_counter()
     try:
         yield
-    except (RuntimeError, ValueError, MemoryError) as error:
+    except (RuntimeError, ValueError, TypeError, MemoryError) as error:
         said = str(error)
         # What the server raised comes with this line before it; all else is the connection.
         if _FROM_SERVER in said.partition("\n")[0]:

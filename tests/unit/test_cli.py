@@ -100,6 +100,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "inspect",
         "targets",
         "presets",
+        "devices",
         "doctor",
         "runtime",
         "serve",

@@ -74,6 +74,7 @@ ONLY_IN = {
     "rich": {"cli"},
     "elftools": {"elf"},
     "ziglang": {"link"},
+    "adbutils": {"device"},
     "onnxruntime": {"reference"},
     "onnx": {"importers", "reference"},
 }

@@ -1,0 +1,221 @@
+"""Phones that are connected by adb: what they are, and a server of ours on one of them.
+
+The server listens to the phone alone, behind a key for this one session; adb forwards a port.  Only
+files that the phone lacks are pushed, each under the digest of the whole runtime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.tracker import HostPort
+from adrenoc.errors import AdbError, DependencyError
+
+# Where a shell may write and run programs.
+DEVICE_FOLDER = "/data/local/tmp/adrenoc"
+SERVER = "adrenoc_rpc"
+_COMPLETE = "complete"
+_READY = "device"
+_STATES = {
+    "unauthorized": "it does not trust this computer: allow USB debugging on its screen",
+    "offline": "it does not answer: plug it in again, or restart it",
+    "no permissions": "this user may not open the USB device: add a udev rule for it",
+}
+# One line each: "key=value".  What cannot be read is left out.
+_FACTS = (
+    'echo "abi=$(getprop ro.product.cpu.abi)";'
+    'echo "model=$(getprop ro.product.model)";'
+    'echo "soc=$(getprop ro.soc.model)";'
+    'echo "android=$(getprop ro.build.version.release)";'
+    'echo "gpu=$(cat /sys/class/kgsl/kgsl-3d0/gpu_model 2>/dev/null)";'
+    "for d in /vendor/lib64 /system/vendor/lib64 /vendor/lib; do f=$d/libOpenCL.so;"
+    ' [ -e $f ] && echo "opencl=$f"; done; true'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdbDevice:
+    """A device that adb lists; facts are empty where the device is not `ready` or does not tell."""
+
+    serial: str
+    state: str
+    abi: str = ""
+    model: str = ""
+    soc: str = ""
+    android: str = ""
+    gpu: str = ""
+    opencl: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether commands can be given to it."""
+        return self.state == _READY
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot be used, and what helps; empty where it can."""
+        if not self.is_ready:
+            return _STATES.get(self.state, f"its state is {self.state}")
+        return "" if self.opencl else "it has no libOpenCL.so in /vendor"
+
+
+def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
+    """Each device that adb knows, with what it tells of itself.
+
+    Raises:
+        DependencyError: the package adbutils is missing.
+        AdbError: there is no adb, or it does not answer.
+    """
+    adbutils, client = _client(timeout_s)
+    with _typed(adbutils, "adb"):
+        with client.make_connection() as connection:
+            connection.send_command("host:devices")
+            connection.check_okay()
+            lines = connection.read_string_block().splitlines()
+        found = [line.split("\t", 1) for line in lines if "\t" in line]
+        return tuple(_described(client.device(serial), serial, state) for serial, state in found)
+
+
+def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
+    """The device of that serial number; without one the only device that is there.
+
+    Raises:
+        DependencyError: the package adbutils is missing.
+        AdbError: there is no such device, more than one, or it cannot be used.
+    """
+    devices = list_devices(timeout_s=timeout_s)
+    listed = ", ".join(f"{device.serial} ({device.state})" for device in devices)
+    fitting = [d for d in devices if d.serial == serial or (not serial and d.is_ready)]
+    if not fitting and devices and not serial:
+        fitting = list(devices)
+    if not fitting:
+        missing = f"no device {serial}" if serial else "no device"
+        raise AdbError(
+            f"adb has {missing}" + (f"; there is {listed}" if listed else ""),
+            hint="connect a phone with USB debugging switched on; adb devices lists it",
+        )
+    if len(fitting) > 1:
+        raise AdbError(f"adb has more than one device: {listed}", hint="name one: --adb SERIAL")
+    if not fitting[0].is_ready:
+        raise AdbError(
+            f"the device {fitting[0].serial} cannot be used: {fitting[0].trouble}",
+            hint="adb devices shows its state",
+        )
+    return fitting[0]
+
+
+@contextmanager
+def adb_server(
+    device: AdbDevice, runtime: Path, *, timeout_s: float, folder: str = ""
+) -> Iterator[RemoteAddress]:
+    """Our server on a device, for as long as the block takes, and how to reach it.
+
+    `runtime` is the folder of a runtime for the device (`adrenoc runtime build`); `folder` is where
+    it goes on the device, empty for DEVICE_FOLDER.
+
+    Raises:
+        DependencyError: the package adbutils is missing.
+        AdbError: adb failed, or the server does not start.
+    """
+    adbutils, client = _client(timeout_s)
+    phone = client.device(device.serial)
+    key = secrets.token_hex(16)
+    with _typed(adbutils, f"the device {device.serial}"):
+        folder = folder or DEVICE_FOLDER
+        place = _push(phone, runtime, folder, timeout_s)
+        output, pid, port = _start(phone, place, folder, key, timeout_s)
+        local_port = phone.forward_port(port)
+    try:
+        where = HostPort(host="127.0.0.1", port=local_port)
+        yield RemoteAddress(where=where, key=key, timeout_s=timeout_s)
+    finally:
+        with suppress(adbutils.AdbError, OSError):
+            phone.shell(f"kill {pid}", timeout=timeout_s)
+            phone.forward_remove(f"tcp:{local_port}", raise_non_found=False)
+        output.close()
+
+
+def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
+    """Have the files of a runtime on the phone; returns their folder there."""
+    files = sorted(p for p in runtime.iterdir() if p.suffix not in (".h", ".hpp", ".debug"))
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    place = f"{folder}/runtime-{digest.hexdigest()[:24]}"
+    there = phone.shell(f"mkdir -p {place} && ls {place}", timeout=timeout_s).split()
+    if _COMPLETE not in there:
+        for file in files:
+            phone.sync.push(file, f"{place}/{file.name}", mode=0o755, check=True)
+        phone.shell(f"touch {place}/{_COMPLETE}", timeout=timeout_s)
+    return place
+
+
+def _start(phone: Any, place: str, folder: str, key: str, timeout_s: float) -> tuple[Any, int, int]:
+    """Start the server; returns its output, which keeps it alive, its process and its port."""
+    arguments = ["--port", "0", "--key", key, "--folder", folder, "--store", f"{folder}/store"]
+    command = (
+        f"echo $$; cd {place} && "
+        f"LD_LIBRARY_PATH={place}:$LD_LIBRARY_PATH exec ./{SERVER} {shlex.join(arguments)} 2>&1"
+    )
+    output = phone.shell(command, stream=True)
+    output.conn.settimeout(timeout_s)
+    end = time.monotonic() + timeout_s
+    said = ""
+    while time.monotonic() < end:
+        piece = output.recv(4096)
+        said += piece.decode("utf-8", "replace")
+        lines = said.splitlines()
+        for line in lines[1:]:
+            with suppress(ValueError, KeyError, TypeError):
+                return output, int(lines[0]), int(json.loads(line)["port"])
+        if not piece:
+            break
+    output.close()
+    # The first line is the number of the process.
+    reason = said.partition("\n")[2].strip() or "it said nothing"
+    raise AdbError(
+        f"{SERVER} does not start on the device: {reason}",
+        hint=f"adb shell {place}/{SERVER} --version",
+    )
+
+
+def _described(phone: Any, serial: str, state: str) -> AdbDevice:
+    if state != _READY:
+        return AdbDevice(serial=serial, state=state)
+    lines = phone.shell(_FACTS).splitlines()
+    told = dict(line.split("=", 1) for line in reversed(lines) if "=" in line)
+    known = ("abi", "model", "soc", "android", "gpu", "opencl")
+    return AdbDevice(serial=serial, state=state, **{k: told.get(k, "").strip() for k in known})
+
+
+def _client(timeout_s: float) -> tuple[Any, Any]:
+    try:
+        import adbutils
+    except ImportError as error:
+        raise DependencyError(
+            "the package adbutils, which speaks to adb, is missing",
+            hint="pip install 'adrenoc[adb]'",
+        ) from error
+    return adbutils, adbutils.AdbClient(socket_timeout=timeout_s)
+
+
+@contextmanager
+def _typed(adbutils: Any, what: str) -> Iterator[None]:
+    """Turn what adbutils raises into an error that says what to do."""
+    try:
+        yield
+    except (adbutils.AdbError, OSError, RuntimeError) as error:
+        raise AdbError(
+            f"{what} failed: {str(error).strip() or type(error).__name__}",
+            hint="adb devices shows what is connected; adb kill-server starts anew",
+        ) from error

@@ -1,0 +1,202 @@
+"""An adb server with one phone, which is this machine: the real protocol over loopback.
+
+Commands for the phone's shell run in a shell here, files that are pushed are written here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SYNC_HEADER = 8
+
+
+LOG = "host:what-happened"
+"""What only this server answers: the files that were pushed, the commands, the open forwards."""
+
+
+@contextmanager
+def fake_adb_process(
+    devices: dict[str, str], environment: dict[str, str] | None = None
+) -> Iterator[int]:
+    """A server in a process of its own, and its port.
+
+    TVM's calls hold the lock of this interpreter while they wait: a server in a thread beside them
+    would never answer.
+    """
+    command = [sys.executable, "-m", "tests.runtime.fake_adb", json.dumps(devices)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def what_happened(port: int) -> dict[str, list[str]]:
+    """The log of the server at `port`."""
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(_block(LOG))
+        assert _take(connection, 4) == b"OKAY"
+        told: dict[str, list[str]] = json.loads(_take_request(connection))
+        return told
+
+
+class FakeAdb:
+    """Serves until the process ends; `port` is where, `commands` what the shell was given."""
+
+    def __init__(self, devices: dict[str, str]) -> None:
+        self._devices = devices
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self.commands: list[str] = []
+        self.pushed: list[str] = []
+        self.forwards: dict[str, socket.socket] = {}
+
+    def serve(self) -> None:
+        while True:
+            connection, _ = self._listening.accept()
+            threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while request := _take_request(connection):
+                if not self._answer(connection, request):
+                    return
+
+    def _answer(self, connection: socket.socket, request: str) -> bool:
+        """Answer one request; whether the connection goes on."""
+        kind, _, rest = request.partition(":")
+        if request == "host:version":
+            connection.sendall(b"OKAY" + _block(f"{41:04x}"))
+        elif request == "host:devices":
+            lines = "".join(f"{serial}\t{state}\n" for serial, state in self._devices.items())
+            connection.sendall(b"OKAY" + _block(lines))
+        elif request == LOG:
+            told = {"pushed": self.pushed, "commands": self.commands, "forwards": [*self.forwards]}
+            connection.sendall(b"OKAY" + _block(json.dumps(told)))
+        elif request.startswith("host:tport:serial:"):
+            return self._choose(connection, request.rpartition(":")[2])
+        elif kind == "host-serial":
+            self._forwarding(connection, rest.partition(":")[2])
+        elif kind == "shell":
+            connection.sendall(b"OKAY")
+            self._shell(connection, rest)
+            return False
+        elif kind == "sync":
+            connection.sendall(b"OKAY")
+            self._sync(connection)
+            return False
+        else:
+            connection.sendall(b"FAIL" + _block(f"unknown request {request}"))
+        return kind not in {"host", "host-serial"} or "tport" in request
+
+    def _choose(self, connection: socket.socket, serial: str) -> bool:
+        if serial not in self._devices:
+            connection.sendall(b"FAIL" + _block(f"device '{serial}' not found"))
+            return False
+        connection.sendall(b"OKAY" + struct.pack("<Q", 1))
+        return True
+
+    def _forwarding(self, connection: socket.socket, command: str) -> None:
+        verb, _, pair = command.partition(":")
+        if command == "list-forward":
+            connection.sendall(b"OKAY" + _block(""))
+        elif verb == "forward":
+            local, remote = (int(part.removeprefix("tcp:")) for part in pair.split(";"))
+            listening = socket.create_server(("127.0.0.1", local))
+            self.forwards[f"tcp:{local}"] = listening
+            threading.Thread(target=_relay, args=[listening, remote], daemon=True).start()
+            connection.sendall(b"OKAYOKAY")
+        elif verb == "killforward":
+            self.forwards.pop(pair).close()
+            connection.sendall(b"OKAYOKAY")
+
+    def _shell(self, connection: socket.socket, command: str) -> None:
+        self.commands.append(command)
+        process = subprocess.Popen(
+            ["sh", "-c", command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        while piece := os.read(process.stdout.fileno(), 4096):
+            connection.sendall(piece)
+        process.wait()
+
+    def _sync(self, connection: socket.socket) -> None:
+        while header := _take(connection, _SYNC_HEADER):
+            verb, length = header[:4], struct.unpack("<I", header[4:])[0]
+            path = _take(connection, length).decode()
+            if verb == b"STAT":
+                facts = Path(path).stat() if Path(path).exists() else None
+                numbers = (facts.st_mode, facts.st_size, int(facts.st_mtime)) if facts else (0,) * 3
+                connection.sendall(b"STAT" + struct.pack("<III", *numbers))
+            elif verb == b"SEND":
+                self._receive(connection, path)
+
+    def _receive(self, connection: socket.socket, target: str) -> None:
+        name, _, mode = target.rpartition(",")
+        content = b""
+        while True:
+            verb, number = struct.unpack("<4sI", _take(connection, _SYNC_HEADER))
+            if verb == b"DONE":
+                break
+            content += _take(connection, number)
+        Path(name).write_bytes(content)
+        Path(name).chmod(int(mode) & 0o777)
+        self.pushed.append(name)
+        connection.sendall(b"OKAY" + struct.pack("<I", 0))
+
+
+def _take(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count and (piece := connection.recv(count - len(received))):
+        received += piece
+    return received
+
+
+def _take_request(connection: socket.socket) -> str:
+    length = _take(connection, 4)
+    return _take(connection, int(length, 16)).decode() if length else ""
+
+
+def _block(text: str) -> bytes:
+    return f"{len(text):04x}{text}".encode()
+
+
+def _relay(listening: socket.socket, port: int) -> None:
+    while True:
+        try:
+            near, _ = listening.accept()
+        except OSError:
+            return
+        far = socket.create_connection(("127.0.0.1", port))
+        for source, target in ((near, far), (far, near)):
+            threading.Thread(target=_pump, args=[source, target], daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(1 << 16):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+if __name__ == "__main__":
+    fake = FakeAdb(json.loads(sys.argv[1]))
+    print(fake.port, flush=True)
+    fake.serve()

@@ -1,0 +1,122 @@
+"""Phones by adb: a server that speaks adb's protocol, whose phone is this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.cli.main import main
+from adrenoc.device import adb
+from adrenoc.errors import AdbError
+from adrenoc.runtime_build import Runtime
+from tests.runtime.fake_adb import fake_adb_process, what_happened
+from tests.runtime.programs import Case
+from tests.runtime.servers import SOFTWARE_ENVIRONMENT, free_port
+
+pytest.importorskip("adbutils", reason="pip install 'adrenoc[adb]'")
+
+SERIAL = "R58M12ABCDE"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
+    monkeypatch.setattr(adb, "DEVICE_FOLDER", str(tmp_path / "phone"))
+    with fake_adb_process({SERIAL: "device"}, SOFTWARE_ENVIRONMENT) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        yield port
+
+
+def test_a_bundle_runs_on_a_phone(
+    fake: int,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    inputs = [f"{name}={file}" for name, file in case.files.items()]
+    command = ["run", str(bundle.path), "--adb", SERIAL, "--runtime", str(runtime.folder)]
+    command += ["--repeat", "1", "--json", "--save", str(tmp_path / "out.npz")]
+    command += [word for item in inputs for word in ("--input", item)]
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    outputs = np.load(tmp_path / "out.npz")
+    for name, expected in case.outputs.items():
+        np.testing.assert_array_equal(outputs[name], expected)
+    happened = what_happened(fake)
+    names = {Path(name).name for name in happened["pushed"]}
+    assert {"adrenoc_rpc", "libadrenoc_runtime.so", "libtvm_ffi.so"} <= names
+    assert not happened["forwards"]  # taken back
+    key = re.search(r"--key (\w+)", happened["commands"][-2])
+    assert key is not None and len(key[1]) == 32  # a secret of this session
+
+    assert main(command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert what_happened(fake)["pushed"] == happened["pushed"]
+    assert first["programs"]["hits"] == 0
+    assert again["programs"]["hits"] == len(bundle.manifest.kernels)
+    assert again["notes"][-1].startswith("0.0 MB were sent")
+
+
+def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
+    broken = tmp_path / "runtime"
+    broken.mkdir()
+    (broken / "adrenoc_rpc").write_text("#!/bin/sh\necho CANNOT LINK EXECUTABLE\nexit 1\n")
+    phone = adb.pick_device("", timeout_s=10)
+    with (
+        pytest.raises(AdbError, match=r"does not start on the device: .*CANNOT LINK EXECUTABLE"),
+        adb.adb_server(phone, broken, timeout_s=10, folder=str(tmp_path / "phone")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("devices", "serial", "said"),
+    [
+        ({}, "", "adb has no device"),
+        ({}, "X1", "adb has no device X1"),
+        ({"A": "device", "B": "device"}, "", "more than one device: A .device., B .device."),
+        ({"A": "unauthorized"}, "", "cannot be used: it does not trust this computer"),
+        ({"A": "device", "B": "offline"}, "B", "cannot be used: it does not answer"),
+        ({"A": "device"}, "B", "no device B; there is A"),
+    ],
+)
+def test_phones_that_cannot_be_used(
+    devices: dict[str, str], serial: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_adb_process(devices) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        with pytest.raises(AdbError, match=said):
+            adb.pick_device(serial, timeout_s=10)
+
+
+def test_the_only_phone_that_is_ready_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_adb_process({"A": "offline", "B": "device"}) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        assert adb.pick_device("", timeout_s=10).serial == "B"
+
+
+def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--json"]) == 0
+    (phone,) = json.loads(capsys.readouterr().out)["adb"]
+    assert (phone["serial"], phone["state"]) == (SERIAL, "device")
+    assert main(["devices"]) == 0
+    assert SERIAL in capsys.readouterr().out
+
+
+def test_an_adb_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as silent:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(silent.getsockname()[1]))
+        started = time.monotonic()
+        with pytest.raises(AdbError, match="failed"):
+            adb.list_devices(timeout_s=0.5)
+        assert time.monotonic() - started < 10
