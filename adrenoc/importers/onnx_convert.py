@@ -32,6 +32,7 @@ from adrenoc.importers.onnx_regions import REGION_OPS, roi_align_max
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.onnx_rnn import RNN_OPS
 from adrenoc.importers.onnx_signal import SIGNAL_OPS
+from adrenoc.importers.onnx_suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx_tfidf import TFIDF_OPS
 from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
 
@@ -44,6 +45,7 @@ OWN = {
     **RNN_OPS,
     **REGION_OPS,
     **SIGNAL_OPS,
+    **SUPPRESS_OPS,
     **TFIDF_OPS,
     "Resize": convert_resize,
     "Upsample": convert_resize,

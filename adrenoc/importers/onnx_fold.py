@@ -38,6 +38,7 @@ from adrenoc.importers.onnx_graph import (
     first_output,
     node_label,
 )
+from adrenoc.importers.onnx_suppress import suppressed_rows
 from adrenoc.importers.onnx_unroll import LoopState, unroll_loop, unroll_scan
 
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
@@ -291,8 +292,27 @@ class _Folder:
             graph.types[node.output[0]] = self._stft_type(node, result)
         if node.op_type == "MaxUnpool" and len(node.input) > 2 and result is not None:
             graph.types[node.output[0]] = self._with_constant_shape(result, node.input[2])
+        if node.op_type == "NonMaxSuppression":
+            self._pad_rows(node)
         if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
             graph.types[node.output[0]] = graph.types[node.input[0]]
+
+    def _pad_rows(self, node: onnx.NodeProto) -> None:
+        rows, name = suppressed_rows(self.graph, node), node.output[0]
+        if rows is None:
+            self.graph.refusals[name] = (
+                "how much it gives depends on data: let the model give it as an output (with a "
+                "constant number of boxes a class), and select on the CPU"
+            )
+            return
+        self.graph.types[name] = TensorType(element=onnx.TensorProto.INT64, shape=(rows, 3))
+        self.decisions.append(
+            Decision(
+                subject=name,
+                taken=f"gives {rows} rows; those beyond the last found hold -1",
+                reason="how many NonMaxSuppression finds depends on data, and shapes are fixed",
+            )
+        )
 
     def _with_constant_shape(self, known: TensorType, name: str) -> TensorType:
         shape = self.graph.constants.get(name)

@@ -47,7 +47,8 @@ def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
             reason=graph.refusals.get(first_output(node)) or REMEDIES.get(node.op_type, ""),
         )
         for node in graph.nodes
-        if node.op_type not in known and node.domain in STANDARD_DOMAINS
+        if node.domain in STANDARD_DOMAINS
+        and (node.op_type not in known or first_output(node) in graph.refusals)
     ]
 
 
