@@ -10,6 +10,19 @@ from adrenoc.errors import DependencyError, LinkError
 
 _PF_X = 1
 _DF_TEXTREL = 4
+# The names that bionic gives to the symbols of a release, and that release's API level.
+_BIONIC_VERSIONS = {
+    "LIBC": 21,
+    "LIBC_N": 24,
+    "LIBC_O": 26,
+    "LIBC_P": 28,
+    "LIBC_Q": 29,
+    "LIBC_R": 30,
+    "LIBC_S": 31,
+    "LIBC_T": 33,
+    "LIBC_U": 34,
+    "LIBC_V": 35,
+}
 # e_machine in the words of the LLVM triple.
 _MACHINES = {"EM_AARCH64": "aarch64", "EM_X86_64": "x86_64", "EM_ARM": "arm", "EM_386": "i386"}
 
@@ -19,6 +32,9 @@ class ElfFacts:
     """What one object file or shared library says of itself.
 
     `page_bytes` is the smallest alignment of a loadable segment (0 in an object file).
+    `android_api` is the newest API level that it asks for, by the note of the NDK and by the
+    versions of the symbols that it imports from bionic; 0 where neither tells.  `is_stripped`
+    means that it holds no table of local symbols.
     """
 
     machine: str
@@ -29,6 +45,8 @@ class ElfFacts:
     executable_stack: bool
     exported: frozenset[str]
     undefined: frozenset[str]
+    android_api: int = 0
+    is_stripped: bool = True
 
 
 def read_elf(path: Path) -> ElfFacts:
@@ -72,7 +90,27 @@ def _facts(elf: Any) -> ElfFacts:
         ),
         exported=exported,
         undefined=undefined,
+        android_api=max(_noted_api(segments), _imported_api(elf)),
+        is_stripped=elf.get_section_by_name(".symtab") is None,
     )
+
+
+def _noted_api(segments: list[Any]) -> int:
+    """The API level in the NDK's note, which begins with it as four bytes."""
+    for segment in segments:
+        if segment["p_type"] != "PT_NOTE":
+            continue
+        for note in segment.iter_notes():
+            if note["n_name"] == "Android":
+                return int.from_bytes(note["n_descdata"][:4], "little")
+    return 0
+
+
+def _imported_api(elf: Any) -> int:
+    """The newest API level among the versions of imported symbols."""
+    section = elf.get_section_by_name(".gnu.version_r")
+    names = (aux.name for _, auxes in section.iter_versions() for aux in auxes) if section else ()
+    return max((_BIONIC_VERSIONS.get(name, 0) for name in names), default=0)
 
 
 def _symbols(elf: Any) -> tuple[frozenset[str], frozenset[str]]:

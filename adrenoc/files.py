@@ -1,7 +1,8 @@
 """Files and folders: where the data lies, digests, writing all or nothing, the cache's place.
 
 The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
-home folder behind it), `ANDROID_NDK_HOME` and `NO_COLOR`.
+home folder behind it), the variables that name
+an Android NDK or SDK, and `NO_COLOR`.
 """
 
 from __future__ import annotations
@@ -290,10 +291,19 @@ def cache_folder() -> Path:
     return _home_resolved(lambda: Path.home() / ".cache" / "adrenoc")
 
 
-def android_ndk_home() -> Path | None:
-    """The NDK folder that `ANDROID_NDK_HOME` names, or None when it is unset or empty."""
-    value = os.environ.get("ANDROID_NDK_HOME", "")
-    return Path(value) if value else None
+def android_ndk_folders() -> tuple[tuple[str, Path], ...]:
+    """The NDK folders that variables name, with the variable, in the order in which they count."""
+    return _folders("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "ANDROID_NDK")
+
+
+def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
+    """The Android SDKs that variables name, with the variable."""
+    return _folders("ANDROID_HOME", "ANDROID_SDK_ROOT")
+
+
+def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
+    values = ((variable, os.environ.get(variable, "")) for variable in variables)
+    return tuple((variable, Path(value)) for variable, value in values if value)
 
 
 def no_color() -> bool:

@@ -20,6 +20,7 @@ from adrenoc import files
 from adrenoc.elf import ElfFacts, read_elf
 from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.manifest import LibraryInfo
+from adrenoc.ndk import MIN_API, Ndk, find_ndk
 from adrenoc.proc import run_tool
 
 SONAME = "model.so"
@@ -27,8 +28,6 @@ SONAME = "model.so"
 RUNTIME_SONAME = "libtvm_ffi.so"
 # Android 15 devices may have 16 KiB pages; a library aligned to them loads on 4 KiB pages too.
 ANDROID_PAGE_BYTES = 16384
-# r23 is the first NDK without GNU binutils, whose place and names differ.
-MIN_NDK_MAJOR = 23
 # Objects hold code and no weights: a hundred kernels make 10 MiB.
 SCRATCH_BYTES = 64 << 20
 
@@ -39,7 +38,11 @@ _LIBM = re.compile(
     r"(a?(cos|sin|tan)h?|atan2|cbrt|ceil|erfc?|exp(2|10|m1)?|fabs|floor|fma|fmax|fmin|fmod|hypot"
     r"|ldexp|log(10|1p|2)?|nearbyint|pow|rint|round|roundeven|sincos|sqrt|tgamma|trunc)f?"
 )
-_LLD_EMULATIONS = {"aarch64": "aarch64linux", "x86_64": "elf_x86_64"}
+_LLD_EMULATIONS = {
+    "aarch64": "aarch64linux",
+    "arm": "armelf_linux_eabi",
+    "x86_64": "elf_x86_64",
+}
 # An archive without members: enough input for lld to make a library that holds only its name.
 _EMPTY_ARCHIVE = b"!<arch>\n"
 
@@ -58,16 +61,16 @@ class Linker:
 
 
 def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
-    """The linker to use: NDK by option, by ANDROID_NDK_HOME, in SDK folders; lld; ziglang; cc.
+    """The linker to use: an NDK's (`adrenoc.ndk`); lld; ziglang; cc.
 
     Raises:
         DependencyError: an NDK that was asked for is none or is too old, or no linker is there.
     """
-    asked = ndk or files.android_ndk_home()
-    if asked is not None:
-        return _ndk_linker(asked)
-    if not host and (installed := _newest_sdk_ndk()) is not None:
-        return _ndk_linker(installed)
+    named = ndk is not None or bool(files.android_ndk_folders())
+    # On this machine an NDK that nobody named is no better than any other linker.
+    found = find_ndk(ndk) if named or not host else None
+    if found is not None:
+        return _ndk_linker(found)
     if (lld := shutil.which("ld.lld")) is not None:
         return _named((lld,), "path")
     if importlib.util.find_spec("ziglang") is not None:
@@ -91,7 +94,10 @@ class Platform:
     @staticmethod
     def of(triple: str) -> Platform:
         """The platform that `triple` (`aarch64-linux-android`) stands for."""
-        return Platform(machine=triple.partition("-")[0], android="android" in triple)
+        machine = triple.partition("-")[0]
+        # armv7a, thumbv7: an ELF file says no more than ARM.
+        is_arm = machine.startswith(("armv", "thumb"))
+        return Platform(machine="arm" if is_arm else machine, android="android" in triple)
 
     @property
     def page_bytes(self) -> int:
@@ -112,7 +118,7 @@ class Platform:
         """The library of the device that has `symbol`, or None."""
         if symbol.startswith("TVMFFI"):
             return RUNTIME_SONAME
-        if symbol in _LIBC:
+        if symbol in _LIBC or (self.machine == "arm" and symbol.startswith("__aeabi_")):
             return self.libc
         return self.libm if _LIBM.fullmatch(symbol) else None
 
@@ -166,6 +172,9 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
         ),
         f"has segments aligned to {facts.page_bytes} bytes, expected {platform.page_bytes}": (
             facts.page_bytes < platform.page_bytes
+        ),
+        f"asks for Android {facts.android_api} (API level), expected {MIN_API} at most": (
+            platform.android and facts.android_api > MIN_API
         ),
         "has text relocations, which Android refuses": facts.text_relocations,
         "asks for an executable stack, which Android refuses": facts.executable_stack,
@@ -260,48 +269,12 @@ def _named(command: tuple[str, ...], origin: str) -> Linker:
     return Linker(command=command, origin=origin, version=version)
 
 
-def ndk_version(ndk: Path) -> tuple[int, ...]:
-    """The revision that `source.properties` of an NDK gives, as numbers.
-
-    Raises:
-        DependencyError: the folder holds no NDK.
-    """
-    properties = ndk / "source.properties"
-    text = properties.read_text(encoding="utf-8") if properties.is_file() else ""
-    match = re.search(r"^Pkg\.Revision\s*=\s*([0-9]+(?:\.[0-9]+)*)", text, re.MULTILINE)
-    if match is None:
-        raise DependencyError(
-            f"{ndk} is not an Android NDK: no `source.properties` with a Pkg.Revision in it",
-            hint="give the folder that holds source.properties: --ndk PATH",
-        )
-    return tuple(int(part) for part in match.group(1).split("."))
-
-
-def _ndk_linker(ndk: Path) -> Linker:
-    version = ndk_version(ndk)
-    if version[0] < MIN_NDK_MAJOR:
-        raise DependencyError(
-            f"the NDK at {ndk} is r{version[0]}; adrenoc needs r{MIN_NDK_MAJOR} or newer",
-            hint="install a newer NDK, or pip install 'adrenoc[link]'",
-        )
-    places = sorted(ndk.glob("toolchains/llvm/prebuilt/*/bin/ld.lld"))
+def _ndk_linker(ndk: Ndk) -> Linker:
+    places = sorted(ndk.folder.glob("toolchains/llvm/prebuilt/*/bin/ld.lld"))
     if not places:
         raise DependencyError(
-            f"the NDK at {ndk} has no toolchains/llvm/prebuilt/*/bin/ld.lld for this machine",
+            f"the NDK at {ndk.folder} has no toolchains/llvm/prebuilt/*/bin/ld.lld for this host",
             hint="install the NDK for this machine, or pip install 'adrenoc[link]'",
         )
     lld = _named((str(places[0]),), "ndk")
-    revision = ".".join(str(part) for part in version)
-    return Linker(command=lld.command, origin="ndk", version=f"NDK {revision}, {lld.version}")
-
-
-def _newest_sdk_ndk() -> Path | None:
-    """The newest NDK that is new enough in the folders where an Android SDK puts them."""
-    home = Path.home()
-    found: list[tuple[tuple[int, ...], Path]] = []
-    for sdk in (home / "Android" / "Sdk", Path("/usr/lib/android-sdk")):
-        for properties in sdk.glob("ndk/*/source.properties"):
-            version = ndk_version(properties.parent)
-            if version[0] >= MIN_NDK_MAJOR:
-                found.append((version, properties.parent))
-    return max(found)[1] if found else None
+    return Linker(command=lld.command, origin="ndk", version=f"NDK {ndk.revision}, {lld.version}")

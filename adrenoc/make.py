@@ -24,7 +24,7 @@ from adrenoc.bundle import (
 from adrenoc.cache import BundleCache, cache_key, tool_versions
 from adrenoc.errors import BundleError
 from adrenoc.files import (
-    android_ndk_home,
+    android_ndk_folders,
     cache_folder,
     check_folder_can_be_replaced,
     scratch_folder_for,
@@ -100,7 +100,7 @@ def make_bundle(
             "model": info.sha256,
             "target": target.digest(),
             "options": options.digest(),
-            "ndk": options.ndk or str(android_ndk_home() or ""),
+            "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
             "buckets": repr(tuple(buckets)),
         }
     )

@@ -23,7 +23,6 @@ import adrenoc
 from adrenoc.elf import read_elf
 from adrenoc.errors import DependencyError, LinkError, OptionError
 from adrenoc.files import (
-    android_ndk_home,
     cache_folder,
     check_folder_can_be_replaced,
     output_error,
@@ -31,7 +30,8 @@ from adrenoc.files import (
     sha256_file,
     write_folder_atomically,
 )
-from adrenoc.link import ANDROID_PAGE_BYTES, MIN_NDK_MAJOR, ndk_version
+from adrenoc.link import ANDROID_PAGE_BYTES
+from adrenoc.ndk import MIN_API, find_ndk
 from adrenoc.proc import run_tool
 
 HOST = "host"
@@ -41,7 +41,6 @@ NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
-ANDROID_API = 24
 
 _CLML_HEADER = Path("CL") / "cl_qcom_ml_ops.h"
 _BUILD_SECONDS = 3600.0
@@ -112,7 +111,7 @@ def build_runtime(
 
     With `clml_sdk`, a folder of Qualcomm's OpenCL ML SDK, regions run by that library.
 
-    `ndk` is the NDK for the Android ABIs, else `ANDROID_NDK_HOME` names it.  `sanitize` builds
+    `ndk` is the NDK for the Android ABIs, else `adrenoc.ndk` finds it.  `sanitize` builds
     with sanitizers (`address,undefined` or `thread`).  `cache` replaces the cache folder.
 
     Raises:
@@ -239,6 +238,9 @@ def _check(folder: Path, toolchain: _Toolchain) -> None:
             f"has segments aligned to {facts.page_bytes} bytes": (
                 facts.page_bytes < ANDROID_PAGE_BYTES
             ),
+            f"asks for Android {facts.android_api} (API level), expected {MIN_API} at most": (
+                toolchain.android and facts.android_api > MIN_API
+            ),
             "has text relocations": facts.text_relocations,
             "asks for an executable stack": facts.executable_stack,
             f"needs {', '.join(foreign)}, which a phone lacks": bool(foreign),
@@ -276,27 +278,23 @@ def _toolchain(abi: str, ndk: Path | None) -> _Toolchain:
 
 
 def _android_toolchain(abi: str, ndk: Path | None) -> _Toolchain:
-    found = ndk or android_ndk_home()
+    found = find_ndk(ndk)
     if found is None:
         raise DependencyError(
-            f"building the runtime for {abi} needs an Android NDK, and none was named",
+            f"building the runtime for {abi} needs an Android NDK, and none was found",
             hint=f"adrenoc runtime build --abi {abi} --ndk PATH, or set ANDROID_NDK_HOME",
         )
-    revision = ndk_version(found)
-    if revision[0] < MIN_NDK_MAJOR:
-        raise DependencyError(
-            f"the NDK at {found} is r{revision[0]}; adrenoc needs r{MIN_NDK_MAJOR} or newer",
-            hint="install a newer NDK: https://developer.android.com/ndk/downloads",
-        )
     options = (
-        f"-DCMAKE_TOOLCHAIN_FILE={found / 'build' / 'cmake' / 'android.toolchain.cmake'}",
+        f"-DCMAKE_TOOLCHAIN_FILE={found.toolchain_file}",
         f"-DANDROID_ABI={abi}",
-        f"-DANDROID_PLATFORM={ANDROID_API}",
+        f"-DANDROID_PLATFORM={MIN_API}",
         "-DANDROID_STL=c++_static",
     )
-    number = ".".join(str(part) for part in revision)
     return _Toolchain(
-        options=options, identity=f"NDK {number}", machine=_ANDROID_ABIS[abi], android=True
+        options=options,
+        identity=f"NDK {found.revision}",
+        machine=_ANDROID_ABIS[abi],
+        android=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from adrenoc.link import (
     find_linker,
     link_library,
     link_objects,
-    ndk_version,
 )
+from adrenoc.ndk import MIN_API, find_ndk, ndk_version
+from adrenoc.proc import run_tool
 
 ANDROID = "aarch64-linux-android"
 HERE = f"{platform.machine()}-unknown-linux-gnu"
@@ -67,6 +69,82 @@ def test_android_library_holds_what_the_loader_wants(
     assert not facts.text_relocations
     assert not facts.executable_stack
     assert {symbol[:6] for symbol in facts.undefined} == {"TVMFFI"}
+
+
+@pytest.mark.parametrize(
+    ("triple", "machine"),
+    [
+        ("aarch64-linux-android", "aarch64"),
+        ("armv7a-linux-androideabi", "arm"),
+        ("x86_64-linux-android", "x86_64"),
+    ],
+)
+def test_each_abi_of_android(triple: str, machine: str, linker: Linker, tmp_path: Path) -> None:
+    info = link_library(_compile(triple), tmp_path / "model.so", triple=triple, linker=linker)
+    assert (info.machine, info.page_bytes) == (machine, ANDROID_PAGE_BYTES)
+    assert set(info.needed) <= {RUNTIME_SONAME, "libc.so", "libm.so"}
+    facts = read_elf(tmp_path / "model.so")
+    assert facts.is_stripped
+    assert facts.android_api == 0  # it imports nothing that has a version
+
+
+def _library(folder: Path, linker: Linker, source: str, *flags: str) -> Path:
+    """A library for arm64 of one assembler file."""
+    (folder / "made.s").write_text(source)
+    made = folder / "made.o"
+    command = [sys.executable, "-m", "ziglang", "clang", "-target", "aarch64-linux-android"]
+    run_tool([*command, "-c", str(folder / "made.s"), "-o", str(made)], deed="assemble")
+    output = folder / "libmade.so"
+    lld = [*linker.command, "-m", "aarch64linux", "-shared", *flags]
+    run_tool([*lld, str(made), "-o", str(output)], deed="link")
+    return output
+
+
+def _note(api: int) -> str:
+    """What the NDK's startup code puts into each library."""
+    return (
+        '.section .note.android.ident,"a",%note\n'
+        f'.long 8, 132, 1\n.asciz "Android"\n.long {api}\n.zero 128\n'
+    )
+
+
+@pytest.mark.parametrize("api", [24, 34])
+def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    facts = read_elf(_library(tmp_path, linker, _note(api)))
+    assert facts.android_api == api
+    library = replace(
+        facts,
+        soname="model.so",
+        needed=(RUNTIME_SONAME,),
+        page_bytes=ANDROID_PAGE_BYTES,
+        exported=frozenset({"__tvm_ffi__library_bin"}),
+    )
+    if api <= MIN_API:
+        check_library(library, platform=Platform.of(ANDROID), where="model.so")
+        return
+    with pytest.raises(LinkError, match=r"asks for Android 34 .API level., expected 24 at most"):
+        check_library(library, platform=Platform.of(ANDROID), where="model.so")
+
+
+def test_the_api_level_of_imported_symbols(linker: Linker, tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    # What the NDK's libc.so is to a linker: names, each with the release that brought it.
+    versions = tmp_path / "libc.map"
+    versions.write_text("LIBC { global: open; };\nLIBC_Q { global: newer; } LIBC;\n")
+    (tmp_path / "libc").mkdir()
+    functions = (
+        ".globl open, newer\n.type open,%function\n.type newer,%function\nopen:\nnewer: ret\n"
+    )
+    libc = _library(
+        tmp_path / "libc", linker, functions, f"--version-script={versions}", "-soname", "libc.so"
+    )
+    for number, (symbol, api) in enumerate((("open", 21), ("newer", 29))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        facts = read_elf(_library(folder, linker, f".globl f\nf: bl {symbol}\n", str(libc)))
+        assert facts.needed == ("libc.so",)
+        assert facts.android_api == api
 
 
 def test_equal_objects_give_equal_bytes(android: Any, linker: Linker, tmp_path: Path) -> None:
@@ -190,10 +268,47 @@ def _fake_ndk(folder: Path, revision: str) -> Path:
     return folder
 
 
+def _forget_ndks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("NDK_HOME", "NDK_ROOT", "NDK", "HOME", "SDK_ROOT"):
+        monkeypatch.delenv(f"ANDROID_{kind}", raising=False)
+
+
+def test_the_order_in_which_ndks_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _forget_ndks(monkeypatch)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = []
+    _fake_ndk(tmp_path / "Android/Sdk/ndk/27.0.1", "27.0.1")
+    expected.append(("~/Android/Sdk", "27.0.1"))
+    # In an SDK the newest counts, wherever the SDK was found.
+    _fake_ndk(tmp_path / "sdk/ndk/28.0.1", "28.0.1")
+    for variable, value, revision in (
+        ("ANDROID_HOME", "sdk", "28.0.1"),
+        ("ANDROID_NDK", "a", "23.0.1"),
+        ("ANDROID_NDK_ROOT", "b", "24.0.1"),
+        ("ANDROID_NDK_HOME", "c", "25.0.1"),
+    ):
+        if variable != "ANDROID_HOME":
+            _fake_ndk(tmp_path / value, revision)
+        found = find_ndk()
+        assert found is not None
+        assert (found.origin, found.revision) == expected[-1]
+        monkeypatch.setenv(variable, str(tmp_path / value))
+        expected.append((variable, revision))
+    found = find_ndk()
+    assert found is not None
+    assert (found.origin, found.revision) == expected[-1]
+    asked = find_ndk(_fake_ndk(tmp_path / "d", "26.0.1"))
+    assert asked is not None
+    assert (asked.origin, asked.revision) == ("--ndk", "26.0.1")
+    assert asked.toolchain_file == tmp_path / "d/build/cmake/android.toolchain.cmake"
+
+
 def test_ndk_by_option_by_environment_and_in_the_sdk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("ANDROID_NDK_HOME", raising=False)
+    _forget_ndks(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     for revision in ("23.1.7779620", "27.0.12077973", "21.4.7075529", "9.0.1"):
         _fake_ndk(tmp_path / "Android/Sdk/ndk" / revision, revision)
@@ -221,7 +336,7 @@ def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
 def test_without_any_linker_the_fix_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("ANDROID_NDK_HOME", raising=False)
+    _forget_ndks(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -269,9 +269,13 @@ def test_no_home_folder_is_said(monkeypatch):
 def test_environment_switches(monkeypatch):
     monkeypatch.setenv("ANDROID_NDK_HOME", "")
     monkeypatch.setenv("NO_COLOR", "")
-    assert files.android_ndk_home() is None
+    assert files.android_ndk_folders() == ()
     assert not files.no_color()
     monkeypatch.setenv("ANDROID_NDK_HOME", "/ndk")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert files.android_ndk_home() == Path("/ndk")
+    monkeypatch.setenv("ANDROID_NDK", "/other")
+    assert files.android_ndk_folders() == (
+        ("ANDROID_NDK_HOME", Path("/ndk")),
+        ("ANDROID_NDK", Path("/other")),
+    )
     assert files.no_color()

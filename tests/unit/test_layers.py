@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuning_log",),
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
-    ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy"),
+    ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk"),
     ("proc", "files", "launches"),
     ("errors", "reporter", "spelling"),
 )
