@@ -177,6 +177,28 @@ class Bench:
         graph = replace(self.graph, inputs=(*self.graph.inputs, *names.values()), outputs=outputs)
         return self._compiled(graph.with_nodes(nodes, tensors), preset), outputs
 
+    def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
+        """What the products of layers add up to by their size: the same sums over |x| and |w|.
+
+        The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
+        float32, without epilogues.
+        """
+        nodes, tensors = [], {}
+        for node in layers:
+            for name in node.inputs[:2]:
+                tensor = self.graph.tensors[name]
+                size = None if tensor.value is None else np.abs(tensor.value)
+                tensors[name] = replace(tensor, name=input_of_cut(name), value=size)
+            alone = replace(
+                node, inputs=node.inputs[:2], epilogue=None, prologue=None, fused=(node.op,)
+            )
+            nodes.append(with_other_inputs(alone, {n: input_of_cut(n) for n in alone.inputs}))
+        outputs = tuple(node.output for node in nodes)
+        made = {t.name: t for t in tensors.values()} | {n: self.graph.tensors[n] for n in outputs}
+        inputs = tuple(t.name for t in tensors.values() if t.value is None)
+        graph = Graph(tensors=made, nodes=tuple(nodes), inputs=inputs, outputs=outputs)
+        return self._compiled(graph, "fp32"), outputs
+
     def _options(self, preset: str) -> CompileOptions:
         chosen = {"shapes": self._state.options.shapes or None}
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options

@@ -24,6 +24,8 @@ HALF_ROUNDING = 2.0**-11
 
 _MUCH_LARGER = 16.0
 """Operands so many times larger than the result leave half seven digits of eleven, or fewer."""
+_LARGER_PRODUCTS = 4.0
+"""The same for a convolution's products by size, each of two rounded operands."""
 _MENDED = 3.0
 """A float sum is the remedy where it makes the error so many times smaller."""
 _EXPONENTIALS = {"tirx.exp", "tirx.exp2", "tirx.exp10"}
@@ -34,8 +36,9 @@ _NORMS = {"layer_norm", "instance_norm", "group_norm", "rms_norm"}
 class Observed:
     """What is known of one layer: true tensors by name, and its own errors.
 
-    `local_error` is with the arithmetic of the preset, `float_error` with float arithmetic and
-    the same storage (None where the preset computes in float).
+    `products` is the largest sum of |x| |w| over one element's products, None where it is not
+    known.  `local_error` is with the arithmetic of the preset, `float_error` with float
+    arithmetic and the same storage (None where the preset computes in float).
     """
 
     graph: Graph
@@ -43,6 +46,7 @@ class Observed:
     truth: Mapping[str, np.ndarray]
     half_arithmetic: bool
     local_error: float
+    products: float | None
     float_error: float | None
     name_of: Callable[[str], str]
 
@@ -173,6 +177,8 @@ def _sharp_softmax(seen: Observed) -> Cause | None:
 
 
 def _cancellation(seen: Observed) -> Cause | None:
+    if seen.products is not None:
+        return _cancelling_products(seen, seen.products)
     subtracts = any(_adds(body) for body in _bodies(seen.node))
     spread = float(np.ptp(seen.result)) if seen.result.size else 0.0
     reads = [(n, v) for n, v in seen.operands() if not seen.is_constant(n)]
@@ -193,6 +199,19 @@ def _cancellation(seen: Observed) -> Cause | None:
         f"{spread:.3g}: {size / spread:.0f} times less, and half rounds the operand by up to "
         f"{size * HALF_ROUNDING:.1e}",
         operands=tuple(n for _, n in larger),
+    )
+
+
+def _cancelling_products(seen: Observed, products: float) -> Cause | None:
+    """A convolution or matrix product whose terms are larger than their sum."""
+    largest = largest_of(seen.result)
+    if not largest or products < _LARGER_PRODUCTS * largest:
+        return None
+    return Cause(
+        name="cancellation",
+        evidence=f"its products are {products:.3g} in size together where the result is at most "
+        f"{largest:.3g}, {products / largest:.0f} times less; half rounds the factors of each by "
+        f"up to {HALF_ROUNDING:.1e} of their size",
     )
 
 

@@ -33,6 +33,7 @@ from adrenoc.check_accuracy.result import (
 from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
 from adrenoc.device.check import compare
 from adrenoc.device.opencl import pick_device
+from adrenoc.graph import Node
 from adrenoc.importers.formats import find_model_files
 from adrenoc.inputs import InputFile, make_inputs
 from adrenoc.reference import run_reference
@@ -180,6 +181,7 @@ class _Doctor:
         for sample in self._samples:
             for name, value in zip(names, variant.run(sample.inputs), strict=True):
                 total[name] = max(total[name], range_error(value, sample.truth[name]))
+        products = self._products([n for n in bench.layers if self._stands_out(local[n.output])])
         layers = {}
         for node in bench.layers:
             name = node.output
@@ -191,13 +193,14 @@ class _Doctor:
                 local_error=local[name],
                 total_error=total[name],
             )
-            if layer.local_error > max(_NOTABLE, self._tolerance / 4):
+            if self._stands_out(layer.local_error):
                 seen = Observed(
                     graph=bench.graph,
                     node=node,
                     truth=self._samples[0].truth,
                     half_arithmetic=half,
                     local_error=local[name],
+                    products=products.get(name),
                     float_error=None if in_float is None else in_float[name],
                     name_of=bench.name_of,
                 )
@@ -208,6 +211,19 @@ class _Doctor:
             f"{preset} layers", _ms_since(started), f"{len(layers)}, {count} with causes"
         )
         return layers
+
+    def _stands_out(self, local_error: float) -> bool:
+        return local_error > max(_NOTABLE, self._tolerance / 4)
+
+    def _products(self, nodes: Sequence[Node]) -> dict[str, float]:
+        """Tensor -> the largest sum of its layer's products by size, for sums of products."""
+        summing = [n for n in nodes if n.op == "matmul" or n.op.startswith("conv")]
+        if not summing:
+            return {}
+        variant, names = self._bench.magnitudes(summing)
+        truth = self._samples[0].truth
+        sizes = {input_of_cut(n): np.abs(v) for n, v in truth.items() if v.dtype.kind == "f"}
+        return {n: largest_of(v) for n, v in zip(names, variant.run(sizes), strict=True)}
 
     def _local_errors(self, preset: str) -> dict[str, float]:
         """Tensor -> the error of its layer alone, the worst of all samples."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node, Placement, Tensor
-from adrenoc.layout import Fold, Layout, agree
+from adrenoc.layout import LANES, Fold, Layout, agree
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
@@ -149,8 +149,17 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
                 tensor = replace(graph.tensors[name], name=copied, value=None)
                 tensors[copied] = tensor
                 readers = graph.consumers[name]
-                if name in graph.exact or any(r.output in graph.exact for r in readers):
+                pinned = name in graph.exact or any(r.output in graph.exact for r in readers)
+                as_given = _keeps_image(name, wanted, graph, options)
+                if pinned or as_given:
                     graph = replace(graph, exact=graph.exact | {copied})
+                if as_given:
+                    log.add(
+                        copied,
+                        "float32",
+                        f"{name} is an image that the model is given: every layer would inherit "
+                        "its rounding, and keeping it costs one small tensor",
+                    )
                 placements[copied] = _place(tensor, wanted, graph, options, limits, log)
                 nodes.append(copy_node(name, tensor, "layout"))
                 log.add(
@@ -162,6 +171,20 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
             renamed[name] = copied
         nodes.append(with_other_inputs(node, renamed) if renamed else node)
     return replace(graph, placements=placements).with_nodes(nodes, tensors.values())
+
+
+def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
+    """Whether a copy keeps the model's input as it was given: an image, one texel a pixel.
+
+    Half arithmetic would round it as it reads it.
+    """
+    tensor = graph.tensors[name]
+    return (
+        name in graph.inputs
+        and tensor.is_float
+        and layout.extents(tensor.shape).c <= LANES
+        and (options.storage_dtype, options.compute_dtype) == ("float16", "float32")
+    )
 
 
 def _conflict(

@@ -242,3 +242,24 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
         assert any(d.taken.startswith("Winograd F(2 x 2") for d in state.log)
     else:
         assert ops == ["conv2d"]
+
+
+def test_an_image_is_kept_as_it_was_given() -> None:
+    """Its rounding to half would be in every layer; a tensor of many channels costs too much."""
+
+    def dtype_of_copy(channels: int, preset: str) -> str:
+        nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+        constants = {"w": _weights(8, channels, 3, 3)}
+        model = graph(nodes, {"x": [1, channels, 6, 6]}, ["y"], constants)
+        state = plan(model, until="assign_memory", preset=preset)
+        assert state.graph is not None
+        kept = [d for d in state.log if d.subject == "x_NCHW" and d.taken == "float32"]
+        dtype = state.graph.placements["x_NCHW"].dtype
+        assert bool(kept) == (dtype == "float32" and preset != "fp32")
+        return dtype
+
+    assert dtype_of_copy(3, "mixed") == "float32"
+    assert dtype_of_copy(3, "buffer") == "float32"
+    assert dtype_of_copy(5, "mixed") == "float16"
+    assert dtype_of_copy(3, "fp16") == "float16"
+    assert dtype_of_copy(3, "fp32") == "float32"
