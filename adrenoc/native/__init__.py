@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from adrenoc.errors import DependencyError
+from adrenoc.files import cache_folder
 from adrenoc.native.compile_plugin import build
 
 __all__ = ["build", "load", "use_software_device"]
@@ -62,6 +63,8 @@ def load() -> None:
             f"the OpenCL runtime {library} cannot be loaded: {error}",
             hint=f"rm {library} and run again, which builds it anew",
         ) from error
+    # Made on the first tuning run; nothing lies there else.
+    tvm_ffi.get_global_func("adrenoc.clml.set_cache_folder")(str(cache_folder() / "clml"))
 
 
 def use_software_device() -> bool:

@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include "choose_device.h"
+#include "clml/backends.h"
+#include "clml/module.h"
 #include "failure.h"
 #include "loader_name.h"
 #include "program_build.h"
@@ -70,7 +72,12 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
   std::future<opencl::BuildReport> build;
   if (device_.device_type == kDLOpenCL) build = start_build(options);
   upload_constants();
-  if (build.valid()) finish_build(std::move(build));
+  if (build.valid()) {
+    finish_build(std::move(build));
+    // Regions of CLML, while nobody waits for a run; each that cannot run has its own kernels.
+    clml::set_cache_folder(options.cache_folder);
+    (void)clml::prepare_regions(*module_, device_.device_id);
+  }
   times_.build_ms = building.ms();
   bound_inputs_.resize(manifest().inputs.size());
   bound_outputs_.resize(manifest().outputs.size());

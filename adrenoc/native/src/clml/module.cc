@@ -67,15 +67,13 @@ void collect_facts(const ffi::Module& module, int device_id, ffi::json::Array* l
   }
 }
 
-// Makes every region of a loaded module ready; their constants must be there, which they are once
-// a virtual machine has been made of it.
+}  // namespace
+
 ffi::String prepare_regions(const ffi::Module& module, int device_id) {
   ffi::json::Array list;
   collect_facts(module, device_id, &list);
   return ffi::json::Stringify(list);
 }
-
-}  // namespace
 
 ClmlModule::ClmlModule(const ffi::String& symbol, const ffi::String& graph, Names constants)
     : symbol_(symbol),

@@ -79,6 +79,10 @@ class ClmlModule final : public tvm::ffi::ModuleObj {
   std::map<int, Prepared> prepared_;
 };
 
+// Makes every region of a loaded module ready, and tells what became of each as JSON.  Their
+// constants must be there, which they are once a virtual machine has been made of the module.
+[[nodiscard]] tvm::ffi::String prepare_regions(const tvm::ffi::Module& module, int device_id);
+
 }  // namespace clml
 }  // namespace adrenoc
 

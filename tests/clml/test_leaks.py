@@ -1,0 +1,89 @@
+"""Every call fails once at every place, under the address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from regions import constant, cut, module_of, random
+from tvm import relax
+
+import adrenoc
+from adrenoc.clml.document import document_text
+from adrenoc.native.compile_plugin import _include_options, _package_folder
+
+_NATIVE = Path(adrenoc.__file__).parent / "native"
+_HERE = Path(__file__).parent
+# What regions need of the runtime: the sanitizers take their time with every file more.
+_OPENCL = (
+    *("cl_api", "copy", "device", "device_api", "device_info", "memory", "profiler"),
+    "texture_shape",
+)
+_SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+
+
+def _make(emit: Any, x: Any) -> Any:
+    weight = constant(random(6, 3, 3, 3))
+    value = emit(relax.op.nn.conv2d(x, weight, padding=(1, 1, 1, 1)))
+    value = emit(relax.op.nn.relu(value))
+    value = emit(relax.op.nn.max_pool2d(value, (2, 2), (2, 2)))
+    value = emit(relax.op.reshape(value, (1, 6, 6)))
+    return relax.op.nn.softmax(emit(relax.op.matmul(value, constant(random(6, 4)))), -1)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The program and the OpenCL library that has nothing but memory."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    folder = tmp_path_factory.mktemp("leaks")
+    library, program = folder / "libOpenCL.so", folder / "leaks"
+    fakes = [str(_HERE / f"{name}_opencl.cc") for name in ("memory", "nothing")]
+    options = ["-std=c++17", "-fPIC", f"-I{_NATIVE / 'src'}"]
+    subprocess.run(
+        [compiler, *options, "-shared", "-Bsymbolic", *fakes, "-o", str(library)], check=True
+    )
+    tvm_folder, ffi_folder = _package_folder("tvm"), _package_folder("tvm_ffi")
+    unit = folder / "unit.cc"
+    source = _NATIVE / "src"
+    sources = [source / f"{name}.cc" for name in _OPENCL]
+    sources += [*sorted((source / "clml").glob("*.cc")), _HERE / "leaks.cc"]
+    unit.write_text("".join(f'#include "{path}"\n' for path in sources))
+    libraries = [tvm_folder / "lib" / "libtvm_runtime.so", ffi_folder / "lib" / "libtvm_ffi.so"]
+    command = [compiler, "-std=c++17", "-O0", "-g1", "-w", *_SANITIZE]
+    command += _include_options(tvm_folder, ffi_folder)
+    command += [str(unit), *map(str, libraries), "-ldl", "-pthread", "-o", str(program)]
+    command += [f"-Wl,-rpath,{path.parent}" for path in libraries]
+    subprocess.run(command, check=True)
+    return program, library
+
+
+def test_nothing_is_lost(programs: tuple[Path, Path], tmp_path: Path):
+    (region,) = cut(module_of(_make, (1, 3, 4, 6))).regions
+    (tmp_path / "graph.json").write_text(document_text(region))
+    values = [value for _, value in region.constants()]
+    (tmp_path / "constants.bin").write_bytes(
+        b"".join(np.ascontiguousarray(value).tobytes() for value in values)
+    )
+    program, library = programs
+    files = [tmp_path / "graph.json", tmp_path / "constants.bin"]
+    result = subprocess.run(
+        [str(program), str(library), *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    told = json.loads(result.stdout)
+    # Each of the fourteen calls at each of its places, and once where it does not fail any more.
+    assert told["refused"] > 30
+    assert told["failed"] > 5
+    assert told["tried"] == told["refused"] + told["failed"] + 14
