@@ -110,9 +110,9 @@
     bound: Object.entries(BOUND).map(([name, colour]) => [name || "unknown", colour]),
     kind: Object.entries(KIND),
   };
-  const short = (name) => (name.length > 30 ? `…${name.slice(-29)}` : name);
+  const short = (name) => (name.length > 27 ? `…${name.slice(-26)}` : name);
   const elements = nodes.map((node) => ({
-    data: { id: node.tensor, label: `${node.operators.join(" ").slice(0, 30)}\n${short(node.tensor)}` },
+    data: { id: node.tensor, label: `${node.operators.join(" ").slice(0, 27)}\n${short(node.tensor)}` },
     position: { x: layout[node.tensor][0], y: layout[node.tensor][1] },
   }));
   nodes.forEach((node) => node.reads.forEach((source) => {
@@ -313,7 +313,7 @@
       }
       body.replaceChildren(...shown.map((entry) => el("tr",
         pick ? { dataset: { node: pick(entry) }, onclick: () => { choose(pick(entry), true); } } : {},
-        ...columns.map((column) => el("td", { className: column.number ? "number" : column.wide ? "name" : "" },
+        ...columns.map((column) => el("td", { className: column.number ? "number" : column.wide ? "name" : column.tight ? "tight" : "" },
           (column.show || column.key)(entry))))));
       [...head.children].forEach((cell, i) => {
         cell.classList.toggle("down", i === sorted && down);
@@ -332,7 +332,7 @@
     { title: "step", key: (n) => order.get(n.tensor), show: (n) => String(order.get(n.tensor)), number: true },
     { title: "tensor", key: (n) => n.tensor, wide: true },
     { title: "operators", key: (n) => n.operators.join(" "), wide: true },
-    { title: "shape", key: (n) => n.shape.reduce((a, b) => a * b, 1), show: (n) => dims(n.shape) },
+    { title: "shape", key: (n) => n.shape.reduce((a, b) => a * b, 1), show: (n) => dims(n.shape), tight: true },
     { title: "place", key: placeOf, show: (n) => tag(placeOf(n)) },
     { title: "FLOP", key: (n) => n.flops, show: (n) => (n.flops ? count(n.flops, "") : ""), number: true },
     { title: "memory bus", key: (n) => n.bytes_read + n.bytes_written,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -11,6 +12,17 @@ import pytest
 
 from adrenoc.report.page import write_page
 from tests.unit.verdicts import node, verdict
+
+USER = """<script>
+const search = document.getElementById("search");
+search.value = "tensor_777";
+search.dispatchEvent(new Event("input"));
+search.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
+document.getElementById("colour").value = "time";
+document.getElementById("colour").dispatchEvent(new Event("change"));
+document.querySelector("#nodes th").click();
+</script></body>"""
+"""Finds a node, goes to it, colours by time, sorts by step: the last step comes first."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -23,6 +35,7 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     nodes = tuple(node(b, a) for a, b in pairwise(["input", *names]))
     path = tmp_path / "report.html"
     write_page(verdict(nodes, broken=("10 MiB of GPU memory, 9 allowed",)), path)
+    path.write_text(path.read_text(encoding="utf-8").replace("</body>", USER), encoding="utf-8")
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
     ran = subprocess.run([*command, path.as_uri()], capture_output=True, timeout=120, check=True)
@@ -32,4 +45,8 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     assert seen.count('class="held"') + seen.count('class="held chosen"') == 1500
     assert seen.count("<tr data-node=") >= 1500
     assert "limits that are broken: 1" in seen
-    assert "tensor_1499" in seen
+    assert "1 of 1500" in seen
+    assert "<h3>tensor_777</h3>" in seen
+    assert re.search(r'id="legend".{0,80}0.00 µs', seen)
+    rows = re.findall(r'<tr data-node="(tensor_\d+)">', seen)
+    assert rows[:2] == ["tensor_0", "tensor_1499"]  # the near miss, then the table of nodes
