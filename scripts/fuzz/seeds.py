@@ -1,8 +1,10 @@
-"""Small sound models to damage: ONNX's node tests, and networks of both formats."""
+"""Small sound models to damage: tests of operators, and networks, of both formats."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import numpy as np
 
 _LARGEST = 1 << 20
 
@@ -12,7 +14,7 @@ def load(only: str | None, folder: Path | None) -> list[tuple[str, bytes]]:
 
     `only` is a format; `folder` holds more models, of up to a mebibyte each.
     """
-    made = [*_node_tests(), *_networks()]
+    made = [*_node_tests(), *_tflite_operators(), *_networks()]
     if folder is not None:
         files = sorted(p for p in folder.rglob("*") if p.suffix in (".onnx", ".tflite"))
         made += [(p.name, p.read_bytes()) for p in files if p.stat().st_size <= _LARGEST]
@@ -27,6 +29,19 @@ def _node_tests() -> list[tuple[str, bytes]]:
     ]
 
 
+def _tflite_operators() -> list[tuple[str, bytes]]:
+    try:
+        from tests.tflite.cases import load_recipes
+    except ImportError:  # LiteRT, which writes them, is not there
+        return []
+    made = []
+    for name, recipe in load_recipes().items():
+        if recipe.build is not None:
+            model, _ = recipe.build(np.random.default_rng(0))[0].finish()
+            made.append((f"{name}.tflite", model))
+    return made
+
+
 def _networks() -> list[tuple[str, bytes]]:
     from model_zoo import onnx_models, tflite_models
 
@@ -36,6 +51,5 @@ def _networks() -> list[tuple[str, bytes]]:
         made.append((f"{name}.onnx", model.SerializeToString()))
     for name, make in tflite_models.MODELS.items():
         content = make(size=32, width=0.25, classes=4)
-        # As often as all ONNX models together, nearly: there are few of them.
-        made += [(f"{name}.tflite", content)] * 150
+        made += [(f"{name}.tflite", content)] * 30  # as often as thirty single operators
     return [(name, content) for name, content in made if len(content) <= _LARGEST]
