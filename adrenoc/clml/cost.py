@@ -2,7 +2,7 @@
 
 Per operator: the larger of its arithmetic over the GPU's peak and of its bytes over the memory's,
 plus a launch.  Textures fuse what is element-wise, so such an operator costs them only what it
-reads beyond its neighbour's result; CLML pays a launch and a round through memory for it.  Each
+reads beyond its neighbour's result; CLML pays a command and a round through memory for it.  Each
 tensor at the border of a region is written row-major by a kernel, and copied into CLML's own
 layout (and back): twice through memory and two launches.
 
@@ -68,7 +68,7 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
         flops = flops_of(operator, reads)
         moved = (sum(map(math.prod, reads)) + math.prod(operator.shape)) * width
         whole = max(flops / machine.flops_per_us, moved / machine.bytes_per_us)
-        clml_us += whole / table[operator.row].gain + machine.launch_us
+        clml_us += whole / table[operator.row].gain + table.costs.recorded_us
         if operator.row in _FREE_IN_TEXTURES:
             pass
         elif operator.row in _FUSED_BY_TEXTURES:

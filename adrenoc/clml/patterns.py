@@ -44,6 +44,7 @@ class Costs:
     gb_per_s: float
     efficiency: float
     launch_us: float
+    recorded_us: float
     default_version: int
     default_version_source: str
 
