@@ -327,8 +327,11 @@ class _Scores(PyCostModel):
 
 def _need_xgboost() -> None:
     try:
-        import xgboost  # noqa: F401
+        import xgboost
     except ImportError as error:
         raise DependencyError(
             "the tuner needs the package xgboost", hint="pip install 'adrenoc[tune]'"
         ) from error
+    # Tables of some hundred numbers: threads would only wait for each other, a hundred times longer
+    # where the machine is busy.
+    xgboost.set_config(nthread=1)

@@ -80,6 +80,7 @@ class Tuner:
         self._started = time.monotonic()
         self._in_flight = 0
         self._trials_in_flight = 0
+        self._drivers = {(t.device.name, t.device.driver) for t in own if t.runs}
 
     def run(self) -> TuneProgress:
         """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
@@ -232,6 +233,7 @@ class Tuner:
     # Outcomes
 
     def _take(self, outcome: Outcome) -> None:
+        self._look_at(outcome.device)
         tag: _Tag = outcome.job.tag
         standing, failed = tag.standing, outcome.status is not Status.OK
         if tag.kind == "reference":
@@ -266,6 +268,16 @@ class Tuner:
                 untuned=number == standing.base,
                 confirmed=tag.kind == "contest",
             )
+
+    def _look_at(self, device: Device) -> None:
+        """Warn once of a device or driver that the log's times are not from."""
+        seen = (device.name, device.driver)
+        if self._drivers and seen not in self._drivers:
+            known = ", ".join(sorted(f"{name} {driver}" for name, driver in self._drivers))
+            self._observer.event(
+                f"warning: {' '.join(seen)} measures now; the log has times of {known}"
+            )
+        self._drivers.add(seen)
 
     def _log(self, standing: Standing, number: int, **facts: Any) -> None:
         task: Task = standing.task

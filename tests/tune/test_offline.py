@@ -1,0 +1,77 @@
+"""Tuning without a device: by an analyser's word."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from planted import plan_small, small_model
+
+from adrenoc.cli.main import main
+from adrenoc.errors import ToolError
+from adrenoc.rules.schedule import actions_of
+from adrenoc.tuning_log import Status, best_trials, read_log
+
+ANALYSER = """
+import json, pathlib, sys
+source = pathlib.Path(sys.argv[1])
+facts = json.loads(source.with_suffix(".json").read_text())
+assert "__kernel void " + facts["kernel"] in source.read_text()
+x, y, z = facts["work_group"]
+if x > 8:
+    print(json.dumps({"error": "too wide"}))
+else:
+    print(json.dumps({"time_us": 100 / x + y}))
+"""
+
+
+def _analyser(folder: Path, text: str = ANALYSER) -> str:
+    path = folder / "analyse.py"
+    path.write_text(text, encoding="utf-8")
+    return f"{sys.executable} {path}"
+
+
+def _tune(folder: Path, *options: str) -> int:
+    onnx.save(small_model(), folder / "small.onnx")
+    log = str(folder / "log")
+    return main(["tune", str(folder / "small.onnx"), "--device", "adreno:750", "-o", log, *options])
+
+
+def test_the_analyser_picks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = _analyser(tmp_path)
+    assert _tune(tmp_path, "--offline", "--analyser", command, "--trials", "18", "--json") == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    log = read_log(tmp_path / "log")
+    assert result["trials"] == len(log)
+    assert {t.gpu for t in log} == {"750"}
+    assert any(t.detail == "too wide" for t in log if t.status is not Status.OK)
+    assert all(t.actions["work_group"][0] <= 8 for t in best_trials(log).values())
+    # Once more: nothing is asked twice.
+    assert _tune(tmp_path, "--offline", "--analyser", command, "--trials", "18") == 0
+    assert read_log(tmp_path / "log") == log
+
+
+def test_an_analyser_that_talks_nonsense_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = _analyser(tmp_path, "print('fast')")
+    assert _tune(tmp_path, "--offline", "--analyser", command) == ToolError.exit_code
+    assert "expected JSON with `time_us`" in capsys.readouterr().err
+
+
+def test_without_analyser_the_cost_model_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _tune(tmp_path, "--offline") == 0
+    assert "ranked by the cost model" in capsys.readouterr().out
+    assert read_log(tmp_path / "log") == ()
+
+
+def test_candidates_are_in_the_order_of_the_estimate(tmp_path: Path) -> None:
+    for task in plan_small(tmp_path).tasks:
+        assert list(task.estimates) == sorted(task.estimates)
+        assert task.position(actions_of(task.candidates[3])) == 3
+        assert task.position({"work_group": [7, 7, 7]}) is None
