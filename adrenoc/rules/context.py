@@ -133,11 +133,17 @@ class RuleContext:
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
 
-    def flat(self, name: str, kind: str, pack: Pack, prepare: Pack) -> tuple[str, OperandSpec]:
-        """A constant of the graph, prepared, rounded for storage, packed to a flat buffer."""
-        key = f"{name}_{kind}_{self.options.storage_dtype}"
+    def flat(
+        self, name: str, kind: str, pack: Pack, prepare: Pack, dtype: str | None = None
+    ) -> tuple[str, OperandSpec]:
+        """A constant of the graph, prepared, rounded for storage, packed to a flat buffer.
+
+        `dtype` is that of its elements if not that of all storage.
+        """
+        stored = dtype or self.options.storage_dtype
+        key = f"{name}_{kind}_{stored}"
         if key not in self.params:
-            value = pack(prepare(self._constant(name)).astype(self.options.storage_dtype))
+            value = pack(prepare(self._constant(name)).astype(stored))
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
@@ -202,12 +208,20 @@ class NodeKernel:
         self.arguments.append(argument)
         return self.builder.input(spec)
 
-    def flat(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
+    def flat(
+        self,
+        name: str,
+        kind: str,
+        pack: Pack,
+        prepare: Pack = np.asarray,
+        dtype: str | None = None,
+    ) -> Access:
         """Declare a constant in a flat buffer as the next argument.
 
-        `prepare` computes with it in full precision, `pack` orders what is stored.
+        `prepare` computes with it in full precision, `pack` orders what is stored, in `dtype` if
+        not in that of all storage.
         """
-        argument, spec = self.context.flat(name, kind, pack, prepare)
+        argument, spec = self.context.flat(name, kind, pack, prepare, dtype)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

@@ -50,7 +50,10 @@ def depthwise_rule(
     x = kernel.input(node.inputs[0])
     wz = tile.work_group[2]
     pack = partial(_pack, oihw=oihw, blocks=wz)
-    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack)
+    # A work-group reads its taps once, and there are few of them: with float arithmetic they stay
+    # in float, since a folded batch norm makes taps of which half would lose what cancels.
+    dtype = None if work.half else "float32"
+    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack, dtype=dtype)
     out, epilogue = kernel.output()
     depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
     return kernel.call()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from run_op import Ops
 
@@ -65,3 +66,14 @@ def test_the_squares_are_computed_within_the_reduction(device: Any) -> None:
     ops.output(ops("ReduceSum", ops("Mul", x, x), ops.ints(1)))
     ops.check(device, "mixed")
     assert len(ops.kernels) == 1
+
+
+def test_taps_that_cancel_are_not_rounded(device: Any) -> None:
+    """What a folded batch norm makes of depthwise weights: large taps with a small sum."""
+    ops = Ops()
+    x = ops.input(1, 8, 9, 7)
+    ops._inputs[x] = np.random.default_rng(0).integers(60, 64, (1, 8, 9, 7)).astype(np.float32)
+    taps = np.random.default_rng(1).uniform(-30.0, 30.0, (8, 1, 3, 3))
+    taps -= taps.mean(axis=(2, 3), keepdims=True)
+    ops.output(ops("Relu", ops("Conv", x, ops.const(taps), group=8)))
+    ops.check(device, "mixed", tolerance=1e-5)
