@@ -16,6 +16,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.map import texel_of_thread
 from adrenoc.kernels.walk import ACCUMULATOR, narrowed, widened
+from adrenoc.layout import Extents
 from adrenoc.tvmapi import Expr, cast, fconst, floordiv, floormod, iconst, maximum, minimum, splat
 
 UNROLLED_TAPS = 3
@@ -55,6 +56,11 @@ class PoolGeometry:
     rows: Window
     columns: Window
     count_padding: bool = False
+
+    def covers(self, extents: Extents) -> bool:
+        """Whether one window, without padding, is all of a tensor."""
+        axes = ((self.rows, extents.h), (self.columns, extents.w))
+        return all(w.taps == extent and w.pad == 0 and w.dilation == 1 for w, extent in axes)
 
 
 def max_pool(

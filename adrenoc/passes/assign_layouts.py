@@ -68,7 +68,8 @@ def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout |
 
 def _channel_at(channel: int, rank: int) -> Layout:
     """The layout whose channel is this axis, rows along the last of the others."""
-    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), "WHN", strict=False))
+    letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them
+    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), letters, strict=False))
     return Layout("".join(roles.get(axis, "C") for axis in range(rank)))
 
 

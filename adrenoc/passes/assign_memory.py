@@ -200,6 +200,9 @@ def _conflict(
         return None
     if placement.memory is Memory.PLAIN and node.op in _NEEDS_BLOCKS:
         return wanted
+    if node.op == "attention" and placement.layout is not None:
+        # It computes where an element lies; only its channel has to be in texels.
+        return None if placement.layout.axis("C") == wanted.axis("C") else wanted
     if placement.layout is None or not agree(placement.layout, wanted, tensor.shape):
         return wanted
     return None

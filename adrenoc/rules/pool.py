@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from adrenoc.graph import Node
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.pool import (
     PoolGeometry,
     Window,
@@ -14,7 +16,7 @@ from adrenoc.kernels.pool import (
     max_pool,
 )
 from adrenoc.kernels.reduce import REDUCTIONS, reduce_axes
-from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.rules.reduce import pick_reduction_tile
 
 
@@ -24,6 +26,9 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
+    if geometry.covers(x.extents) and (out.extents.h, out.extents.w) == (1, 1):
+        _reduce(kernel, "max" if node.op.startswith("max") else "mean", x, out, epilogue)
+        return kernel.call()
     emit = max_pool if node.op.startswith("max") else avg_pool
     emit(kernel.builder, geometry, x, out, epilogue)
     return kernel.call()
@@ -36,9 +41,7 @@ def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
     out, epilogue = kernel.output()
     source, result = x.extents, out.extents
     if (result.h, result.w) == (1, 1):
-        axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
-        tile = pick_reduction_tile(kernel, axes, x, out)
-        reduce_axes(kernel.builder, tile, REDUCTIONS["mean"], axes, True, x, out, epilogue)
+        _reduce(kernel, "mean", x, out, epilogue)
     elif source.h % result.h or source.w % result.w:
         adaptive_avg_pool(kernel.builder, x, out, epilogue)
     else:
@@ -48,6 +51,13 @@ def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
         )
         avg_pool(kernel.builder, geometry, x, out, epilogue)
     return kernel.call()
+
+
+def _reduce(kernel: NodeKernel, kind: str, x: Access, out: Access, epilogue: Epilogue) -> None:
+    """One window over all rows and columns: a reduction, whose elements threads share."""
+    axes = [axis for axis, role in enumerate(x.spec.roles.roles) if role in "HW"]
+    tile = pick_reduction_tile(kernel, axes, x, out)
+    reduce_axes(kernel.builder, tile, REDUCTIONS[kind], axes, True, x, out, epilogue)
 
 
 def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:

@@ -53,3 +53,61 @@ def test_mask_and_other_widths(device: Any, preset: str) -> None:
     ops.check(device, preset)
     assert ops.kernels.count("attention") == 1
     assert "softmax" not in ops.kernels
+
+
+@pytest.mark.parametrize("preset", ("fp32", "buffer"))
+def test_heads_in_one_batch_axis(device: Any, preset: str) -> None:
+    """Tokens first and heads along the batch, as torch's multi-head attention is exported."""
+    ops = Ops()
+    heads = []
+    for perm in ([1, 0, 2], [1, 2, 0], [1, 0, 2]):
+        y = ops("MatMul", ops.input(11, 1, 24), ops.weight(24, 24))
+        heads.append(ops("Transpose", ops("Reshape", y, ops.ints(11, 3, 8)), perm=perm))
+    scores = ops("MatMul", ops("Mul", heads[0], ops.const(0.35)), heads[1])
+    y = ops("MatMul", ops("Softmax", scores, axis=-1), heads[2])
+    y = ops("Reshape", ops("Transpose", y, perm=[1, 0, 2]), ops.ints(11, 1, 24))
+    ops.output(ops("MatMul", y, ops.weight(24, 10)))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
+    assert "map" not in ops.kernels[3:]
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_windows(device: Any, preset: str) -> None:
+    """Windows as batches: a bias for each head and a mask for each window, as in Swin."""
+    ops = Ops()
+    windows, tokens, heads, width = 3, 10, 2, 8
+    x = ops.input(windows, tokens, heads * width)
+    qkv = ops("MatMul", x, ops.weight(heads * width, 3 * heads * width))
+    split = ops("Reshape", qkv, ops.ints(windows, tokens, 3, heads, width))
+    moved = ops("Transpose", split, perm=[2, 0, 3, 1, 4])
+    q, k, v = (ops("Gather", moved, ops.const(i, np.int64), axis=0) for i in range(3))
+    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = ops("Add", scores, ops.weight(1, heads, tokens, tokens))
+    scores = ops("Reshape", scores, ops.ints(1, windows, heads, tokens, tokens))
+    scores = ops("Add", scores, ops.weight(1, windows, 1, tokens, tokens))
+    scores = ops("Reshape", scores, ops.ints(windows, heads, tokens, tokens))
+    y = ops("Transpose", ops("MatMul", ops("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+    ops.output(ops("Relu", ops("Reshape", y, ops.ints(windows, tokens, heads * width))))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
+    assert "softmax" not in ops.kernels
+
+
+def test_what_is_no_attention_stays_in_parts(device: Any) -> None:
+    """Scores that are an output too; a softmax along the queries; values too wide."""
+    ops = Ops()
+    q, k = ops("Tanh", ops.input(1, 2, 6, 8)), ops("Tanh", ops.input(1, 2, 8, 7))
+    v = ops("Tanh", ops.input(1, 2, 7, 8))
+    seen = ops("MatMul", q, k)
+    ops.output(seen, ops("MatMul", ops("Softmax", seen, axis=-1), v))
+    ops.output(ops("MatMul", ops("Softmax", ops("MatMul", q, k), axis=-2), v))
+    wide = ops("Tanh", ops.input(1, 2, 7, 260))
+    ops.output(ops("MatMul", ops("Softmax", ops("MatMul", q, k), axis=-1), wide))
+    ops.check(device, "fp32")
+    assert "attention" not in ops.kernels
+    reasons = [d.reason for d in ops.decisions if d.taken == "attention in parts"]
+    assert len(reasons) == 3
+    assert any("read elsewhere" in reason for reason in reasons)
+    assert any("along the keys" in reason for reason in reasons)
+    assert any("expected at most 256" in reason for reason in reasons)

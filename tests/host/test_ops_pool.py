@@ -76,3 +76,14 @@ def test_pools_of_one_dimension(device: Any, preset: str) -> None:
     ops.output(ops("AveragePool", x, kernel_shape=[4], strides=[3], pads=[1, 2]))
     ops.check(device, preset)
     assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_windows_over_everything(device: Any, preset: str) -> None:
+    """They are reductions: rows and columns that threads share."""
+    ops = Ops()
+    x = ops("Tanh", ops.input(2, 7, 9, 10))
+    for kind in ("AveragePool", "MaxPool"):
+        ops.output(ops("Relu", ops(kind, x, kernel_shape=[9, 10])))
+        ops.output(ops(kind, x, kernel_shape=[9, 10], pads=[0, 0, 1, 1], strides=[9, 10]))
+    ops.check(device, preset)
