@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -18,7 +19,7 @@ from adrenoc.importers.relax_values import make_constant
 from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
 
-Expr = relax.Expr
+Expr: TypeAlias = "relax.Expr"
 
 _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
     0: lambda x: x,

@@ -71,7 +71,7 @@ class _Worker:
         """The outcome, if there is one by now."""
         if ready:
             try:
-                return self.pipe.recv()  # type: ignore[no-any-return]
+                return self.pipe.recv()
             except EOFError:
                 self._process.join()
                 code = self._process.exitcode

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tests.tflite.build import T
 from tests.tflite.cases import F32, Recipes, Reference, b, f, i, it, k, q, qt, recipe, w
 
 _ANY = {"low": -2.0, "high": 2.0}
@@ -69,7 +70,7 @@ _QUANTISED_UNARY = {
 }
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ABS": np.abs,
     "EXP": np.exp,
     "LOGISTIC": lambda x: 1 / (1 + np.exp(-x)),
@@ -195,8 +196,8 @@ def _integers() -> Recipes:
             continue
         yield recipe(kind, "int32", [i(3, 9), i(3, 9)], [it()], _FUSED.get(kind, ""))
         if kind not in ("SQUARED_DIFFERENCE",):
-            wide = i(3, 9, dtype="int64")
-            yield recipe(kind, "int64", [wide, wide], [it("int64")], _FUSED.get(kind, ""))
+            long = i(3, 9, dtype="int64")
+            yield recipe(kind, "int64", [long, long], [it("int64")], _FUSED.get(kind, ""))
     signed = [i(3, 9, low=-20, high=20), i(3, 9, low=1, high=7)]
     yield recipe("FLOOR_DIV", "int32", signed, [it()], "FloorDivOptions")
     yield recipe("FLOOR_MOD", "int32", signed, [it()], "FloorModOptions")
@@ -244,9 +245,5 @@ def _conversions() -> Recipes:
     yield recipe("ZEROS_LIKE", "int32", [i(3, 9)], [it()], "ZerosLikeOptions")
 
 
-def _half(r):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    from tests.tflite.build import T
-
+def _half(r: np.random.Generator) -> T:
     return T(dtype="float16", data=r.uniform(-2, 2, (3, 7)).astype(np.float16))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tflite.cases import Recipes, f, none, recipe, state, w
+from tests.tflite.cases import F32, Make, Recipes, f, none, recipe, state, w
 
 _BATCH, _STEPS, _IN, _UNITS, _OUT = 2, 3, 5, 4, 3
 
@@ -32,7 +32,7 @@ def recipes() -> Recipes:
         "BIDIRECTIONAL_SEQUENCE_RNN",
         "",
         both,
-        [_plain(), _plain()],
+        [F32, F32],
         "BidirectionalSequenceRNNOptions",
         tanh,
     )
@@ -40,7 +40,7 @@ def recipes() -> Recipes:
         "BIDIRECTIONAL_SEQUENCE_RNN",
         "merged",
         both,
-        [_plain()],
+        [F32],
         "BidirectionalSequenceRNNOptions",
         {**tanh, "mergeOutputs": True},
     )
@@ -59,18 +59,12 @@ def recipes() -> Recipes:
     )
 
 
-def _plain():  # type: ignore[no-untyped-def]
-    from tests.tflite.build import T
-
-    return T()
-
-
 def _lstm(
     *, coupled: bool = False, peephole: bool = False, projection: bool = False, norm: bool = False
-):  # type: ignore[no-untyped-def]
+) -> tuple[list[Make], list[Make], list[Make]]:
     """The inputs of an LSTM after its data: weights, biases, projection, states, norms."""
     out = _OUT if projection else _UNITS
-    skip = none if coupled else None
+    skip: Make | None = none if coupled else None
     by_input = [skip or w(_UNITS, _IN), *[w(_UNITS, _IN)] * 3]
     by_state = [skip or w(_UNITS, out), *[w(_UNITS, out)] * 3]
     peep = [skip or w(_UNITS), w(_UNITS), w(_UNITS)] if peephole else [none] * 3
@@ -82,7 +76,7 @@ def _lstm(
 
 
 def _lstms() -> Recipes:
-    variants = {
+    variants: dict[str, dict[str, bool]] = {
         "": {},
         "coupled": {"coupled": True},
         "peephole": {"peephole": True},
@@ -120,7 +114,7 @@ def _lstms() -> Recipes:
             "BIDIRECTIONAL_SEQUENCE_LSTM",
             label,
             both,
-            [_plain()] if merged else [_plain(), _plain()],
+            [F32] if merged else [F32, F32],
             "BidirectionalSequenceLSTMOptions",
             {**values, "mergeOutputs": merged, "timeMajor": False},
         )

@@ -1,0 +1,73 @@
+"""The checked-in table of TFLite's operators holds, on a sample that is the same each time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ai_edge_litert")
+
+import tflite
+
+from adrenoc import native
+from adrenoc.errors import DeviceError
+from adrenoc.native import opencl
+from tests.onnx_backend.execute import Outcome
+from tests.onnx_backend.pool import run_cases
+from tests.onnx_backend.table import read_table
+from tests.tflite.cases import Recipe, load_recipes
+
+TABLE = Path(__file__).with_name("status.json")
+
+SAMPLE = 40
+"""Cases a run; all of them: scripts/tflite_ops --jobs 2."""
+
+WITHOUT_KERNEL = "STABLEHLO_"
+"""Operators that LiteRT reads, and hands to its compiler: few have a kernel for the CPU."""
+
+
+@pytest.fixture(scope="module")
+def recipes() -> dict[str, Recipe]:
+    return load_recipes()
+
+
+def test_every_operator_has_a_case(recipes: dict[str, Recipe]) -> None:
+    kinds = [k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)]
+    tested = {r.operator for r in recipes.values()}
+    missing = [k for k in kinds if k not in tested and not k.startswith(WITHOUT_KERNEL)]
+    assert not missing
+
+
+def test_table_is_complete_and_holds_no_wrong_number(recipes: dict[str, Recipe]) -> None:
+    table = read_table(TABLE)
+    assert sorted(table) == sorted(recipes)
+    statuses = Counter(line.partition(":")[0] for line in table.values())
+    assert set(statuses) <= {"passed", "refused", "excluded"}, statuses
+    told = [name for name, line in table.items() if line != "passed" and ": " not in line]
+    assert not told, f"no reason is given for {told}"
+    for recipe in recipes.values():
+        assert table[recipe.name].startswith("excluded") == bool(recipe.excluded), recipe.name
+
+
+def test_sample_agrees_with_the_table(recipes: dict[str, Recipe]) -> None:
+    native.use_software_device()
+    native.load()
+    try:
+        opencl.devices()
+    except DeviceError as error:
+        pytest.skip(f"no OpenCL on this machine: {error}")
+    table = read_table(TABLE)
+    runnable = [r for r in recipes.values() if not r.excluded]
+    sample = sorted(runnable, key=lambda r: hashlib.sha256(r.name.encode()).hexdigest())[:SAMPLE]
+    seen: dict[str, Outcome] = {}
+    run_cases(
+        [r.case() for r in sample],
+        jobs=1,
+        done=lambda case, outcome: seen.update({case.name: outcome}),
+    )
+    assert len(seen) == SAMPLE
+    wrong = {n: o.line() for n, o in seen.items() if o.status != table[n].partition(":")[0]}
+    assert not wrong
