@@ -19,7 +19,7 @@ from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.layout import LANES
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,8 @@ def depthwise(
         cooperate=True,
     )
     shared = _bring(builder, weight, taps, e.blocks, e.n, (wx, wy, wz))
+    if e.n * e.blocks % wz:  # threads beyond the last block read it too, for a buffer has an end
+        gz = builder.let(minimum(gz, iconst(e.n * e.blocks - 1)), "z")
     n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
     top = builder.let(gy * iconst(tile.rows), "y")
     left = builder.let(gx * iconst(tile.pixels), "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -66,6 +67,21 @@ def test_numbers_equal_python(
     outputs = _run_case(execute, runtime, opencl, path, case, tmp_path)
     for name, expected in case.outputs.items():
         np.testing.assert_array_equal(outputs[name], expected)
+
+
+def test_queued_runs_and_the_times_of_kernels(
+    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    times = tmp_path / "times.json"
+    command = (runtime.runner, bundle.path, "--opencl", opencl, "--queue", 5, "--profile", times)
+    told = execute(*command).json()
+    assert told["runs"] == 1 + 5 + 1
+    assert 0 < told["host_ms"] <= told["queued_ms"]
+    launches = json.loads(times.read_text())
+    assert {name.removesuffix("_kernel") for name, _, _ in launches} <= {
+        kernel.name for kernel in bundle.manifest.kernels
+    }
+    assert all(start <= end for _, start, end in launches)
 
 
 def test_the_second_start_takes_kernels_from_the_cache(

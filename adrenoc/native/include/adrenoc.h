@@ -139,6 +139,17 @@ ADRENOC_API adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t inde
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
 
+/* Compute `runs` times (at least once) and wait once, at the end: what a stream of inputs costs.  The
+ * bound inputs move once, before, and the outputs once, after.  `ms` becomes the time of one run,
+ * `host_ms` the part of it that the host takes to launch; either may be NULL. */
+ADRENOC_API adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, double* ms,
+                                                  double* host_ms);
+
+/* Compute once while the device notes when each kernel runs.  Returns a JSON array of
+ * [kernel, start in ns, end in ns], in order of launch, good until the next call for this model, or
+ * NULL (see adrenoc_last_error). */
+ADRENOC_API const char* adrenoc_profile(adrenoc_model* model);
+
 /* Compute on a thread of the model's own, and return at once.  The bound memory must be left alone
  * until adrenoc_wait has said that the run has ended.  ADRENOC_NOT_READY while another run goes on
  * that nobody has waited for. */

@@ -91,6 +91,22 @@ class Model {
   }
 
   void run() { check(adrenoc_run(model_.get())); }
+  struct Pace {
+    double ms;
+    double host_ms;
+  };
+  // Runs one after the other with one wait: the time of one, and what the host takes of it.
+  Pace run_repeatedly(uint32_t runs) {
+    Pace pace{};
+    check(adrenoc_run_repeatedly(model_.get(), runs, &pace.ms, &pace.host_ms));
+    return pace;
+  }
+  // JSON: [kernel, start_ns, end_ns] of each launch of one run.
+  std::string profile() {
+    const char* text = adrenoc_profile(model_.get());
+    if (text == nullptr) throw Error(ADRENOC_INTERNAL);
+    return text;
+  }
   // Starts a run; wait() tells when it has ended.
   void run_async() { check(adrenoc_run_async(model_.get())); }
   // Whether the run that was started has ended within that time; negative for no limit.

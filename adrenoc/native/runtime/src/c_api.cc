@@ -224,6 +224,25 @@ adrenoc_status adrenoc_run(adrenoc_model* model) {
   });
 }
 
+adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, double* ms,
+                                      double* host_ms) {
+  return guarded([&] {
+    require(model, "model");
+    const adrenoc::Model::Pace pace = model->model.run_repeatedly(runs);
+    if (ms != nullptr) *ms = pace.ms;
+    if (host_ms != nullptr) *host_ms = pace.host_ms;
+  });
+}
+
+const char* adrenoc_profile(adrenoc_model* model) {
+  const char* text = nullptr;
+  guarded([&] {
+    require(model, "model");
+    text = model->model.profile();
+  });
+  return text;
+}
+
 adrenoc_status adrenoc_run_async(adrenoc_model* model) {
   return guarded([&] {
     require(model, "model");

@@ -165,6 +165,48 @@ void Model::bind_output(size_t index, void* data, size_t bytes) {
 
 void Model::run() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  upload();
+  const Stopwatch computing;
+  const ffi::Any result = launch();
+  synchronize();
+  times_.compute_ms = computing.ms();
+  if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
+
+  const Stopwatch downloading;
+  download(result);
+  times_.download_ms = downloading.ms();
+  ++times_.runs;
+}
+
+Model::Pace Model::run_repeatedly(uint32_t runs) {
+  if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  upload();
+  synchronize();
+  const Stopwatch computing;
+  ffi::Any result;
+  for (uint32_t i = 0; i < runs; ++i) result = launch();
+  const double host_ms = computing.ms() / runs;
+  synchronize();
+  const double ms = computing.ms() / runs;
+  download(result);
+  times_.runs += runs;
+  return {ms, host_ms};
+}
+
+const char* Model::profile() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  upload();
+  ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_.device_id);
+  const ffi::Any result = launch();
+  const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
+  profile_ = stop(device_.device_id).cast<std::string>();
+  download(result);
+  ++times_.runs;
+  return profile_.c_str();
+}
+
+void Model::upload() {
   const std::vector<TensorSpec>& inputs = manifest().inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (bound_inputs_[i] == nullptr) {
@@ -177,19 +219,13 @@ void Model::run() {
     if (inputs[i].bytes != 0) arguments_[i].CopyFromBytes(bound_inputs_[i], inputs[i].bytes);
   }
   times_.upload_ms = uploading.ms();
+}
 
-  const Stopwatch computing;
+ffi::Any Model::launch() const {
   const std::vector<ffi::AnyView> views(arguments_.begin(), arguments_.end());
   ffi::Any result;
   main_.CallPacked(views.data(), static_cast<int>(views.size()), &result);
-  synchronize();
-  times_.compute_ms = computing.ms();
-  if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
-
-  const Stopwatch downloading;
-  download(result);
-  times_.download_ms = downloading.ms();
-  ++times_.runs;
+  return result;
 }
 
 void Model::download(const ffi::Any& result) {

@@ -39,6 +39,13 @@ class Model {
   void bind_input(size_t index, const void* data, size_t bytes);
   void bind_output(size_t index, void* data, size_t bytes);
   void run();
+  struct Pace {
+    double ms;
+    double host_ms;
+  };
+  [[nodiscard]] Pace run_repeatedly(uint32_t runs);
+  // JSON: [kernel, start_ns, end_ns] of each launch of one run; good until the next call.
+  [[nodiscard]] const char* profile();
   [[nodiscard]] adrenoc_times times() const;
 
  private:
@@ -47,6 +54,8 @@ class Model {
   // Builds kernels in the background, while constants move to the device.
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
+  void upload();
+  [[nodiscard]] tvm::ffi::Any launch() const;
   void download(const tvm::ffi::Any& result);
   void synchronize() const;
 
@@ -61,6 +70,7 @@ class Model {
   std::vector<const void*> bound_inputs_;
   std::vector<void*> bound_outputs_;
   adrenoc_times times_{};
+  std::string profile_;
   mutable std::mutex mutex_;
 };
 

@@ -1,8 +1,9 @@
 // Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
 //
 //   adrenoc_run BUNDLE [--input NAME=FILE]... [--output NAME=FILE]... [--repeat N] [--warmup N]
-//               [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files]
+//               [--queue N] [--profile FILE] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files]
 //
+// --queue also runs N times with one wait at the end.  --profile writes when each kernel ran.
 // Files hold a tensor's bytes, dense and row-major.  Inputs that are not given are zeros.  Prints
 // one line of JSON.  Exit code: 0, or 20 + the status of the C API, or 2 for a wrong command line.
 #include <algorithm>
@@ -33,6 +34,8 @@ struct Arguments {
   std::map<std::string, std::string> outputs;
   long repeat = 1;
   long warmup = 0;
+  long queue = 0;
+  std::string profile;
   adrenoc::Options options;
 };
 
@@ -78,6 +81,10 @@ Arguments parse(int count, char** values) {
       arguments.repeat = parse_count(option, value);
     } else if (option == "--warmup") {
       arguments.warmup = parse_count(option, value);
+    } else if (option == "--queue") {
+      arguments.queue = parse_count(option, value);
+    } else if (option == "--profile") {
+      arguments.profile = value;
     } else if (option == "--device") {
       arguments.options.device = value;
     } else if (option == "--opencl") {
@@ -137,7 +144,8 @@ double percentile(const std::vector<double>& ascending, size_t percent) {
   return ascending[std::max<size_t>(rank, 1) - 1];
 }
 
-void print_result(const adrenoc::Model& model, std::vector<double> warm_ms) {
+void print_result(const adrenoc::Model& model, std::vector<double> warm_ms,
+                  const adrenoc::Model::Pace& pace) {
   std::sort(warm_ms.begin(), warm_ms.end());
   const adrenoc_times times = model.times();
   // Kernels are built while the constants move: `build_ms` holds that time.
@@ -145,12 +153,12 @@ void print_result(const adrenoc::Model& model, std::vector<double> warm_ms) {
   std::printf(
       "{\"runtime\": %s, \"model\": %s, \"device\": %s, \"load_ms\": %.3f, \"build_ms\": %.3f, "
       "\"first_ms\": %.3f, \"cold_ms\": %.3f, \"p50_ms\": %.3f, \"p90_ms\": %.3f, "
-      "\"p99_ms\": %.3f, \"runs\": %llu, \"cache_hits\": %u, \"cache_misses\": %u, "
+      "\"p99_ms\": %.3f, \"queued_ms\": %.3f, \"host_ms\": %.3f, \"runs\": %llu, \"cache_hits\": %u, \"cache_misses\": %u, "
       "\"cache_damaged\": %u}\n",
       quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
       quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
       load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
-      percentile(warm_ms, 90), percentile(warm_ms, 99),
+      percentile(warm_ms, 90), percentile(warm_ms, 99), pace.ms, pace.host_ms,
       static_cast<unsigned long long>(times.runs), times.cache_hits, times.cache_misses,
       times.cache_damaged);
 }
@@ -186,7 +194,13 @@ void run(const Arguments& arguments) {
     const auto file = arguments.outputs.find(outputs[i].name);
     if (file != arguments.outputs.end()) write_file(file->second, out[i]);
   }
-  print_result(model, std::move(warm_ms));
+  adrenoc::Model::Pace pace{};
+  if (arguments.queue > 0) pace = model.run_repeatedly(static_cast<uint32_t>(arguments.queue));
+  if (!arguments.profile.empty()) {
+    const std::string text = model.profile();
+    write_file(arguments.profile, std::vector<char>(text.begin(), text.end()));
+  }
+  print_result(model, std::move(warm_ms), pace);
 }
 
 }  // namespace
@@ -206,7 +220,8 @@ int main(int count, char** values) {
     std::fprintf(stderr,
                  "adrenoc_run: %s\n"
                  "usage: adrenoc_run BUNDLE [--input NAME=FILE] [--output NAME=FILE] [--repeat N] "
-                 "[--warmup N] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] "
+                 "[--warmup N] [--queue N] [--profile FILE] [--device NAME] "
+                 "[--opencl LIBRARY] [--cache FOLDER] "
                  "[--trust-files]\n",
                  error.what());
     return kUsageCode;
