@@ -36,7 +36,7 @@ from adrenoc.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, Target
 from adrenoc.options import CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
-from adrenoc.tuning_log import for_gpu, read_log
+from adrenoc.tuning_log import find_log, for_gpu, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compiler import Compiled
@@ -87,7 +87,7 @@ def make_bundle(
     started = time.perf_counter()
     files = find_model_files(model)
     if options.tuning_log is not None:
-        log = Path(options.tuning_log)
+        log = find_log(options.tuning_log)
         _, warning = for_gpu(read_log(log), target.gpu.name, str(log))
         if warning:
             reporter.warn(warning)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.errors import OptionError, ShapeError
 from adrenoc.files import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.spelling import did_you_mean
+from adrenoc.tuning_log import find_log
 
 if TYPE_CHECKING:
     from adrenoc.target import Target
@@ -290,7 +291,7 @@ def _check_names(layer: Mapping[str, Any], origin: str) -> None:
 
 def _digest_of(path: str) -> str:
     try:
-        return sha256_file(Path(path))
+        return sha256_file(find_log(path))
     except OSError as error:
         raise OptionError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",

@@ -46,7 +46,7 @@ from adrenoc.passes.split_winograd import split_winograd
 from adrenoc.reporter import Reporter
 from adrenoc.spelling import did_you_mean
 from adrenoc.target import Target
-from adrenoc.tuning_log import Tuning, for_gpu, read_log, tuning_of
+from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ def _tuning(state: State) -> Tuning:
     path = state.options.tuning_log
     if path is None:
         return Tuning(banned=banned)
-    trials, warning = for_gpu(read_log(Path(path)), state.target.gpu.name, path)
+    trials, warning = for_gpu(read_log(find_log(path)), state.target.gpu.name, path)
     if warning:
         state.log.add("tuning log", "used with care", warning)
     tuning = tuning_of(trials)

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import TuningLogError
-from adrenoc.files import output_error
+from adrenoc.files import data_folder, output_error
 
 VERSION = 1
+SUFFIX = ".tune.json"
 
 Actions = Mapping[str, Any]
 """One schedule of a family as JSON values."""
@@ -114,6 +115,13 @@ def kernel_digest(family: str, work: Any) -> str:
 def actions_key(actions: Actions) -> str:
     """A schedule as text that is equal for equal schedules."""
     return json.dumps(actions, sort_keys=True)
+
+
+def find_log(name: str) -> Path:
+    """A log by its path, or by its name where it comes with adrenoc (`presets/NAME.tune.json`)."""
+    path = Path(name)
+    shipped = data_folder("presets") / f"{name}{SUFFIX}"
+    return shipped if not path.exists() and path.name == name and shipped.is_file() else path
 
 
 def read_log(path: Path) -> tuple[Trial, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.device.remote import RemoteAddress
+    from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
     from adrenoc.tune.tune_model import TuneRequest
@@ -63,6 +65,14 @@ class DurationParam(click.ParamType):
     "--tracker",
     metavar="HOST:PORT",
     help="Measure on all devices of the kind --key that TVM's tracker there knows.",
+)
+@click.option(
+    "--adb",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[SERIAL]",
+    help="Measure on the phone that is connected by adb, or on that of this serial number.",
 )
 @click.option("--key", default="", help="The key of the servers, or the kind of device.")
 @click.option(
@@ -119,6 +129,7 @@ def tune_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     servers: tuple[str, ...],
     tracker: str | None,
+    adb: str | None,
     key: str,
     cl_device: str,
     trials: int,
@@ -143,6 +154,7 @@ def tune_command(
     if analyser is not None and not offline:
         raise click.UsageError("--analyser goes with --offline")
     resolved = resolve_options(target, preset=preset, command_line={"shapes": shapes or None})
+    places = _places(servers, tracker, adb, key, limit_s)
     request = TuneRequest(
         model=model,
         target=target,
@@ -151,23 +163,27 @@ def tune_command(
         trials=trials,
         budget_s=budget,
         seed=seed,
-        places=_places(servers, tracker, key, limit_s),
         cl_device=cl_device,
         limit_s=limit_s,
         more_logs=more_logs,
     )
     if as_json:
         json_observer = JsonObserver()
-        json_observer.result(_run(request, offline, analyser, json_observer), request.log)
+        json_observer.result(_run(request, places, offline, analyser, json_observer), request.log)
         return
     with LiveObserver(model.name, target.name) as observer:
-        result = _run(request, offline, analyser, observer)
+        result = _run(request, places, offline, analyser, observer)
     show_result(result, request)
 
 
 def _run(
-    request: TuneRequest, offline: bool, analyser: str | None, observer: TuneObserver
+    request: TuneRequest,
+    places: tuple[PlaceChoice, ...],
+    offline: bool,
+    analyser: str | None,
+    observer: TuneObserver,
 ) -> TuneProgress:
+    from adrenoc.cli.place_options import reached
     from adrenoc.cli.show_tune import EventReporter
     from adrenoc.tune.offline import Analyser
     from adrenoc.tune.tune_model import tune_model, tune_offline
@@ -176,18 +192,33 @@ def _run(
     if offline:
         analyse = Analyser(analyser) if analyser is not None else None
         return tune_offline(request, analyse, reporter=reporter, observer=observer)
-    return tune_model(request, reporter=reporter, observer=observer)
+    with ExitStack() as stack:
+        addresses = tuple(stack.enter_context(reached(place)) for place in places)
+        reachable = tuple(address for address in addresses if address is not None)
+        request = replace(request, places=reachable)
+        return tune_model(request, reporter=reporter, observer=observer)
 
 
 def _places(
-    servers: tuple[str, ...], tracker: str | None, key: str, limit_s: float
-) -> tuple[RemoteAddress, ...]:
-    from adrenoc.device.remote import RemoteAddress
+    servers: tuple[str, ...], tracker: str | None, adb: str | None, key: str, limit_s: float
+) -> tuple[PlaceChoice, ...]:
+    """The devices that the options name; none is this machine's."""
+    from adrenoc.cli.place_options import choose_place
 
-    if tracker is not None:
-        if servers:
-            raise click.UsageError("--rpc and --tracker name two places")
-        if not key:
-            raise click.UsageError("--tracker needs --key, the kind of device")
-        return (RemoteAddress.tracker(tracker, key=key, timeout_s=limit_s),)
-    return tuple(RemoteAddress.server(text, key=key, timeout_s=limit_s) for text in servers)
+    if servers and (tracker is not None or adb is not None):
+        raise click.UsageError("--rpc, --tracker and --adb name different places")
+    wanted: list[tuple[str | None, str | None, str | None]] = [(s, None, None) for s in servers]
+    if tracker is not None or adb is not None:
+        wanted = [(None, tracker, adb)]
+    return tuple(
+        choose_place(
+            cl_device="",
+            server=server,
+            tracker=known_by,
+            adb=phone,
+            runtime=None,
+            key=key,
+            timeout_s=limit_s,
+        )
+        for server, known_by, phone in wanted
+    )

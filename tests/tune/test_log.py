@@ -14,6 +14,7 @@ from adrenoc.tuning_log import (
     LogWriter,
     Status,
     best_trials,
+    find_log,
     for_gpu,
     read_log,
     tuning_of,
@@ -68,6 +69,20 @@ def test_a_missing_log_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(TuningLogError) as caught:
         read_log(tmp_path / "none")
     assert "adrenoc tune" in caught.value.hint
+
+
+def test_logs_that_come_with_adrenoc_go_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adrenoc.tuning_log.data_folder", lambda _: tmp_path / "presets")
+    shipped = tmp_path / "presets" / "a750.tune.json"
+    shipped.parent.mkdir()
+    shipped.write_text(trial().to_line() + "\n")
+    assert find_log("a750") == shipped
+    assert find_log("a650") == Path("a650")
+    monkeypatch.chdir(tmp_path)
+    Path("a750").write_text("")  # a file of that name goes first
+    assert find_log("a750") == Path("a750")
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
