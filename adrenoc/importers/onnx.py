@@ -24,6 +24,7 @@ from adrenoc.importers.onnx_graph import (
     OnnxGraph,
     TensorType,
     load_constants,
+    sort_nodes,
 )
 from adrenoc.importers.onnx_refusals import (
     behind,
@@ -50,7 +51,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     from adrenoc.importers.onnx_convert import convert, supported_operators
 
     decisions: list[Decision] = []
-    model = _converted(_load(files), files, decisions)
+    model = _converted(_load(files, decisions), files, decisions)
     model = _inline_functions(model, decisions)
     graph = _prepare(model, shapes)
     decisions += _left_out(model.graph, graph)
@@ -81,7 +82,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     )
 
 
-def _load(files: ModelFiles) -> onnx.ModelProto:
+def _load(files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
     path = files.paths[0]
     hint = "export or download the model again"
     try:
@@ -105,6 +106,14 @@ def _load(files: ModelFiles) -> onnx.ModelProto:
         raise ModelFormatError(
             f"{path} uses opset {opset}; expected 1 to {newest}",
             hint="pip install --upgrade onnx" if opset > newest else hint,
+        )
+    if sort_nodes(model.graph):
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken="sorted its nodes",
+                reason="some stood before what they read",
+            )
         )
     check_sound(model, opset=opset)
     if model.graph.sparse_initializer:

@@ -6,6 +6,7 @@ shapes are inferred and constants are folded.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -101,6 +102,41 @@ def array_of(tensor: onnx.TensorProto) -> np.ndarray:
             f"data: {error}",
             hint="export or download the model again",
         ) from error
+
+
+def sort_nodes(graph: onnx.GraphProto) -> bool:
+    """Put the nodes of `graph` in an order in which each reads what is there; whether it was not.
+
+    The standard asks for such an order, and some exporters do not keep it.  Nodes that no order
+    serves stay behind the others.
+    """
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    reads = [
+        {makers[n] for inner in all_nodes([node]) for n in inner.input if n in makers} - {i}
+        for i, node in enumerate(graph.node)
+    ]
+    if all(max(found, default=-1) < i for i, found in enumerate(reads)):
+        return False
+    readers: dict[int, list[int]] = {}
+    for i, found in enumerate(reads):
+        for maker in found:
+            readers.setdefault(maker, []).append(i)
+    waits = [len(found) for found in reads]
+    ready = [i for i, count in enumerate(waits) if count == 0]
+    order: list[int] = []
+    while ready:
+        first = heapq.heappop(ready)
+        order.append(first)
+        for i in readers.get(first, ()):
+            waits[i] -= 1
+            if waits[i] == 0:
+                heapq.heappush(ready, i)
+    order += sorted(set(range(len(waits))).difference(order))
+    nodes = [graph.node[i] for i in order]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -102,6 +102,23 @@ def test_old_opset_is_converted(tmp_path: Path) -> None:
     assert any(d.taken == "converted from opset 6 to 7" for d in imported.decisions)
 
 
+def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
+    inner = branch(node("Add", ["b", "x"], ["r"]))
+    nodes = [
+        node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
+        node("Cast", ["t"], ["c"], to=onnx.TensorProto.BOOL),
+        node("ReduceSum", ["b"], ["t"], keepdims=0),
+        node("Relu", ["a"], ["b"]),
+        node("Neg", ["x"], ["a"]),
+    ]
+    model = graph(nodes, {"x": (2, 3)}, ["y"])
+    imported = import_model(write(model, tmp_path), shapes={})
+    x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    (found,) = run_on_cpu(imported.module, [x])
+    np.testing.assert_array_equal(found, np.maximum(-x, 0) + x)
+    assert any(d.taken == "sorted its nodes" for d in imported.decisions)
+
+
 def test_pads_below_zero_cut(tmp_path: Path) -> None:
     constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
     model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
