@@ -115,14 +115,9 @@ def _output_layout(
         return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
     if node.op in ("matmul", "attention"):
         return channels_last(len(shape)) or default_layout(shape)
-    if node.op in (CLML, ALLOC):
-        return demands.get(node.output) or default_layout(shape)
-    if node.body is not None:
-        return (
-            demands.get(node.output)
-            or _handed_on(graph, node.body, shape, layouts)
-            or default_layout(shape)
-        )
+    if node.body is not None or node.op in (CLML, ALLOC):
+        handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
+        return demands.get(node.output) or handed or default_layout(shape)
     source = layouts.get(node.inputs[0]) if node.inputs else None
     if source is not None and len(source.roles) == len(shape):
         return source
