@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
@@ -32,20 +30,13 @@ from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_graph import (
     MOST_ELEMENTS,
     OnnxGraph,
-    TensorType,
     all_nodes,
     attributes,
     first_output,
     node_label,
 )
-from adrenoc.importers.onnx_suppress import suppressed_rows
+from adrenoc.importers.onnx_infer import first_line, infer_types, pad_rows
 from adrenoc.importers.onnx_unroll import LoopState, unroll_loop, unroll_scan
-
-# Constants up to this many elements are shown to shape inference: shapes, axes, scales.
-_SHAPE_OPERAND_MAX_ELEMENTS = 4096
-
-# Operators for which the onnx package infers no shape; theirs is that of their input.
-_SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
 
 # fmt: off
 _FOLDABLE = frozenset({
@@ -126,7 +117,9 @@ class _Folder:
                 return instead
         if node.op_type == "Concat":
             self._drop_empty_parts(node)
-        self._infer(node)
+        infer_types(self.graph, node)
+        if node.op_type == "NonMaxSuppression":
+            self.decisions += pad_rows(self.graph, node)
         if all(self._is_empty(name) for name in node.output if name):
             self._set_empty(node)
         else:
@@ -166,7 +159,7 @@ class _Folder:
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
             if node.op_type in _GROWING:
-                self._infer(node)
+                infer_types(self.graph, node)
                 if self._is_vast(node):
                     return None
             self._evaluate(node)
@@ -239,7 +232,7 @@ class _Folder:
         except CONVERTER_ERRORS as error:
             raise ModelFormatError(
                 f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
-                f"{_first_line(error)}",
+                f"{first_line(error)}",
                 hint="check the model: python -m onnx.bin.checker MODEL",
             ) from error
         for name, value in zip(node.output, values, strict=False):
@@ -248,77 +241,6 @@ class _Folder:
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)
         self.folded += 1
-
-    def _infer(self, node: onnx.NodeProto) -> None:
-        graph = self.graph
-        if node.domain not in ("", "ai.onnx"):
-            return
-        try:
-            schema = onnx.defs.get_schema(node.op_type, self._schema_opset(node), "")
-        except onnx.defs.SchemaError:
-            return  # The check for unsupported operators lists it with all others.
-        types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
-        data = {n: numpy_helper.from_array(v, n) for n, v in self._small(node).items()}
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema,
-                node,
-                types,
-                data,
-                opset_imports=[onnx.helper.make_opsetid("", graph.opset)],
-                ir_version=onnx.IR_VERSION,
-            )
-        except KeyError:
-            return  # A nested graph reads a tensor of this one, which inference does not see.
-        except (
-            onnx.shape_inference.InferenceError,
-            onnx.checker.ValidationError,
-            RuntimeError,
-            ValueError,
-        ) as error:
-            seen = ", ".join(
-                f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
-            )
-            raise ModelFormatError(
-                f"{node.op_type} {node_label(node)} does not fit its inputs {seen}: "
-                f"{_first_line(error)}",
-                hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
-            ) from error
-        for name, proto in found.items():
-            if proto.tensor_type.elem_type:  # inference may leave it open
-                graph.types[name] = _from_proto(proto)
-        result = graph.types.get(node.output[0])
-        if node.op_type == "STFT" and result is not None:
-            graph.types[node.output[0]] = self._stft_type(node, result)
-        if node.op_type == "MaxUnpool" and len(node.input) > 2 and result is not None:
-            graph.types[node.output[0]] = self._with_constant_shape(result, node.input[2])
-        if node.op_type == "NonMaxSuppression":
-            self._pad_rows(node)
-        if node.op_type in _SAME_SHAPE and (result is None or result.shape is None):
-            graph.types[node.output[0]] = graph.types[node.input[0]]
-
-    def _pad_rows(self, node: onnx.NodeProto) -> None:
-        rows, name = suppressed_rows(self.graph, node), node.output[0]
-        if rows is None:
-            self.graph.refusals[name] = (
-                "how much it gives depends on data: let the model give it as an output (with a "
-                "constant number of boxes a class), and select on the CPU"
-            )
-            return
-        self.graph.types[name] = TensorType(element=onnx.TensorProto.INT64, shape=(rows, 3))
-        self.decisions.append(
-            Decision(
-                subject=name,
-                taken=f"gives {rows} rows; those beyond the last found hold -1",
-                reason="how many NonMaxSuppression finds depends on data, and shapes are fixed",
-            )
-        )
-
-    def _with_constant_shape(self, known: TensorType, name: str) -> TensorType:
-        shape = self.graph.constants.get(name)
-        if known.shape is not None or shape is None:
-            return known
-        return TensorType(element=known.element, shape=tuple(int(d) for d in shape))
 
     def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
         """Leave out operands of a Concat that hold no element."""
@@ -336,36 +258,6 @@ class _Folder:
             known = self.graph.types.get(name)
             if known is not None and known.shape is not None:
                 self._set(name, np.empty(known.shape, known.dtype))
-
-    def _stft_type(self, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
-        """The type of an STFT: inference overlooks that half of the frequencies is the default."""
-        if inferred.shape is None or not attributes(node).get("onesided", 1):
-            return inferred
-        frame = self.graph.constants.get(node.input[3]) if len(node.input) > 3 else None
-        window = self.graph.types.get(node.input[2]) if len(node.input) > 2 else None
-        extents = (window.shape if window is not None else None) or (0,)
-        length = int(frame.reshape(-1)[0]) if frame is not None else extents[0]
-        shape = (*inferred.shape[:2], length // 2 + 1, 2)
-        return TensorType(element=inferred.element, shape=shape)
-
-    def _schema_opset(self, node: onnx.NodeProto) -> int:
-        """The opset whose shape inference to ask.
-
-        Before opset 22 that of pools counts windows which start behind the data when rounding up;
-        the runtimes never did.
-        """
-        opset = self.graph.opset
-        if node.op_type in ("AveragePool", "MaxPool"):
-            return max(opset, min(22, onnx.defs.onnx_opset_version()))
-        return opset
-
-    def _small(self, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
-        constants = self.graph.constants
-        return {
-            n: constants[n]
-            for n in node.input
-            if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
-        }
 
     def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
@@ -407,17 +299,5 @@ class _Folder:
         return nodes
 
 
-def _from_proto(proto: onnx.TypeProto) -> TensorType:
-    tensor = proto.tensor_type
-    shape: tuple[int, ...] | None = None
-    if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
-    return TensorType(element=tensor.elem_type, shape=shape)
-
-
 def _is_false(value: np.ndarray | None) -> bool:
     return value is not None and not value.any()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -11,31 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import onnx
 from tvm import relax
 
-from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import make_constant
 from adrenoc.importers.suppression import Suppression, selection
 
 _NO_LIMIT = -1e29
 """Less than any score that counts."""
-
-
-def suppressed_rows(graph: OnnxGraph, node: onnx.NodeProto) -> int | None:
-    """The rows of a NonMaxSuppression whose result the model itself gives, else None.
-
-    Where the result is only used inside, nobody could tell found rows from the others.
-    """
-    scores = graph.types.get(node.input[1])
-    most = graph.constants.get(node.input[2]) if len(node.input) > 2 else None
-    if node.output[0] not in graph.outputs or scores is None or most is None:
-        return None
-    if scores.shape is None or len(scores.shape) != 3:
-        return None
-    batch, classes, boxes = scores.shape
-    return batch * classes * min(int(most.reshape(-1)[0]), boxes)
 
 
 def _non_max_suppression(node: Node) -> relax.Expr:
