@@ -9,11 +9,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 
-from adrenoc.errors import AdrenocError
+from adrenoc.device.adb import list_devices as list_phones
+from adrenoc.errors import AdrenocError, DependencyError
+from adrenoc.ndk import find_ndk
 
 OLDEST_PYTHON = (3, 10)
 _PINNED = ("apache-tvm", "apache-tvm-ffi")
+_ADB_SECONDS = 5.0
 _COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -35,6 +39,7 @@ class Finding:
 def examine() -> tuple[Finding, ...]:
     """Look at everything that adrenoc uses; never fails, whatever is wrong."""
     findings = [_python(), *_pins(), _tvm_loads(), _compiler(), _linker(), *_references()]
+    findings += [_ndk(), _builders(), _phones()]
     if all(finding.state != "broken" for finding in findings):
         findings += _opencl()
     return tuple(findings)
@@ -129,6 +134,44 @@ def _linker() -> Finding:
         return f"{linker.version} ({linker.origin})"
 
     return _try("linker for Android", "compile --device adreno", look)
+
+
+def _ndk() -> Finding:
+    def look() -> str:
+        ndk = find_ndk()
+        if ndk is None:
+            raise DependencyError(
+                "none in the usual places, and no variable names one",
+                hint="set ANDROID_NDK_HOME (https://developer.android.com/ndk/downloads)",
+            )
+        return f"{ndk.revision} at {ndk.folder} ({ndk.origin})"
+
+    return _try("Android NDK", "runtime build for phones", look)
+
+
+def _builders() -> Finding:
+    beside = str(Path(sys.executable).parent)
+    absent = [
+        name
+        for name in ("cmake", "ninja")
+        if not (shutil.which(name) or shutil.which(name, path=beside))
+    ]
+    return Finding(
+        subject="CMake and Ninja",
+        state="missing" if absent else "ok",
+        seen=f"no {' and no '.join(absent)} on the PATH" if absent else "both are there",
+        needed_for="runtime build",
+        fix=f"pip install {' '.join(absent)}" if absent else "",
+    )
+
+
+def _phones() -> Finding:
+    def look() -> str:
+        phones = list_phones(timeout_s=_ADB_SECONDS)
+        told = [f"{p.serial} {p.model} {p.gpu} {p.trouble}".strip() for p in phones]
+        return "; ".join(told) or "no phone is connected"
+
+    return _try("adb", "run --adb, devices", look)
 
 
 def _references() -> list[Finding]:

@@ -109,12 +109,16 @@ def _noted_api(segments: list[Any]) -> int:
 def _imported_api(elf: Any) -> int:
     """The newest API level among the versions of imported symbols."""
     section = elf.get_section_by_name(".gnu.version_r")
-    names = (aux.name for _, auxes in section.iter_versions() for aux in auxes) if section else ()
+    if not hasattr(section, "iter_versions"):  # none, or left out in a file of symbols alone
+        return 0
+    names = (aux.name for _, auxes in section.iter_versions() for aux in auxes)
     return max((_BIONIC_VERSIONS.get(name, 0) for name in names), default=0)
 
 
 def _symbols(elf: Any) -> tuple[frozenset[str], frozenset[str]]:
-    table = elf.get_section_by_name(".dynsym") or elf.get_section_by_name(".symtab")
+    tables = (elf.get_section_by_name(name) for name in (".dynsym", ".symtab"))
+    # A file of symbols alone keeps the names of sections whose content it left out.
+    table = next((table for table in tables if hasattr(table, "iter_symbols")), None)
     exported: set[str] = set()
     undefined: set[str] = set()
     for symbol in table.iter_symbols() if table else ():

@@ -140,6 +140,12 @@ class AdbError(AdrenocError):
     exit_code = 30
 
 
+class AppError(AdrenocError):
+    """An APK or AAR would not work on a phone as it is."""
+
+    exit_code = 31
+
+
 class PolicyError(AdrenocError):
     """The plan of a model breaks limits that `check` was given."""
 

@@ -49,7 +49,7 @@ _LINUX_ABIS = {"aarch64-linux": "aarch64"}
 _ANDROID_ABIS = {"arm64-v8a": "aarch64", "armeabi-v7a": "arm", "x86_64": "x86_64"}
 ABIS = (HOST, *_LINUX_ABIS, *_ANDROID_ABIS)
 # What a phone has beside the runtime; the C++ library is linked in.
-_ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
+ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +159,23 @@ def _work_folder(places: Path, toolchain: _Toolchain, sanitize: str) -> Iterator
         raise output_error(folder, error) from error
 
 
+def open_runtime(folder: Path) -> Runtime:
+    """A runtime that was built before, such as by `adrenoc runtime build -o DIR`.
+
+    Raises:
+        DependencyError: the folder holds no runtime.
+        LinkError: its library is damaged.
+    """
+    missing = [n for n in (LIBRARY, NAME_LIBRARY, *HEADERS) if not (folder / n).is_file()]
+    if missing:
+        raise DependencyError(
+            f"{folder} is not a runtime: it lacks {', '.join(missing)}",
+            hint=f"adrenoc runtime build -o {folder}",
+        )
+    machine = read_elf(folder / LIBRARY).machine
+    return Runtime(abi=machine, folder=folder, stamp="", cached=True, files=_files(folder))
+
+
 def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
     """Copy a built runtime to the folder `output`, all or nothing.
 
@@ -229,7 +246,7 @@ def _check(folder: Path, toolchain: _Toolchain) -> None:
     """Look at what was built with the eyes of the device's loader."""
     for path in (folder / LIBRARY, folder / NAME_LIBRARY):
         facts = read_elf(path)
-        foreign = sorted(set(facts.needed) - _ANDROID_NEEDED) if toolchain.android else []
+        foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if toolchain.android else []
         wrongs = {
             f"is for {facts.machine}, expected {toolchain.machine}": (
                 facts.machine != toolchain.machine

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from adrenoc.cli.options import json_option
 
 
 @click.command("doctor")
+@click.option(
+    "--app",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Look over an APK or AAR instead.",
+)
 @json_option()
 @click.pass_context
-def doctor_command(ctx: click.Context, as_json: bool) -> None:
+def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
     """Check this installation and name the fix for what is missing."""
+    if app is not None:
+        _check_app(ctx, app, as_json=as_json)
+        return
     from adrenoc.cli import console
     from adrenoc.doctor import examine
     from adrenoc.errors import DependencyError
@@ -30,3 +41,22 @@ def doctor_command(ctx: click.Context, as_json: bool) -> None:
             f"this installation does not work: {broken[0].subject} is {broken[0].seen}",
             hint=broken[0].fix,
         )
+
+
+def _check_app(ctx: click.Context, app: Path, *, as_json: bool) -> None:
+    from adrenoc.app_check import check_app
+    from adrenoc.cli import console
+    from adrenoc.errors import AppError
+
+    troubles = check_app(app)
+    if as_json:
+        console.print_json(troubles)
+        ctx.exit(AppError.exit_code if troubles else 0)
+    if not troubles:
+        console.print_verdict(True, f"{app.name}: finds OpenCL, loads the runtime and the bundle")
+        return
+    for trouble in troubles:
+        console.print_verdict(False, f"{trouble.where} {trouble.wrong}")
+        console.print_fields([("then", trouble.then), ("fix", trouble.fix)])
+    first = troubles[0]
+    raise AppError(f"{app}: {first.where} {first.wrong}, so {first.then}", hint=first.fix)

@@ -17,6 +17,7 @@ from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
+from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
@@ -55,6 +56,7 @@ for _command in (
     devices_command,
     doctor_command,
     runtime_command,
+    package_command,
     serve_command,
     tune_command,
     tune_log_command,

@@ -99,6 +99,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "run",
         "inspect",
         "targets",
+        "package",
         "presets",
         "devices",
         "doctor",

@@ -16,6 +16,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("check_layers", "check_accuracy", "check_model", "report"),
+    ("app_check",),
+    ("package",),
     ("make", "doctor", "runtime_build", "tune"),
     ("make_buckets",),
     ("compiler",),

@@ -1,0 +1,252 @@
+"""Packages for apps: the CMake package is built and run, the AAR is looked over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adrenoc.app_check import check_app
+from adrenoc.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.elf import read_elf
+from adrenoc.errors import AppError, BundleError, LinkError
+from adrenoc.link import find_linker
+from adrenoc.package import write_aar
+from adrenoc.proc import run_tool
+from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from tests.runtime.programs import Finished
+
+ABI = "arm64-v8a"
+
+
+# --- CMake --------------------------------------------------------------------------------------
+
+
+def test_the_cmake_package_builds_and_runs_its_sample(
+    bundle: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "package"
+    command = ["package", str(bundle.path), "--cmake", "-o", str(package)]
+    assert main([*command, "--runtime", str(runtime.folder)]) == 0
+    shutil.move(package, tmp_path / "moved")  # nothing in it knows where it was made
+    package = tmp_path / "moved"
+    build = tmp_path / "build"
+    sample = package / "share/adrenoc/sample"
+    configure = ["cmake", "-S", sample, "-B", build, f"-DCMAKE_PREFIX_PATH={package}"]
+    subprocess.run(configure, check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", build], check=True, capture_output=True)
+    bundled = package / "share/adrenoc" / f"{bundle.manifest.name}.adrenoc"
+    said = execute(build / "adrenoc_sample", bundled, opencl).out
+    assert f"{bundle.manifest.name} on " in said
+    assert "sum: largest " in said
+    open_bundle(bundled)
+
+
+def test_a_runtime_for_another_machine_is_refused(
+    bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["package", str(bundle.path), "--cmake", "-o", str(tmp_path / "out")]
+    code = main([*command, "--runtime", str(android.folder)])
+    assert code == BundleError.exit_code
+    assert "but the runtime at" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_runtime_has_no_names_of_its_own(runtime: Runtime) -> None:
+    assert read_elf(runtime.library).is_stripped
+    names = runtime.library.with_name(f"{LIBRARY}.debug")
+    assert not read_elf(names).is_stripped
+
+
+# --- AAR ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def android(tmp_path_factory: pytest.TempPathFactory, runtime: Runtime) -> Runtime:
+    """What a runtime for phones looks like, without what it does: there is no NDK here."""
+    pytest.importorskip("ziglang")
+    folder = tmp_path_factory.mktemp("android")
+    for name in (LIBRARY, NAME_LIBRARY):
+        _link(folder / name)
+    for name in HEADERS:
+        shutil.copy(runtime.folder / name, folder / name)
+    return open_runtime(folder)
+
+
+def _link(path: Path, *flags: str, emulation: str = "aarch64linux", strip: bool = True) -> None:
+    linker = find_linker(host=False)
+    targets = {"aarch64linux": "aarch64-linux-android", "elf_x86_64": "x86_64-linux-android"}
+    source = path.with_suffix(".s")
+    source.write_text(
+        ".globl adrenoc_run\n.type adrenoc_run,%function\nadrenoc_run:\nlocal:\n nop\n"
+    )
+    assembler = [sys.executable, "-m", "ziglang", "clang", "-target", targets[emulation]]
+    run_tool([*assembler, "-c", str(source), "-o", f"{path}.o"], deed="assemble")
+    page = ("-z", "max-page-size=16384")
+    stripped = ("--strip-all",) if strip else ()
+    command = [*linker.command, "-m", emulation, "-shared", "-soname", path.name, *page, *stripped]
+    run_tool([*command, *flags, f"{path}.o", "-o", str(path)], deed="link")
+    source.unlink()
+    Path(f"{path}.o").unlink()
+
+
+@pytest.fixture(scope="module")
+def phone_bundle(bundle: Bundle, work: Path) -> Bundle:
+    """The bundle of the tests for a phone."""
+    output = work / "phone.adrenoc"
+    assert main(["compile", str(work / "two.onnx"), "-o", str(output), "--preset", "fp32"]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture
+def aar(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
+    output = tmp_path / "two.aar"
+    write_aar(phone_bundle, [android], output)
+    return output
+
+
+def test_an_aar_has_what_android_builds_look_for(
+    aar: Path, phone_bundle: Bundle, android: Runtime, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(aar) as archive:
+        names = set(archive.namelist())
+        assert {
+            "AndroidManifest.xml",
+            "classes.jar",
+            "R.txt",
+            "proguard.txt",
+            f"jni/{ABI}/{LIBRARY}",
+            f"jni/{ABI}/{NAME_LIBRARY}",
+            "assets/two.adrenoc.tar",
+            "prefab/modules/adrenoc_runtime/include/adrenoc.h",
+        } <= names
+        assert 'android:required="false"' in archive.read("AndroidManifest.xml").decode()
+        facts = json.loads(
+            archive.read(f"prefab/modules/adrenoc_runtime/libs/android.{ABI}/abi.json")
+        )
+        assert facts["abi"] == ABI
+        archive.extract("assets/two.adrenoc.tar", tmp_path)
+    unpacked = open_bundle(tmp_path / "assets/two.adrenoc.tar")
+    assert unpacked.manifest == phone_bundle.manifest
+    again = tmp_path / "again.aar"
+    write_aar(phone_bundle, [android], again)
+    assert again.read_bytes() == aar.read_bytes()
+    assert check_app(aar) == ()
+
+
+def test_what_does_not_belong_on_a_phone_is_refused(
+    bundle: Bundle, phone_bundle: Bundle, runtime: Runtime, android: Runtime, tmp_path: Path
+) -> None:
+    with pytest.raises(BundleError, match="was compiled for this computer"):
+        write_aar(bundle, [android], tmp_path / "out.aar")
+    with pytest.raises(LinkError, match=r"is not for Android .*needs .*libc\.so\.6"):
+        write_aar(phone_bundle, [runtime], tmp_path / "out.aar")
+    library = replace(phone_bundle.manifest.library, machine="x86_64")
+    other = replace(phone_bundle, manifest=replace(phone_bundle.manifest, library=library))
+    with pytest.raises(BundleError, match="is for x86_64, but the runtimes are for arm64-v8a"):
+        write_aar(other, [android], tmp_path / "out.aar")
+
+
+def test_the_sample_comes_along(
+    phone_bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "x.aar")]
+    command += ["--runtime", str(android.folder), "--sample", str(tmp_path / "sample"), "--json"]
+    assert main(command) == 0
+    assert f"jni/{ABI}/{LIBRARY}" in json.loads(capsys.readouterr().out)["files"]
+    assert {p.name for p in (tmp_path / "sample").iterdir()} == {
+        "Adrenoc.kt",
+        "CMakeLists.txt",
+        "README.md",
+        "adrenoc_jni.cc",
+    }
+
+
+# --- what is wrong with an app ------------------------------------------------------------------
+
+
+def _apk(folder: Path, aar: Path, changes: dict[str, bytes | None], *, compress: bool) -> Path:
+    """An APK with what an AAR holds; None leaves a file out."""
+    content: dict[str, bytes] = {}
+    with zipfile.ZipFile(aar) as archive:
+        for name in archive.namelist():
+            if name.startswith(("jni/", "assets/")) or name == "AndroidManifest.xml":
+                content[name.replace("jni/", "lib/")] = archive.read(name)
+    for name, data in changes.items():
+        content.pop(name, None)
+        if data is not None:
+            content[name] = data
+    apk = folder / "app.apk"
+    with zipfile.ZipFile(apk, "w") as archive:
+        for name, data in content.items():
+            stored = not compress and not name.endswith(".so")
+            kind = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+            archive.writestr(name, data, compress_type=kind)
+    return apk
+
+
+def test_a_good_apk(aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    binary = "uses-native-library\0libOpenCL.so".encode("utf-16-le")
+    apk = _apk(tmp_path, aar, {"AndroidManifest.xml": binary}, compress=False)
+    assert check_app(apk) == ()
+    assert main(["doctor", "--app", str(apk)]) == 0
+    assert "finds OpenCL" in capsys.readouterr().out
+
+
+def test_each_trouble_of_an_app_is_named(
+    aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, wrong, named = (tmp_path / name for name in (LIBRARY, "wrong.so", "named.so"))
+    _link(small, "-z", "max-page-size=4096")
+    _link(wrong, emulation="elf_x86_64")
+    _link(named, strip=False)
+    place = f"lib/{ABI}/{LIBRARY}"
+    for changes, said in (
+        ({"AndroidManifest.xml": b"<manifest/>"}, "has no <uses-native-library"),
+        ({place: None}, f"has no {LIBRARY}"),
+        ({f"lib/{ABI}/{NAME_LIBRARY}": None}, "is missing"),
+        ({place: small.read_bytes()}, "segments aligned to 4096 bytes, expected 16384"),
+        ({place: wrong.read_bytes()}, "is for x86_64"),
+        ({place: named.read_bytes()}, "is not stripped"),
+        ({place: b"no library"}, "is not an ELF file"),
+        ({"lib/x86/libother.so": b""}, f"has other libraries, but no {LIBRARY}"),
+    ):
+        (trouble,) = check_app(_apk(tmp_path, aar, changes, compress=False))
+        assert said in trouble.wrong
+        assert trouble.fix
+    (trouble,) = check_app(_apk(tmp_path, aar, {}, compress=True))
+    assert trouble.wrong == "is compressed"
+    apk = _apk(tmp_path, aar, {"AndroidManifest.xml": b"<manifest/>"}, compress=False)
+    assert main(["doctor", "--app", str(apk)]) == AppError.exit_code
+    assert "hide the GPU's OpenCL" in capsys.readouterr().err
+
+
+def test_a_stored_library_must_lie_at_a_page(aar: Path, tmp_path: Path) -> None:
+    apk = _apk(tmp_path, aar, {}, compress=False)
+    with zipfile.ZipFile(apk) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(apk, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    wrongs = [trouble.wrong for trouble in check_app(apk)]
+    assert len(wrongs) == 2
+    assert all("not at a multiple of 16384" in wrong for wrong in wrongs)
+
+
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "x.apk").write_text("no archive")
+    for name in ("x.apk", "nothing.apk"):
+        with pytest.raises(BundleError, match="is no APK or AAR"):
+            check_app(tmp_path / name)
