@@ -6,23 +6,29 @@ pinned to float32, and which tensors are inputs and outputs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import relax
 
+from adrenoc.check_accuracy.variant import (
+    Arrays,
+    KernelStore,
+    MachineVariant,
+    Plan,
+    SteppedVariant,
+    Variant,
+    can_step,
+)
 from adrenoc.decision import DecisionLog
-from adrenoc.errors import DeviceError
 from adrenoc.graph import Graph, Node, Tensor
 from adrenoc.manifest import TensorSpec
 from adrenoc.options import CompileOptions, resolve_options
 from adrenoc.passes.assign_memory import with_other_inputs
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.lower import Program
 from adrenoc.passes.measure_work import measure_work
 from adrenoc.passes.pin_precision import spread_precision
 from adrenoc.passes.region_nodes import ALLOC, CLML
@@ -31,70 +37,10 @@ from adrenoc.reporter import Reporter
 from adrenoc.roofline import Roofline
 from adrenoc.target import Target
 
-_SHARED_STAGE = "bridge_devices"
+_SHARED_STAGE, _PLANNED_STAGE = "bridge_devices", "plan_memory"
 _NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 _ELSEWHERE = ("keep_layers", "spread_precision")
 """Stages whose work is done here in its own way."""
-
-Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The figures of one compiled variant, for its cost."""
-
-    memory_bytes: int
-    moved_bytes: int
-    floor_us: float | None
-
-
-class Variant:
-    """A compiled variant, ready to run."""
-
-    def __init__(self, state: State, device: Any, plan: Plan) -> None:
-        if state.program is None or state.graph is None:
-            raise ValueError("the pipeline ended early")
-        self.plan = plan
-        self._device = device
-        self._inputs = state.graph.inputs
-        self._main = relax.VirtualMachine(state.executable, [device, tvm.cpu()])["main"]
-        self._params = []
-        for param in state.program.params.values():
-            scope = None if param.spec.scope == "global" else param.spec.scope
-            shape, dtype = param.value.shape, str(param.value.dtype)
-            held = tvm.runtime.empty(shape, dtype, device, mem_scope=scope)
-            held.copyfrom(param.value)
-            self._params.append(held)
-
-    def run(self, inputs: Arrays) -> list[np.ndarray]:
-        """The outputs in order for inputs by the graph's names."""
-        return [value.numpy() for value in self._call(self._arguments(inputs))]
-
-    def median_ms(self, inputs: Arrays, runs: int = 5) -> float:
-        """The median time of some warm runs."""
-        arguments = self._arguments(inputs)
-        self._call(arguments)
-        times = []
-        for _ in range(runs):
-            started = time.perf_counter()
-            self._call(arguments)
-            times.append((time.perf_counter() - started) * 1000)
-        return sorted(times)[runs // 2]
-
-    def _arguments(self, inputs: Arrays) -> list[Any]:
-        given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._inputs]
-        return [*given, *self._params]
-
-    def _call(self, arguments: list[Any]) -> list[Any]:
-        try:
-            result = self._main(*arguments)
-            self._device.sync()
-        except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
-            raise DeviceError(
-                f"the OpenCL device failed: {str(error).strip().splitlines()[0]}",
-                hint="adrenoc doctor, or choose another device with --cl-device",
-            ) from error
-        return [result] if hasattr(result, "numpy") else list(result)
 
 
 class Bench:
@@ -113,6 +59,7 @@ class Bench:
         state = State(model=model, target=target, options=options)
         self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
         self._device = device
+        self._store = KernelStore(target)
         if self._state.graph is None or self._state.imported is None:
             raise ValueError("the pipeline ended early")
         self.graph: Graph = self._state.graph
@@ -150,6 +97,11 @@ class Bench:
     def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
         """The model as it would be compiled."""
         return self._compiled(self.graph, preset, pins)
+
+    def timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
+        """The model as it would be compiled, in TVM's virtual machine."""
+        state = self._lowered(self.graph, preset, pins)
+        return self._in_machine(state)
 
     def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """The same with every layer an output, and the names of the outputs in order."""
@@ -204,14 +156,21 @@ class Bench:
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options
 
     def _compiled(self, graph: Graph, preset: str, pins: Iterable[str] = ()) -> Variant:
-        options = self._options(preset)
-        log = DecisionLog()
+        state = self._lowered(graph, preset, pins)
+        program = _program(state)
+        if not can_step(program.steps):
+            return self._in_machine(state)
+        return SteppedVariant(program, _plan_of(state), self._store, self._device)
+
+    def _lowered(self, graph: Graph, preset: str, pins: Iterable[str]) -> State:
+        options, log = self._options(preset), DecisionLog()
         graph = spread_precision(replace(graph, exact=frozenset(pins)), options, log)
         state = replace(self._state, options=options, graph=graph, log=log)
-        for stage in _after_shared():
-            if stage.name not in _ELSEWHERE and stage.when(options):
-                state = stage.run(state)
-        return Variant(state, self._device, _plan_of(state))
+        return _run(state, _SHARED_STAGE, _PLANNED_STAGE)
+
+    def _in_machine(self, state: State) -> MachineVariant:
+        state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
+        return MachineVariant(state.executable, _program(state), _plan_of(state), self._device)
 
 
 def input_of_cut(tensor: str) -> str:
@@ -219,15 +178,25 @@ def input_of_cut(tensor: str) -> str:
     return f"{tensor}_given"
 
 
-def _after_shared() -> list[Any]:
+def _run(state: State, after: str, until: str) -> State:
+    """The state after the stages between two."""
     names = [stage.name for stage in STAGES]
-    return list(STAGES[names.index(_SHARED_STAGE) + 1 :])
+    for stage in STAGES[names.index(after) + 1 : names.index(until) + 1]:
+        if stage.name not in _ELSEWHERE and stage.when(state.options):
+            state = stage.run(state)
+    return state
+
+
+def _program(state: State) -> Program:
+    if state.program is None:
+        raise ValueError("the model has not been lowered yet")
+    return state.program
 
 
 def _plan_of(state: State) -> Plan:
-    if state.program is None or state.storage is None:
-        raise ValueError("the pipeline ended early")
-    works = measure_work(state.program, half=state.options.compute_dtype == "float16")
+    if state.storage is None:
+        raise ValueError("the memory has not been planned yet")
+    works = measure_work(_program(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.of(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from adrenoc.check_accuracy.bench import Arrays, Bench, Variant, input_of_cut
+from adrenoc.check_accuracy.bench import Bench, input_of_cut
 from adrenoc.check_accuracy.causes import (
     HALF_MAX,
     HALF_ROUNDING,
@@ -31,6 +31,7 @@ from adrenoc.check_accuracy.result import (
     Remedy,
 )
 from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
+from adrenoc.check_accuracy.variant import Arrays, Variant
 from adrenoc.device.check import compare
 from adrenoc.device.opencl import pick_device
 from adrenoc.graph import Node
@@ -301,7 +302,7 @@ class _Doctor:
 
     def _cost(self, preset: str, pins: Iterable[str]) -> Cost:
         bench, inputs = self._bench, self._samples[0].inputs
-        before, after = bench.whole(preset), bench.whole(preset, pins)
+        before, after = bench.timed(preset), bench.timed(preset, pins)
         floors = before.plan.floor_us, after.plan.floor_us
         return Cost(
             memory_bytes=(before.plan.memory_bytes, after.plan.memory_bytes),

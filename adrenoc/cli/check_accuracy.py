@@ -192,7 +192,8 @@ def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
         )
         for layer in found.suspects:
             for cause in layer.causes:
-                console.print_fields([(f"{cause.name}", f"{layer.name}: {cause.evidence}")])
+                text = f"{_short(layer.name)}: {cause.evidence}"
+                console.print_fields([(cause.name, text)])
         _show_verdict(report, found, output)
 
 
@@ -205,12 +206,18 @@ def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
 
 def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
     return (
-        layer.name,
+        _short(layer.name),
         " ".join(layer.operators),
         f"{layer.largest:.3g}",
         f"{layer.local_error:.1e}",
         f"{layer.total_error:.1e}",
     )
+
+
+def _short(name: str) -> str:
+    """A name for people: TFLite joins those of all that a tensor was fused from."""
+    first, joined, _ = name.partition(";")
+    return f"{first};..." if joined else first
 
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
@@ -222,7 +229,7 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
         return
     console.print_verdict(False, f"{found.preset} is off by {found.error:.1e} {limit}")
     if found.starts_at:
-        console.print_fields([("starts at", found.starts_at)])
+        console.print_fields([("starts at", _short(found.starts_at))])
     if found.remedy is None:
         why = f"float32 throughout is off by {found.error_in_float32:.1e}: not a matter of half"
         console.print_fields([("remedy", why)])
@@ -237,7 +244,10 @@ def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
     size = "none of them can be left out" if remedy.is_minimal else "stopped by --limit"
     moved, memory = cost.moved_bytes, cost.memory_bytes
     fields = [
-        ("in float32", f"{', '.join(names)} ({console.counted(len(names), 'tensor')}; {size})"),
+        (
+            "in float32",
+            f"{', '.join(map(_short, names))} ({console.counted(len(names), 'tensor')}; {size})",
+        ),
         ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {remedy.trials} trials"),
         ("memory", f"{console.size(memory[0])} to {console.size(memory[1])}"),
         ("bytes moved", f"{console.size(moved[0])} to {console.size(moved[1])} a run"),
