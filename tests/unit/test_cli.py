@@ -97,6 +97,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "compile",
         "check",
         "run",
+        "check-accuracy",
         "inspect",
         "targets",
         "package",
