@@ -114,7 +114,8 @@ def _output_layout(
     if letters is not None:
         return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
     if node.op in ("matmul", "attention"):
-        return channels_last(len(shape)) or default_layout(shape)
+        channel = node.attrs.get("out_channel", len(shape) - 1)
+        return _channel_at(channel, len(shape)) if shape else default_layout(shape)
     if node.body is not None or node.op in (CLML, ALLOC):
         handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
         return demands.get(node.output) or handed or default_layout(shape)

@@ -76,11 +76,9 @@ class _Finder:
             _NoAttentionError: with the reason, where it is none or not one that we cover.
         """
         graph, softmax = self._graph, self._softmax
-        mix = self._only_reader(softmax.output)
-        if mix is None or mix.op != "matmul" or mix.inputs[0] != softmax.output:
-            raise _NoAttentionError("no product follows", near=False)
+        mix, turned = self._mix(softmax.output)
         scores = self._scores(softmax.inputs[0])
-        q_name, k_name, v_name = *scores.product.inputs[:2], mix.inputs[1]
+        q_name, k_name, v_name = *scores.product.inputs[:2], mix.inputs[0 if turned else 1]
         shape = graph.tensors[scores.product.output].shape
         rank = len(shape)
         if int(softmax.attrs["axis"]) % rank != rank - 1:
@@ -92,16 +90,41 @@ class _Finder:
                 raise _NoAttentionError(f"{name} is a constant")
         if shape[:-2] != graph.tensors[q_name].shape[:-2]:
             raise _NoAttentionError("queries are repeated over a batch")
-        value_blocks = -(-graph.tensors[v_name].shape[-1] // LANES)
-        if value_blocks > min(MAX_VALUE_BLOCKS, self._limits.max_work_group_size):
+        channels = graph.tensors[v_name].shape[-2 if turned else -1]
+        if -(-channels // LANES) > min(MAX_VALUE_BLOCKS, self._limits.max_work_group_size):
             raise _NoAttentionError(
-                f"values of {graph.tensors[v_name].shape[-1]} channels, expected at most "
-                f"{MAX_VALUE_BLOCKS * LANES}"
+                f"values of {channels} channels, expected at most {MAX_VALUE_BLOCKS * LANES}"
             )
         q = self._moved(q_name, shape[:-2], transposed=False)
         k = self._moved(k_name, shape[:-2], transposed=True)
-        v = self._moved(v_name, shape[:-2], transposed=False)
-        return self._with_node(mix, scores, q, k, v)
+        v = self._moved(v_name, shape[:-2], transposed=turned)
+        return self._with_node(mix, scores, (q, k, v), turned=turned)
+
+    def _mix(self, name: str) -> tuple[Node, bool]:
+        """The product of the softmax's result with values; whether it is `v p^T` and not `p v`."""
+        reader = self._only_reader(name)
+        if reader is not None and reader.op == "matmul" and reader.inputs[0] == name:
+            return reader, False
+        if reader is not None and reader.is_map and self._swaps(reader):
+            after = self._only_reader(reader.output)
+            if after is not None and after.op == "matmul" and after.inputs[1] == reader.output:
+                return after, True
+        raise _NoAttentionError("no product follows", near=False)
+
+    def _swaps(self, node: Node) -> bool:
+        """Whether a map swaps the last two axes and does nothing else."""
+        if node.body is None or not isinstance(node.body.value, tvm.ir.TensorLoad):
+            return False
+        shape = self._graph.tensors[node.output].shape
+        if len(node.body.value.indices) != len(shape) or len(shape) < 2:
+            return False
+        index = simplified(node.body, shape).value.indices
+        axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
+        extents = [*shape[:-2], shape[-1], shape[-2]]
+        return all(
+            extent == 1 or i.same_as(axis)
+            for i, axis, extent in zip(index, axes, extents, strict=True)
+        )
 
     def _only_reader(self, name: str) -> Node | None:
         readers = self._graph.consumers[name]
@@ -182,10 +205,15 @@ class _Finder:
     # The node
 
     def _with_node(
-        self, mix: Node, scores: _Scores, q: Movement, k: Movement, v: Movement
+        self,
+        mix: Node,
+        scores: _Scores,
+        operands: tuple[Movement, Movement, Movement],
+        *,
+        turned: bool,
     ) -> Graph:
-        graph = self._graph
-        target, joined, out = self._joined(mix, (*q.shape[:-1], v.shape[-1]))
+        graph, (q, k, v) = self._graph, operands
+        target, joined, out = self._joined(mix, (*q.shape[:-1], v.shape[-1]), turned=turned)
         extras = [] if scores.body is None else list(scores.body.sources.values())
         inputs = dict.fromkeys((q.source, k.source, v.source))
         inputs.update(dict.fromkeys(n for n in extras if n != Node.RESULT))
@@ -206,6 +234,9 @@ class _Finder:
                 "value_scale": v.factor,
                 "channels": tuple(channels.get(name) for name in inputs),
                 "out": out,
+                "out_channel": max(
+                    range(len(out)), key=lambda axis: (len(q.shape) - 1 in out[axis], axis)
+                ),
             },
             parts=parts,
             fused=(scores.product.op, "softmax", mix.op, *joined),
@@ -215,13 +246,17 @@ class _Finder:
         return without_unread(graph.with_nodes(nodes))
 
     def _joined(
-        self, mix: Node, shape: tuple[int, ...]
+        self, mix: Node, shape: tuple[int, ...], *, turned: bool
     ) -> tuple[str, list[str], tuple[tuple[int, ...], ...]]:
         """The tensor to store, the maps that lead to it, and what its axes are made of."""
         best: tuple[str, list[str], tuple[tuple[int, ...], ...]] | None = None
         name, body = mix.output, _identity(mix.output, shape)
         passed: list[str] = []
-        straight = tuple((axis,) for axis in range(len(shape)))
+        straight = [(axis,) for axis in range(len(shape))]
+        if turned:
+            straight[-2:] = straight[:-3:-1]
+            *batch, rows, columns = body.axes
+            body = replace(body, axes=(*batch, columns, rows))
         while True:
             reader = self._only_reader(name)
             if reader is None or not reader.is_map or reader.body is None:
@@ -235,7 +270,7 @@ class _Finder:
             axes = placed_axes(body, target, shape)
             if axes is not None and len(target) <= MAX_RANK:
                 best = (name, list(passed), axes)
-        return best or (mix.output, [], straight)
+        return best or (mix.output, [], tuple(straight))
 
 
 def _identity(name: str, shape: tuple[int, ...]) -> Body:

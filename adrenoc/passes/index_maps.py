@@ -121,12 +121,12 @@ def placed_axes(
     wide = [axis for axis, extent in enumerate(source) if extent > 1]
     if not target or not wide or wide[-1] != len(source) - 1:
         return None
-    for order in itertools.permutations(wide[:-1]):
-        axes = _grouped((*order, wide[-1]), target, source)
+    for order in itertools.permutations(wide):
+        axes = _grouped(order, target, source)
         if axes is None:
             continue
-        joined = len(axes[-1]) > 1
-        if joined and source[-1] % LANES:
+        (joined,) = (parts for parts in axes if wide[-1] in parts)
+        if joined[-1] != wide[-1] or (len(joined) > 1 and source[-1] % LANES):
             continue
         if _goes_back(body, axes, source):
             return axes
@@ -147,8 +147,7 @@ def _grouped(
         if size != extent:
             return None
         axes.append(tuple(taken))
-    last = bool(axes[-1]) and axes[-1][-1] == order[-1]
-    return tuple(axes) if not rest and last else None
+    return tuple(axes) if not rest else None
 
 
 def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[int]) -> bool:

@@ -94,6 +94,23 @@ def test_windows(device: Any, preset: str) -> None:
     assert "softmax" not in ops.kernels
 
 
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_channels_before_positions(device: Any, preset: str) -> None:
+    """Values times turned weights, of feature maps: the result's channels are not its last axis."""
+    ops = Ops()
+    x = ops.input(2, 24, 3, 5)
+    split = ops.split(ops("Conv", x, ops.weight(60, 24, 1, 1)), 1, 20, 20, 20)
+    q, k, v = (ops("Reshape", part, ops.ints(2, 20, 15)) for part in split)
+    scores = ops("MatMul", ops("Transpose", q, perm=[0, 2, 1]), k)
+    weights = ops("Softmax", ops("Mul", scores, ops.const(0.2)), axis=-1)
+    y = ops("MatMul", v, ops("Transpose", weights, perm=[0, 2, 1]))
+    y = ops("Reshape", y, ops.ints(2, 20, 3, 5))
+    ops.output(ops("Conv", y, ops.weight(24, 20, 1, 1)))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
+    assert "softmax" not in ops.kernels
+
+
 def test_what_is_no_attention_stays_in_parts(device: Any) -> None:
     """Scores that are an output too; a softmax along the queries; values too wide."""
     ops = Ops()
