@@ -29,7 +29,7 @@ from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import blocks
-from adrenoc.layout import LANES
+from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, load_vector, splat
 
 WIDEST_ROW = 7
@@ -62,28 +62,41 @@ def conv2d_local(
     epilogue: Epilogue,
     *,
     weights_by_row: bool = False,
+    phases: tuple[int, int] = (1, 1),
 ) -> None:
     """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
 
     With weights by row, each output row has its own, one set after the other; a work-group is
     then one row high.
 
+    With phases, a position makes a rectangle of so many output rows and columns, each by weights
+    of its own: a transposed convolution whose stride is its kernel.  The weights' output blocks
+    are then those of phase after phase, and `geometry` is of one tap.
+
     Shapes:
         x: roles N, C, H, W
         out: roles N, O, OH, OW
     """
-    e, source = out.extents, x.extents
+    source = x.extents
+    grid = phase_grid(x.extents, out.extents, phases)
     per_work_group = tile.out_blocks * tile.bands
     plan = _Plan(
         window=source.blocks,
         taps=geometry.kernel[1],
         channels=source.c if source.blocks == 1 else LANES,
-        supers=-(-e.blocks // per_work_group),
+        supers=-(-grid.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
-    kernel = _LocalConv(builder, geometry, tile, plan, x, weight, out)
+    kernel = _LocalConv(builder, geometry, tile, plan, x, weight, grid)
     kernel.accumulate(weights_by_row)
-    kernel.write(epilogue)
+    kernel.write(epilogue, out.extents, phases)
+
+
+def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extents:
+    """The positions that threads make, with the channels of all phases one after the other."""
+    if phases == (1, 1):
+        return out
+    return Extents(out.n, out.blocks * LANES * phases[0] * phases[1], source.h, source.w)
 
 
 class _LocalConv:
@@ -97,11 +110,11 @@ class _LocalConv:
         plan: _Plan,
         x: Access,
         weight: Access,
-        out: Access,
+        grid: Extents,
     ) -> None:
         self.b, self.geometry, self.tile, self.plan = builder, geometry, tile, plan
-        self.x, self.weight, self.out = x, weight, out
-        e = out.extents
+        self.x, self.weight, self.grid = x, weight, grid
+        e = grid
         deep = tile.bands * tile.slices
         wx, wy, _ = tile.work_group or (1, 1, 1)
         gx, self.gy, _ = builder.threads(
@@ -228,13 +241,12 @@ class _LocalConv:
                         at = b * tile.pixels + p
                         sums[at] = splat(lane(pixel, c)) * of_channel + sums[at]
 
-    def write(self, epilogue: Epilogue) -> None:
+    def write(self, epilogue: Epilogue, out: Extents, phases: tuple[int, int]) -> None:
         """Add the slices' sums, and store what lies inside of the output."""
-        builder, tile, e = self.b, self.tile, self.out.extents
+        builder, tile, e = self.b, self.tile, self.grid
         if tile.slices > 1:
             self._add_slices()
-        first = self.slice.same_as(iconst(0)) if tile.slices == 1 else None
-        mine = None if first is not None else self.slice < iconst(1)
+        mine = self.slice < iconst(1) if tile.slices > 1 else None
         full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
             for p in range(tile.pixels):
@@ -244,7 +256,13 @@ class _LocalConv:
                     in_blocks = None if full else block < iconst(e.blocks)
                     with builder.when(in_row if p else None), builder.when(in_blocks):
                         value = self.sums[b * tile.pixels + p]
-                        epilogue.write(self.n, block, self.gy, self.left + iconst(p), value)
+                        row, col = self.gy, self.left + iconst(p)
+                        if phases != (1, 1):
+                            phase = builder.let(floordiv(block, out.blocks), "phase")
+                            block = builder.let(floormod(block, out.blocks), "of_phase")
+                            row = row * iconst(phases[0]) + floordiv(phase, phases[1])
+                            col = col * iconst(phases[1]) + floormod(phase, phases[1])
+                        epilogue.write(self.n, block, row, col, value)
 
     def _add_slices(self) -> None:
         """The sums of all slices, in the threads of slice 0: each step adds one half to the other.

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from adrenoc.graph import Node
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv2d_local import conv2d_local, pack_local, phase_grid
 from adrenoc.kernels.conv2d_transpose import (
     TransposedGeometry,
     conv2d_transpose,
     pack_transposed,
     spread_taps,
 )
-from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv2d import as_four_letters
+from adrenoc.kernels.weights import blocks
+from adrenoc.layout import LANES
+from adrenoc.rules.context import KernelCall, Pack, RuleContext
+from adrenoc.rules.conv2d import as_four_letters, conv_work
+from adrenoc.rules.conv_tile import estimate_clocks
+from adrenoc.rules.conv_tile_local import local_candidates
+from adrenoc.rules.machine import Machine
 
 
 def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -31,6 +39,8 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
         padding=(node.attrs["padding"][0], node.attrs["padding"][1]),
         groups=int(node.attrs["groups"]),
     )
+    if _apart(context, node, geometry, dilation):
+        return _phases_apart(context, node, geometry, partial(_as_phases, layout=layout))
     kernel = context.kernel(node, "conv2d_transpose")
     x = kernel.input(x_name)
     pack = partial(_pack, layout=layout, geometry=geometry, dilation=dilation)
@@ -39,6 +49,59 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     out, epilogue = kernel.output()
     conv2d_transpose(kernel.builder, geometry, x, packed, out, epilogue)
     return kernel.call()
+
+
+def _apart(
+    context: RuleContext, node: Node, geometry: TransposedGeometry, dilation: tuple[int, int]
+) -> bool:
+    """Whether each output pixel is reached by one tap only: the stride is the kernel."""
+    source = context.graph.operand(node.inputs[0]).extents
+    out = context.graph.operand(node.output).extents
+    exact = (source.h * geometry.strides[0], source.w * geometry.strides[1]) == (out.h, out.w)
+    return (
+        exact
+        and geometry.kernel == geometry.strides
+        and geometry.padding == (0, 0)
+        and dilation == (1, 1)
+        and geometry.groups == 1
+    )
+
+
+def _phases_apart(
+    context: RuleContext, node: Node, geometry: TransposedGeometry, oihw: Pack
+) -> KernelCall:
+    """A convolution of one tap that makes the output's pixels of all phases."""
+    source = context.graph.operand(node.inputs[0]).extents
+    out = context.graph.operand(node.output).extents
+    grid = phase_grid(source, out, geometry.strides)
+    point = ConvGeometry(kernel=(1, 1))
+    work = replace(conv_work(context.graph, node, point, context.options), out=grid)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "conv2d_transpose",
+        local_candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, "conv2d_transpose")
+    x = kernel.input(node.inputs[0])
+    shape = (tile.out_blocks, tile.bands)
+    weight = kernel.flat(
+        node.inputs[1], f"phases{shape[0]}x{shape[1]}", lambda w: pack_local(oihw(w), *shape)
+    )
+    y, epilogue = kernel.output()
+    conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=geometry.strides)
+    return kernel.call()
+
+
+def _as_phases(weight: np.ndarray, layout: str) -> np.ndarray:
+    """Weights as `[phase * O, I, 1, 1]`, the O of each phase filled up to whole blocks."""
+    four, letters = as_four_letters(weight, layout)
+    hwoi = four.transpose([letters.index(letter) for letter in "HWOI"])
+    kh, kw, out_channels, in_channels = hwoi.shape
+    padded = np.zeros((kh * kw, blocks(out_channels) * LANES, in_channels), weight.dtype)
+    padded[:, :out_channels] = hwoi.reshape(kh * kw, out_channels, in_channels)
+    return padded.reshape(-1, in_channels, 1, 1)
 
 
 def _pack(

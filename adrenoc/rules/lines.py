@@ -18,6 +18,8 @@ TEAMS = (2, 4, 8, 16, 32, 64, 128)
 LINES_BESIDE = 16
 """Lines along W that a work-group takes, where it has teams apart."""
 THREADS = 128
+MOST_THREADS = 256
+"""Threads a work-group: a kernel of many registers gets no more than these on some devices."""
 SLOTS_A_TEXEL = 12.0
 """Instructions beside the read: coordinates, conversion, and the four lanes folded."""
 FOLD_CLOCKS = 80.0
@@ -55,11 +57,12 @@ def candidates(work: LineWork, limits: Limits) -> Iterator[LineTile]:
     """One thread a line, and teams no larger than the line."""
     yield LineTile(work_group=pick_work_group(work.lines, limits))
     wide, high, deep = work.lines
+    most = min(MOST_THREADS, limits.max_work_group_size)
     for team in TEAMS:
-        if team > min(work.length, limits.max_work_group_size):
+        if team > min(work.length, most):
             break
         if not work.along_w and wide >= 4:
-            beside = min(LINES_BESIDE, _power_of_two(wide), limits.max_work_group_size // team)
+            beside = min(LINES_BESIDE, _power_of_two(wide), most // team)
             yield LineTile(work_group=(beside, team, 1), members=Members.ALONG_Y)
         teams = min(max(THREADS // team, 1), _power_of_two(wide * high * deep))
         yield LineTile(work_group=(team, teams, 1), members=Members.ALONG_X)
