@@ -169,7 +169,7 @@ class _Converter:
             except CONVERTER_ERRORS as error:
                 self.failures.append((operator, graph.label(operator), quote(error)))
                 for index in operator.outputs:
-                    env[index] = _stand_in(graph.tensors[index])
+                    env[index] = _stand_in(self.emit, graph.tensors[index])
         return [self._read(graph, env, index) for index in graph.outputs]
 
     def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
@@ -232,11 +232,16 @@ class _Converter:
         )
 
 
-def _stand_in(info: TensorInfo) -> Value:
+def _stand_in(emit: Emitter, info: TensorInfo) -> Value:
     """What takes the place of a tensor that could not be translated, to find further failures."""
+    return Value(info=info, expr=emit(relax.op.zeros(*_numbers_of(info))))
+
+
+def _zeros(info: TensorInfo) -> Value:
+    """The first value of a state."""
+    return Value(info=info, expr=make_constant(np.zeros(*_numbers_of(info))))
+
+
+def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:
     dtype = "float32" if info.is_quantised or info.dtype not in _IO_DTYPES else info.dtype
-    shape = [max(1, extent) for extent in info.shape]
-    return Value(info=info, expr=make_constant(np.zeros(shape, dtype)))
-
-
-_zeros = _stand_in
+    return tuple(max(1, extent) for extent in info.shape), dtype
