@@ -114,6 +114,8 @@ class Graph:
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
     exact: frozenset[str] = frozenset()
     """Tensors that are computed and stored in float32, whatever the options say."""
+    rounded: frozenset[str] = frozenset()
+    """Tensors that are rounded to integers: computed in float32, stored as the options say."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

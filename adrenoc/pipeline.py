@@ -37,6 +37,7 @@ from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden
 from adrenoc.passes.fuse import fuse
 from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.pin_precision import pin_precision, spread_precision
@@ -104,6 +105,10 @@ def _simplify(state: State) -> State:
     module, decisions = simplify(state.module)
     _record(state.log, decisions)
     return replace(state, module=module)
+
+
+def _keep_integers(state: State) -> State:
+    return replace(state, graph=keep_integers(_graph(state), state.options, state.log))
 
 
 def _pin_precision(state: State) -> State:
@@ -425,6 +430,14 @@ STAGES: tuple[Stage, ...] = (
         dump=_dump_graph,
         note=_count_nodes,
         check=lambda s: check_graph(_graph(s)),
+    ),
+    Stage(
+        name="keep_integers",
+        run=_keep_integers,
+        needs=_facts("fused"),
+        gives=_facts("integers kept"),
+        dump=_dump_exact,
+        note=lambda s: f"{len(_graph(s).rounded)} tensors of integers",
     ),
     Stage(
         name="bridge_devices",

@@ -170,7 +170,11 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
             f"operator {node.op} (node {node.name}) has no schedule rule",
             hint="report the model: this operator was expected to be lowered earlier",
         )
-    return rule(context.in_float32() if node.output in context.graph.exact else context, node)
+    if node.output in context.graph.exact:
+        context = context.in_float32()
+    elif node.output in context.graph.rounded:
+        context = context.computing_in_float32()
+    return rule(context, node)
 
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:

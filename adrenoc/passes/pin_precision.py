@@ -56,7 +56,7 @@ def spread_precision(graph: Graph, options: CompileOptions, log: DecisionLog) ->
         return replace(graph, exact=frozenset())
     exact = set(graph.exact)
     for node in graph.nodes:
-        if node.output not in exact and _moves(node) and node.inputs[0] in exact:
+        if node.output not in exact and moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
             log.add(node.output, "float32", f"it moves {node.inputs[0]}, which is float32")
         elif node.output in exact:
@@ -82,7 +82,7 @@ def spread_precision(graph: Graph, options: CompileOptions, log: DecisionLog) ->
     return replace(graph, exact=frozenset(exact))
 
 
-def _moves(node: Node) -> bool:
+def moves(node: Node) -> bool:
     """Whether each element of the output is an element of the one input."""
     return (
         node.is_map

@@ -68,7 +68,7 @@ def split_winograd(
 
 def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
     """The geometry of a convolution that the algorithm can do."""
-    if node.op != "conv2d" or node.output in graph.exact:
+    if node.op != "conv2d" or node.output in graph.exact | graph.rounded:
         return None
     if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
         return None

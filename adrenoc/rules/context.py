@@ -74,6 +74,12 @@ class RuleContext:
         wide.options = replace(self.options, storage_dtype="float32", compute_dtype="float32")
         return wide
 
+    def computing_in_float32(self) -> RuleContext:
+        """The same context for a node that computes in float32 and stores as the options say."""
+        wide = copy(self)
+        wide.options = replace(self.options, compute_dtype="float32")
+        return wide
+
     def choose(
         self,
         node: Node,

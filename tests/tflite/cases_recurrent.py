@@ -109,12 +109,12 @@ def _lstms() -> Recipes:
         values={**values, "timeMajor": True},
     )
     both = [f(_BATCH, _STEPS, _IN), *weights, *weights, *states, *states, *[none] * 9]
-    for label, merged in (("", False), ("merged", True)):
-        yield recipe(
-            "BIDIRECTIONAL_SEQUENCE_LSTM",
-            label,
-            both,
-            [F32] if merged else [F32, F32],
-            "BidirectionalSequenceLSTMOptions",
-            {**values, "mergeOutputs": merged, "timeMajor": False},
-        )
+    # With mergeOutputs LiteRT's own result differs from run to run: it reads what nobody wrote.
+    yield recipe(
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "",
+        both,
+        [F32, F32],
+        "BidirectionalSequenceLSTMOptions",
+        {**values, "mergeOutputs": False, "timeMajor": False},
+    )

@@ -1,0 +1,105 @@
+"""Compute in float32 what is rounded to integers: the quanta of quantised models.
+
+An integer up to 2048 is exact in half, so data and weights of 8 bits stay as the preset stores
+them.  What leads to them does not: sums, the factors that they are scaled by, and integers of 16
+bits are kept in float32.
+
+Before -> after (fp16):
+    %q = conv2d[conv2d add multiply round clip](%x, %w, %bias)
+    the same; `rounded` = {q}, `exact` = {bias}: %q in halves, computed in float32
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map
+
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Body, Graph, Node
+from adrenoc.options import CompileOptions
+from adrenoc.passes.pin_precision import moves
+from adrenoc.tvmapi import tirx, tvm
+
+_ROUNDING = ("tirx.round", "tirx.nearbyint")
+_GREATEST_EXACT = 2048.0
+"""Up to here a half holds every integer."""
+_NO_BOUND = 1e9
+_WIDE = ("int16", "uint16", "int32", "int64")
+
+
+def keep_integers(graph: Graph, options: CompileOptions, log: DecisionLog) -> Graph:
+    """Mark what is rounded, and the tensors that a half would change before."""
+    if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
+        return graph
+    rounded, exact = set(), set(graph.exact)
+    for node in graph.nodes:
+        bodies = [b for b in (node.body, node.epilogue) if b is not None]
+        if not any(_holds(b, _is_rounding) for b in bodies):
+            continue
+        rounded.add(node.output)
+        if any(_holds(b, _is_wide) for b in bodies):
+            exact.add(node.output)
+        for name in node.inputs:
+            if _needs_float(graph, name):
+                exact.add(name)
+    exact |= _inexact_before(graph, rounded)
+    for node in graph.nodes:
+        if moves(node) and node.inputs[0] in exact:
+            exact.add(node.output)
+    if rounded:
+        log.add(
+            f"{len(rounded)} tensors",
+            "computed in float32",
+            "they are rounded to integers, as quantised models do: sums in half would move them",
+        )
+    return replace(graph, rounded=frozenset(rounded), exact=frozenset(exact))
+
+
+def _needs_float(graph: Graph, name: str) -> bool:
+    """Whether a small constant is other in half: weights hold integers, which are not."""
+    value = graph.tensors[name].value
+    if value is None or value.dtype != np.float32:
+        return False
+    with np.errstate(over="ignore"):
+        return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
+
+
+def _inexact_before(graph: Graph, rounded: set[str]) -> set[str]:
+    """What a kernel of its own sums, or reads from wide integers, and the next one rounds."""
+    found = set()
+    for output in rounded:
+        for name in graph.producers[output].inputs:
+            maker = graph.producers.get(name)
+            if maker is None or name in rounded:
+                continue
+            wide = any(graph.tensors[n].dtype in _WIDE for n in maker.inputs)
+            if _sums(maker) or (maker.is_map and wide):
+                found.add(name)
+    return found
+
+
+def _sums(node: Node) -> bool:
+    return node.op.startswith("conv") or node.op in ("matmul", "sum", "mean", "fold")
+
+
+def _holds(body: Body, wanted: Any) -> bool:
+    found: list[Any] = []
+
+    def note(part: Any) -> Any:
+        if wanted(part):
+            found.append(part)
+        return part
+
+    structural_map(body.value, ((tvm.ir.Call, tirx.FloatImm), note))
+    return bool(found)
+
+
+def _is_rounding(part: Any) -> bool:
+    return isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _ROUNDING
+
+
+def _is_wide(part: Any) -> bool:
+    return isinstance(part, tirx.FloatImm) and _GREATEST_EXACT < abs(part.value) < _NO_BOUND

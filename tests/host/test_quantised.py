@@ -1,0 +1,98 @@
+"""Whole quantised networks: integers within one quantum of what the reference computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ai_edge_litert")
+
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.host.run_op import CHECKED, execute
+from tests.tflite.build import ModelBuilder, T
+from tests.tflite.cases import qb, qt, qw
+
+
+def network(seed: int = 0, dtype: str = "int8") -> tuple[bytes, np.ndarray, np.ndarray]:
+    """Convolutions, a sum, a pool, a product and a softmax; with what LiteRT makes of an image."""
+    r = np.random.default_rng(seed)
+    made = ModelBuilder()
+    graph = made.graph()
+    low, high, zero = (-128, 128, 3) if dtype == "int8" else (-32768, 32768, 0)
+    unit = 0.02 if dtype == "int8" else 1e-4
+    bias = "int32" if dtype == "int8" else "int64"
+    image = r.integers(low, high, (1, 13, 11, 3)).astype(dtype)
+    x = graph.add(T(dtype=dtype, data=image, scales=[unit], zeros=[zero]))
+
+    def biased(channels: int, weight: T, scale: float) -> int:
+        bare = qb(channels, bias, 300)(r)
+        scales = np.float32(scale) * np.asarray(weight.scales, np.float32)
+        return graph.add(
+            T(
+                dtype=bias,
+                data=bare.data,
+                is_constant=True,
+                scales=list(scales),
+                zeros=[0] * len(scales),
+            )
+        )
+
+    conv = {"dilationHFactor": 1, "dilationWFactor": 1, "fusedActivationFunction": 1}
+    weight = qw(10, 3, 3, 3, axis=0)(r)
+    inputs = [x, graph.add(weight), biased(10, weight, unit)]
+    values = {**conv, "strideH": 2, "strideW": 2}
+    (y,) = graph.op("CONV_2D", inputs, [qt(dtype, unit, -zero)], "Conv2DOptions", values)
+    weight = qw(1, 3, 3, 10, axis=3, scale=0.02)(r)
+    inputs = [y, graph.add(weight), biased(10, weight, unit)]
+    values = {**conv, "strideH": 1, "strideW": 1, "depthMultiplier": 1}
+    out = qt(dtype, unit, 2 * zero)
+    (z,) = graph.op("DEPTHWISE_CONV_2D", inputs, [out], "DepthwiseConv2DOptions", values)
+    (s,) = graph.op("ADD", [y, z], [qt(dtype, 1.5 * unit, zero)], "AddOptions")
+    if dtype == "int16":
+        graph.outputs = [s]
+    else:
+        axes = graph.add(T(dtype="int32", data=np.array([1, 2], np.int32), is_constant=True))
+        (m,) = graph.op("MEAN", [s, axes], [qt(dtype, 0.01, zero)], "ReducerOptions")
+        weight = qw(7, 10, scale=0.05)(r)
+        inputs = [m, graph.add(weight), biased(7, weight, 0.01)]
+        (t,) = graph.op("FULLY_CONNECTED", inputs, [qt(scale=0.05)], "FullyConnectedOptions")
+        out = qt(scale=1 / 256, zero=-128)
+        graph.outputs = graph.op("SOFTMAX", [t], [out], "SoftmaxOptions", {"beta": 1.0})
+    content, (expected,) = made.finish()
+    return content, image, expected
+
+
+def run(path: Path, feeds: list[np.ndarray], preset: str, device: Any) -> tuple[Any, State]:
+    """The outputs of a model file on the software device."""
+    target = load_target("host")
+    options = resolve_options(target, preset=preset, command_line=CHECKED).options
+    state = State(model=path, target=target, options=options)
+    state, _ = run_stages(state, reporter=SilentReporter())
+    return execute(state, feeds, device), state
+
+
+@pytest.mark.parametrize(
+    ("dtype", "preset"), [("int8", "mixed"), ("int8", "fp16"), ("int16", "mixed")]
+)
+def test_tflite_network_is_within_a_quantum(
+    device: Any, tmp_path: Path, dtype: str, preset: str
+) -> None:
+    content, image, expected = network(dtype=dtype)
+    path = tmp_path / "quantised.tflite"
+    path.write_bytes(content)
+    (seen,), state = run(path, [image], preset, device)
+    assert seen.dtype == expected.dtype
+    assert np.ptp(expected.astype(int)) > 8  # else a constant would pass
+    # Sums of 16-bit products are beyond 2^24, which rounds them: each operator may add a quantum.
+    allowed = 1 if dtype == "int8" else 2
+    assert np.abs(seen.astype(int) - expected.astype(int)).max() <= allowed
+    stored = {p.spec.dtype for p in state.program.params.values() if p.value.ndim == 4}
+    if dtype == "int8":
+        assert "float16" in stored  # weights of eight bits are exact in half
+    assert any("rounded to integers" in d.reason for d in state.log)
