@@ -98,6 +98,11 @@ def _check_node(node: onnx.NodeProto, opset: int, *, checks_schema: bool = True)
     if not any(node.output):
         raise _damaged(f"{label} has no output")
     for attribute in node.attribute:
+        if attribute.ref_attr_name and checks_schema:
+            raise _damaged(
+                f"attribute '{attribute.name}' of {label} refers to '{attribute.ref_attr_name}' of "
+                "a function, and it is in none"
+            )
         _check_attribute(attribute, label)
     if checks_schema and node.domain in STANDARD_DOMAINS:
         _check_schema(node, opset, label)

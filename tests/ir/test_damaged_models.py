@@ -64,6 +64,12 @@ def unread() -> onnx.ModelProto:
     return model
 
 
+def referring() -> onnx.ModelProto:
+    model = small(axis=1)
+    model.graph.node[0].attribute[0].ref_attr_name = "of_a_function"
+    return model
+
+
 def vast() -> onnx.ModelProto:
     nodes = [
         node("Expand", ["one", "shape"], ["big"]),
@@ -94,6 +100,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "an attribute that is not known": (lambda: small(axes=1), "does not know"),
     "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),
     "data that does not fill its shape": (cut_data, "does not fit"),
+    "an attribute of a function": (referring, "it is in none"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),
     "a constant of half a tebibyte": (vast, "2147483647"),
     "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
