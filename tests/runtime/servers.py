@@ -45,11 +45,17 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
             assert line, f"the server ended: {said}"
             said += line
         # What it says later must not fill the pipe.
-        threading.Thread(target=server.stdout.read, daemon=True).start()
+        server.heard = []  # type: ignore[attr-defined]
+        threading.Thread(target=_listen, args=[server], daemon=True).start()
         yield server, int(port[1])
     finally:
         server.kill()
         server.wait()
+
+
+def _listen(server: subprocess.Popen[str]) -> None:
+    for line in server.stdout or ():
+        server.heard.append(line)  # type: ignore[attr-defined]
 
 
 Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]

@@ -80,6 +80,9 @@ def test_a_session_that_crashes_leaves_the_server(
         killer.join(WAIT_S)
         assert not killer.is_alive()
         _check(bundle, case, address_of(port))
+        crashed = next(line for line in server.heard if "crashed with signal 11" in line)
+        if age_s > 1:  # it was running by then
+            assert "; last it was launching kernel " in crashed
 
 
 def test_a_killed_server_is_a_typed_error(
