@@ -34,7 +34,7 @@ def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
     for function in model.functions:
         _check_texts(function.name, function.domain, *function.input, *function.output)
         for node in function.node:
-            _check_node(node, opset, checks_schema=False)
+            _check_node(node, opset, in_function=True)
 
 
 def _check_texts(*texts: object) -> None:
@@ -44,7 +44,7 @@ def _check_texts(*texts: object) -> None:
             raise _damaged(f"the model is damaged: a name in it is no text but {text!r}")
 
 
-def _check_graph(graph: onnx.GraphProto, opset: int) -> None:
+def _check_graph(graph: onnx.GraphProto, opset: int, *, in_function: bool = False) -> None:
     for value in (*graph.input, *graph.output):
         _check_texts(value.name)
         _check_type(value)
@@ -52,7 +52,7 @@ def _check_graph(graph: onnx.GraphProto, opset: int) -> None:
         _check_texts(tensor.name)
         _check_tensor(tensor, f"the constant '{tensor.name}'")
     for node in graph.node:
-        _check_node(node, opset)
+        _check_node(node, opset, in_function=in_function)
 
 
 def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
@@ -92,22 +92,22 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise _damaged(f"{where} has the shape {list(tensor.dims)}")
 
 
-def _check_node(node: onnx.NodeProto, opset: int, *, checks_schema: bool = True) -> None:
+def _check_node(node: onnx.NodeProto, opset: int, *, in_function: bool) -> None:
     _check_texts(node.name, node.op_type, node.domain, *node.input, *node.output)
     label = f"{node.op_type} {node_label(node)}"
     if not any(node.output):
         raise _damaged(f"{label} has no output")
     for attribute in node.attribute:
-        if attribute.ref_attr_name and checks_schema:
+        if attribute.ref_attr_name and not in_function:
             raise _damaged(
                 f"attribute '{attribute.name}' of {label} refers to '{attribute.ref_attr_name}' of "
                 "a function, and it is in none"
             )
         _check_attribute(attribute, label)
-    if checks_schema and node.domain in STANDARD_DOMAINS:
+    if not in_function and node.domain in STANDARD_DOMAINS:
         _check_schema(node, opset, label)
     for inner in _graphs(node):
-        _check_graph(inner, opset)
+        _check_graph(inner, opset, in_function=in_function)
 
 
 def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -119,6 +119,24 @@ def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
     assert any(d.taken == "sorted its nodes" for d in imported.decisions)
 
 
+def test_function_with_a_branch_that_reads_its_attribute(tmp_path: Path) -> None:
+    leaky = node("LeakyRelu", ["v"], ["r"])
+    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    inner = branch(leaky)
+    body = [
+        node("ReduceSum", ["v"], ["t"], keepdims=0),
+        node("Cast", ["t"], ["c"], to=onnx.TensorProto.BOOL),
+        node("If", ["c"], ["w"], then_branch=inner, else_branch=inner),
+    ]
+    opset = [helper.make_opsetid("", 17)]
+    function = helper.make_function("own", "Bent", ["v"], ["w"], body, opset, ["slope"])
+    nodes = [node("Bent", ["x"], ["y"], domain="own", slope=0.25)]
+    model = graph(nodes, {"x": (2, 3)}, ["y"], domains=["own"])
+    model.functions.append(function)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, (2, 3)))
+    check(write(model, tmp_path))
+
+
 def test_pads_below_zero_cut(tmp_path: Path) -> None:
     constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
     model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
