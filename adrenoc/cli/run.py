@@ -81,6 +81,12 @@ if TYPE_CHECKING:
     metavar="MS",
     help="Pause between the runs of --sustain.",
 )
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="Compare the times with a run whose --json output is there.",
+)
 @click.option("--profile", is_flag=True, help="Show the time of each kernel.")
 @click.option(
     "--program-cache/--no-program-cache",
@@ -129,6 +135,7 @@ def run_command(
     repeat: int,
     sustain_s: float,
     pause_ms: float,
+    baseline: Path | None,
     profile: bool,
     keep_programs: bool,
     qualcomm_programs: bool,
@@ -144,6 +151,7 @@ def run_command(
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
+    from adrenoc.device.baseline import compare_with
     from adrenoc.device.check import compare
     from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
@@ -172,6 +180,7 @@ def run_command(
         else None,
     )
     result = _run(opened, place, inputs, options, save=save)
+    compared = compare_with(baseline, result) if baseline is not None else None
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
@@ -190,10 +199,10 @@ def run_command(
             )
         checked = layers.result
     if as_json:
-        console.print_json(plain_run(result, checked))
+        console.print_json(plain_run(result, checked, compared))
         failed = checked is not None and not checked.passed
         ctx.exit(CheckFailedError.exit_code if failed else 0)
-    show_run(opened, result, checked)
+    show_run(opened, result, checked, compared)
     if layers_of is not None:
         layers.raise_if_failed()
     elif checked is not None:

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
+    from adrenoc.device.baseline import Comparison
     from adrenoc.device.check import CheckResult
     from adrenoc.device.result import RunResult
 
 _SHOWN_KERNELS = 20
 
 
-def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
+def plain_run(
+    result: RunResult, checked: CheckResult | None, compared: Comparison | None = None
+) -> dict[str, object]:
     """A result as plain data for `--json`."""
     outputs = {
         name: {"shape": array.shape, "dtype": str(array.dtype)}
@@ -32,6 +35,8 @@ def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, objec
         "kernels": result.kernels,
         "nodes": result.nodes,
     }
+    if compared is not None:
+        plain["baseline"] = compared
     if checked is not None:
         plain["check"] = {
             "passed": checked.passed,
@@ -41,7 +46,12 @@ def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, objec
     return plain
 
 
-def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> None:
+def show_run(
+    bundle: Bundle,
+    result: RunResult,
+    checked: CheckResult | None,
+    compared: Comparison | None = None,
+) -> None:
     """Show a result to people."""
     from adrenoc.cli import console
 
@@ -65,7 +75,7 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
         ],
         right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
     )
-    _show_circumstances(result)
+    _show_circumstances(result, compared)
     if result.regions:
         _show_regions(result)
     if result.nodes:
@@ -103,7 +113,7 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
     )
 
 
-def _show_circumstances(result: RunResult) -> None:
+def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
     from adrenoc.cli import console
 
     fields = []
@@ -123,6 +133,11 @@ def _show_circumstances(result: RunResult) -> None:
         )
         fields.append(("kernels", found + damaged))
     fields += [("GPU", str(state)) for state in result.gpu]
+    if compared is not None:
+        said = f"{compared.speedup:.2f} times as fast ({console.ms(compared.baseline_p50_ms)})"
+        if compared.not_comparable:
+            said = f"not comparable: {compared.not_comparable}"
+        fields.append(("baseline", said))
     fields += [("note", note) for note in result.notes]
     if fields:
         console.blank()

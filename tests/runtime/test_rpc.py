@@ -19,9 +19,10 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.device.remote import RemoteAddress, run_remote
+from adrenoc.device.remote import RemoteAddress, open_session, run_remote
 from adrenoc.device.serve import MAGIC
 from adrenoc.errors import BundleError, OptionError, RemoteError
+from adrenoc.files import sha256_file
 from adrenoc.runtime_build import Runtime
 from tests.runtime.programs import Case
 from tests.runtime.servers import WAIT_S, address_of, native_server, python_server
@@ -187,6 +188,50 @@ def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: 
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
         assert 0.5 < time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
+    key = b"client:"
+    options = ("--max-message", "1")
+    server = (
+        python_server(*options) if kind == "python" else native_server(runtime, opencl, *options)
+    )
+    with (
+        server as (process, port),
+        socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,
+    ):
+        peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
+        assert peer.recv(100).endswith(b"server:")
+        peer.sendall(struct.pack("<Q", (1 << 20) + 1))
+        assert peer.recv(100) == b""  # it left
+    heard = "".join(process.heard)
+    assert "announced a message of 1048577 bytes; at most 1048576 are taken" in heard
+
+
+def test_a_store_takes_what_it_was_promised(
+    bundle: Bundle, runtime: Runtime, opencl: str, tmp_path: Path
+) -> None:
+    entry = next(entry for entry in bundle.manifest.files if entry.path == "params.safetensors")
+    store = tmp_path / "store"
+    with (
+        native_server(runtime, opencl, "--store", str(store)) as (_, port),
+        open_session(address_of(port)) as (session, _),
+    ):
+        has, keep = (session.get_function(f"adrenoc.store.{name}") for name in ("has", "keep"))
+        assert not has(entry.sha256)
+        session.upload(str(bundle.root / entry.path), "file")
+        with pytest.raises(Exception, match="has the SHA-256"):
+            keep("file", "0" * 64)
+        for digest in ("", "../x", "G" * 64):
+            with pytest.raises(Exception, match="is named by its SHA-256"):
+                has(digest)
+        for name in ("../x", "a/b", "", "..", "doing"):
+            with pytest.raises(Exception, match="one name without folders"):
+                keep(name, entry.sha256)
+        keep("file", entry.sha256)
+        assert has(entry.sha256)
+    assert sha256_file(store / "files" / entry.sha256) == entry.sha256
 
 
 def test_a_bundle_for_a_phone_does_not_go_to_this_machine(

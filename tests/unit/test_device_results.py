@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adrenoc.bundle import Bundle
+from adrenoc.cli.show_run import plain_run
+from adrenoc.device.baseline import compare_with
 from adrenoc.device.failures import device_failure
 from adrenoc.device.fit import check_device, check_version
 from adrenoc.device.gpu_state import GpuState, parse_gpu_state, why_not_comparable
 from adrenoc.device.profile import Launch, kernel_times, node_times
-from adrenoc.device.result import Progress, Sustained, Times, percentile
-from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError
+from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
+from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, InputError
 from adrenoc.launches import LaunchInfo, launches_from_json, launches_to_json
 from tests.unit.fake_compiled import make_bundle_folder
 
@@ -171,3 +174,24 @@ def test_what_a_driver_says_becomes_a_typed_error() -> None:
     other = device_failure("Traceback\n  File x\nit broke", where="the device")
     assert other.message == "the device failed: it broke"
     assert not isinstance(other, DeviceMemoryError)
+
+
+def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> RunResult:
+    times = Times.of(load_ms=1, build_ms=1, first_ms=1, warm_ms=[p50_ms])
+    return RunResult(device=device, driver="1.0", outputs={}, times=times, gpu=states)
+
+
+def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
+    fast = GpuState(clock_mhz=900.0, governor="msm")
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps(plain_run(_result(6.0, fast, fast), None), default=asdict))
+    same = compare_with(file, _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090"))
+    assert (same.baseline_p50_ms, same.speedup, same.not_comparable) == (6.0, 2.0, "")
+    slow = replace(fast, clock_mhz=600.0)
+    assert "clock changed" in compare_with(file, _result(3.0, slow)).not_comparable
+    other = compare_with(file, _result(3.0, fast, device="Adreno 640"))
+    assert other.not_comparable == "that was on Adreno 750, this is Adreno 640"
+    for wrong in ("{", "{}", '{"gpu": 1}'):
+        file.write_text(wrong)
+        with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):
+            compare_with(file, _result(3.0))
