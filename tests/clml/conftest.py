@@ -12,8 +12,7 @@ import tvm_ffi
 from adrenoc import native
 from adrenoc.errors import DeviceError
 from adrenoc.native import opencl
-
-Emulate = Callable[..., None]
+from tests.clml.regions import Emulate
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,8 @@ from adrenoc.target import load_target
 
 Shape = tuple[int, ...]
 Make = Callable[..., Any]
+Emulate = Callable[..., None]
+"""The fixture `emulate`: its keywords are the emulator's settings."""
 
 
 def module_of(make: Make, *shapes: Shape, dtype: str = "float32") -> tvm.IRModule:

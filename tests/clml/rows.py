@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from regions import Make, Shape, constant, module_of, random
 from tvm import relax
+
+from tests.clml.regions import Make, Shape, constant, module_of, random
 
 nn = relax.op.nn
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from conftest import Emulate
-from regions import Built, build, constant, module_of, random, reference
 from tvm import relax
+
+from tests.clml.regions import Built, Emulate, build, constant, module_of, random, reference
 
 nn = relax.op.nn
 _SHAPE = (1, 6, 7, 5)

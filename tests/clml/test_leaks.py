@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from regions import constant, cut, module_of, random
 from tvm import relax
 
 import adrenoc
 from adrenoc.clml.document import document_text
 from adrenoc.native.compile_plugin import _include_options, _package_folder
+from tests.clml.regions import constant, cut, module_of, random
 
 _NATIVE = Path(adrenoc.__file__).parent / "native"
 _HERE = Path(__file__).parent

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Emulate
-from regions import build, constant, cut, matches_of, module_of, random, reference
 from tvm import relax
 
 from adrenoc.clml.cost import judge
@@ -16,6 +14,16 @@ from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.gpu import Performance
 from adrenoc.importers.flat import flatten
+from tests.clml.regions import (
+    Emulate,
+    build,
+    constant,
+    cut,
+    matches_of,
+    module_of,
+    random,
+    reference,
+)
 
 nn = relax.op.nn
 

@@ -6,11 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Emulate
-from regions import build, only_document, only_match, random, reference, without_names
-from rows import CASES, Case, expected_nodes
 
 from adrenoc.clml.patterns import load_table
+from tests.clml.regions import (
+    Emulate,
+    build,
+    only_document,
+    only_match,
+    random,
+    reference,
+    without_names,
+)
+from tests.clml.rows import CASES, Case, expected_nodes
 
 _BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from conftest import Emulate
-from regions import (
+from tvm import relax
+from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
+
+from adrenoc.clml import composites
+from tests.clml.regions import (
+    Emulate,
     build,
     constant,
     cut,
@@ -25,11 +29,7 @@ from regions import (
     reference,
     without_names,
 )
-from rows import Case, const, conv_attrs, expected_nodes, inp, op, pool_attrs
-from tvm import relax
-from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
-
-from adrenoc.clml import composites
+from tests.clml.rows import Case, const, conv_attrs, expected_nodes, inp, op, pool_attrs
 
 nn = relax.op.nn
 _TOLERANCE = 1e-3
