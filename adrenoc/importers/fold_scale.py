@@ -4,7 +4,7 @@ Before → after:
     y = conv2d(x, W); z = y * s + t        (what batch normalisation is at inference)
     z = conv2d(x, W * s) + t
 
-Only a result that nothing else reads is changed.
+Only a result that nothing else reads is changed, and none that is rounded to integers next.
 """
 
 from __future__ import annotations
@@ -56,6 +56,14 @@ class _Folder:
         self.uses = flat.uses()
         self.where = {b.var: i for i, b in enumerate(flat.bindings)}
         self.decisions: list[Decision] = []
+        self._rounded = {
+            arg
+            for b in flat.bindings
+            if op_name(b.value) == "relax.round"
+            for arg in b.value.args
+            if isinstance(arg, relax.Var)
+        }
+        """What is rounded to integers: weights of integers before it stay integers, and exact."""
 
     def visit(self, index: int) -> None:
         binding = self.flat.bindings[index]
@@ -68,7 +76,7 @@ class _Folder:
     def _fold_factor(self, index: int, binding: Binding) -> None:
         operand = self._constant_operand(binding)
         inner = self._sole(operand.var) if operand else None
-        if operand is None or inner is None:
+        if operand is None or inner is None or binding.var in self._rounded:
             return
         if op_name(inner.value) == "relax.add":
             below = self._constant_operand(inner)
