@@ -15,6 +15,7 @@ A family without actions of its own leaves the work-group to the kernel builder,
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits
 from adrenoc.rules.signature import Work, plain
-from adrenoc.tuning_log import Tuning, kernel_digest
+from adrenoc.tuning_log import Actions, Tuning, kernel_digest
 
 UNSTABLE_GROUPS = ((8, 8), (4, 16))
 """Work-groups in x and y that gave wrong values on an Adreno 840 (ADRENO.md 2.8)."""
@@ -148,7 +149,7 @@ class Schedules:
         if tile.work_group is not None and tile.work_group in self.tuning.banned:
             return f"work-groups of {_shown(tile.work_group)} are on the target's ban list"
         refused = self.tuning.refused.get(digest)
-        if refused and actions_of(tile) in refused:
+        if refused and any(is_of(tile, actions) for actions in refused):
             return "it failed on a device, as the tuning log tells"
         return refusal(tile, self.limits)
 
@@ -157,7 +158,7 @@ class Schedules:
         if actions is None:
             return None
         for tile in allowed:
-            if actions_of(tile) == actions:
+            if is_of(tile, actions):
                 return tile
         self.log.add(
             f"{family} {digest}",
@@ -202,6 +203,20 @@ def actions_of(tile: Tile) -> dict[str, Any]:
     """The schedule as JSON values: what a tuning log stores."""
     actions: dict[str, Any] = plain(tile)
     return actions
+
+
+def is_of(tile: Any, actions: Actions) -> bool:
+    """Whether these are the tile's actions; one that a log does not name has its default.
+
+    So a log outlives a family that learns something new.
+    """
+    own = actions_of(tile)
+    if own == actions:
+        return True
+    unnamed = [f for f in dataclasses.fields(tile) if f.name not in actions]
+    return all(own.get(name, actions) == value for name, value in actions.items()) and all(
+        plain(f.default) == own[f.name] for f in unnamed
+    )
 
 
 def _sides(extent: int) -> list[int]:

@@ -16,7 +16,7 @@ from adrenoc.passes.lower import kernel_of
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.schedule import Choice, actions_of
+from adrenoc.rules.schedule import Choice, actions_of, is_of
 from adrenoc.target import Target
 from adrenoc.tuning_log import Tuning
 
@@ -48,7 +48,7 @@ class Task:
     def position(self, actions: Any) -> int | None:
         """The number of the candidate with these actions."""
         for number, tile in enumerate(self.candidates):
-            if actions_of(tile) == actions:
+            if is_of(tile, actions):
                 return number
         return None
 

@@ -11,11 +11,12 @@ import pytest
 from onnx import helper
 from trials import trial
 
+from adrenoc.kernels.conv2d import ConvTile
 from adrenoc.options import CompileOptions
 from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.rules.schedule import actions_of
+from adrenoc.rules.schedule import actions_of, is_of
 from adrenoc.target import load_target
 from adrenoc.tuning_log import LogWriter, Status
 from tests.models import graph
@@ -96,6 +97,15 @@ def test_the_log_picks(tmp_path: Path, conv_log: tuple[Path, dict[str, object]])
     assert actions_of(choice.tile) == actions
     (kernel,) = [k for k in program.kernels.values() if k.family == "conv2d"]
     assert kernel.choice is choice
+
+
+def test_an_older_log_does_not_name_newer_actions() -> None:
+    new = ConvTile(pixels=2, out_blocks=2, work_group=(8, 4, 1))
+    old = {"pixels": 2, "out_blocks": 2, "route": "texture", "work_group": [8, 4, 1]}
+    assert is_of(new, old)
+    assert not is_of(replace(new, bands=2), old)
+    assert not is_of(new, {**old, "pixels": 4})
+    assert not is_of(new, {**old, "unroll": 2})
 
 
 def test_what_failed_on_the_device_is_not_taken(
