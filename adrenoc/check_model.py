@@ -19,6 +19,7 @@ from adrenoc.passes.lower import Program, Step
 from adrenoc.passes.measure_work import StepWork, measure_work
 from adrenoc.passes.pack_slots import most_alive
 from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
+from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Estimate, Roofline
@@ -127,7 +128,7 @@ def _nodes(
     for node, step, work in zip(graph.nodes, program.steps, works, strict=True):
         spec = graph.operand(node.output)
         place = _place(node, spec)
-        estimate = Estimate() if place == "cpu" else roofline.estimate(work.work)
+        estimate = Estimate() if place in ("cpu", "clml") else roofline.estimate(work.work)
         reason = _reason(graph, node, spec, reasons) if place != "texture" else ""
         tensor = shown[node.output]
         named = names.get(node.name, node.name)
@@ -196,7 +197,9 @@ def _kind(node: Node) -> str:
 
 
 def _place(node: Node, spec: OperandSpec) -> str:
-    """`texture`, `buffer` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
+    """`texture`, `buffer`, `clml` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
+    if node.op in (CLML, ALLOC):
+        return "clml"
     if node.op == TO_CPU:
         return "buffer"
     return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
@@ -207,9 +210,17 @@ def _reasons(log: DecisionLog) -> dict[str, str]:
     return {decision.subject: f"{decision.taken}: {decision.reason}" for decision in log}
 
 
+_BY_OP = {
+    TO_CPU: "a copy between GPU and CPU",
+    TO_GPU: "a copy between GPU and CPU",
+    CLML: "a region of OpenCL ML",
+    ALLOC: "a further result of a region",
+}
+
+
 def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
-    if node.op in (TO_CPU, TO_GPU):
-        return "a copy between GPU and CPU"
+    if node.op in _BY_OP:
+        return said.get(node.attrs.get("symbol", ""), _BY_OP[node.op])
     if node.output in graph.outputs:
         return "an output of the model: row-major, in a buffer"
     known = said.get(node.output, said.get(node.name))

@@ -16,7 +16,8 @@ class NodeVerdict:
 
     `tensor` is the model's name of what it makes, `node` the model's node that makes it ("" where
     the model names none), `operators` all that are computed in it.  `place` is where its result
-    lies: `texture`, `buffer` or `cpu`; `reason` says why not in a texture.  `kind` is `compute`,
+    lies: `texture`, `buffer`, `clml` or `cpu`; `reason` says why not in a texture.  `kind` is
+    `compute`,
     or what is only moved: `copy`, `layout`, `pad`, `device`.  `is_output`: it is one of the
     model's own outputs, which lie in buffers, row-major, by nature.  `reads` are the nodes before
     it, by `tensor`.  Bytes count each tensor once; times are floors in microseconds, None where

@@ -11,6 +11,7 @@ import click
 
 from adrenoc.cli.options import (
     ShapeParam,
+    clml_options,
     device_option,
     json_option,
     memory_option,
@@ -49,6 +50,7 @@ _COUNT = click.IntRange(min=0)
     "--max-copies", type=_COUNT, metavar="N", help="Fail beyond N nodes that only move data."
 )
 @memory_option()
+@clml_options()
 @click.option(
     "--max-time-ms",
     type=click.FloatRange(min=0, min_open=True),
@@ -70,6 +72,8 @@ def check_command(
     target: Target,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    clml: str | None,
+    clml_version: int | None,
     show_all: bool,
     html: Path | None,
     as_json: bool,
@@ -87,9 +91,8 @@ def check_command(
     from adrenoc.verdict import Policy
 
     policy = Policy(**limits)
-    options = resolve_options(
-        target, preset=preset, command_line={"shapes": shapes or None}
-    ).options
+    said = {"shapes": shapes or None, "clml": clml, "clml_version": clml_version}
+    options = resolve_options(target, preset=preset, command_line=said).options
     if as_json:
         verdict = check_model(
             model, target=target, options=options, policy=policy, reporter=SilentReporter()
@@ -135,7 +138,7 @@ def _show(verdict: Verdict, *, show_all: bool) -> None:
     if show_all:
         _show_nodes("all nodes, in order", verdict.nodes)
     else:
-        off = [n for n in verdict.nodes if n.place == "cpu" or n.is_off_texture]
+        off = [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture]
         if off:
             _show_steps_down(off)
         timed = sorted(
@@ -168,6 +171,9 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
         f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
     )
+    regions = sum(node.operators == ("clml",) for node in verdict.nodes)
+    if regions:
+        places += f", {console.counted(regions, 'region')} of OpenCL ML"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
     fields = [

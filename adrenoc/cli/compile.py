@@ -9,6 +9,7 @@ import click
 
 from adrenoc.cli.options import (
     ShapeRangeParam,
+    clml_options,
     device_option,
     json_option,
     memory_option,
@@ -74,18 +75,7 @@ if TYPE_CHECKING:
     help="Split 3x3 convolutions into Winograd's transforms where that is estimated to win.  "
     "[default: --winograd]",
 )
-@click.option(
-    "--clml",
-    type=click.Choice(("auto", "all", "off")),
-    help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or nothing.  "
-    "[default: off]",
-)
-@click.option(
-    "--clml-version",
-    type=int,
-    metavar="N",
-    help="The CLML interface of the device, 1 to 5.  [default: 3]",
-)
+@clml_options()
 @click.option(
     "--tuning-log",
     type=click.Path(),

@@ -171,6 +171,23 @@ def preset_option() -> Decorator:
     )
 
 
+def clml_options() -> Decorator:
+    """`--clml` and `--clml-version`: what goes to Qualcomm's OpenCL ML library."""
+    mode = click.option(
+        "--clml",
+        type=click.Choice(("auto", "all", "off")),
+        help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or "
+        "nothing.  [default: off]",
+    )
+    version = click.option(
+        "--clml-version",
+        type=int,
+        metavar="N",
+        help="The CLML interface of the device, 1 to 5.  [default: 3]",
+    )
+    return lambda command: mode(version(command))
+
+
 def memory_option() -> Decorator:
     """`--max-memory-mib`: what the GPU may hold while the model runs."""
     return click.option(
