@@ -113,7 +113,7 @@ class RuleContext:
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
-            value = pack(self._constant(name).astype(self.options.storage_dtype))
+            value = pack(self._rounded(name, self._constant(name), self.options.storage_dtype))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -149,12 +149,28 @@ class RuleContext:
         stored = dtype or self.options.storage_dtype
         key = f"{name}_{kind}_{stored}"
         if key not in self.params:
-            value = pack(prepare(self._constant(name)).astype(stored))
+            value = pack(self._rounded(name, prepare(self._constant(name)), stored))
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
+
+    def _rounded(self, name: str, value: np.ndarray, dtype: str) -> np.ndarray:
+        """A constant in the dtype that it is stored in; what becomes infinite is a Decision."""
+        with np.errstate(over="ignore"):
+            stored = value.astype(dtype)
+        if dtype == "float16":
+            lost = int(np.count_nonzero(np.isinf(stored) & np.isfinite(value)))
+            if lost:
+                self.log.add(
+                    name,
+                    "infinite in float16",
+                    f"{lost} of {value.size} values are beyond half, the largest is "
+                    f"{np.abs(value[np.isfinite(value)]).max():.3g}; adrenoc check-accuracy finds "
+                    "what to keep in float32",
+                )
+        return stored
 
     def _constant(self, name: str) -> np.ndarray:
         value = self.graph.tensors[name].value
@@ -176,7 +192,9 @@ class RuleContext:
                 roles = spec.roles
                 value = pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
             self.params[name] = Param(
-                name=name, value=np.asarray(value.astype(spec.dtype), order="C"), spec=spec
+                name=name,
+                value=np.asarray(self._rounded(name, value, spec.dtype), order="C"),
+                spec=spec,
             )
         return name, spec
 

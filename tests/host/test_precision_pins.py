@@ -85,3 +85,14 @@ def test_what_only_moves_keeps_the_dtype(device: Any, tmp_path: Path) -> None:
 def test_an_unknown_name_is_told_with_the_near_one(tmp_path: Path) -> None:
     with pytest.raises(PrecisionPolicyError, match=r"'t00'.*t0"):
         _compiled(_overflowing(), tmp_path, "mixed", ("t00",))
+
+
+def test_weights_beyond_half_are_a_decision(tmp_path: Path) -> None:
+    ops = Ops()
+    x = ops.input(1, 8, 3, 3)
+    ops.output(ops("Conv", x, ops.const(np.full((4, 8, 1, 1), 1e5))))
+    state = _compiled(ops, tmp_path, "mixed", ())
+    (told,) = [d for d in state.log if d.taken == "infinite in float16"]
+    assert "32 of 32 values" in told.reason and "1e+05" in told.reason
+    pinned = _compiled(ops, tmp_path, "mixed", ("t0",))
+    assert not [d for d in pinned.log if d.taken == "infinite in float16"]
