@@ -10,6 +10,7 @@ Before → after:
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 
@@ -158,15 +159,20 @@ class _Folder:
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
-            if node.op_type in _GROWING:
-                infer_types(self.graph, node)
-                if self._is_vast(node):
-                    return None
+            if node.op_type in _GROWING and self._is_vast(node):
+                return None
             self._evaluate(node)
             return []
         return None
 
     def _is_vast(self, node: onnx.NodeProto) -> bool:
+        if node.op_type == "Range":
+            start, limit, step = (
+                float(self.graph.constants[name].reshape(-1)[0]) for name in node.input
+            )
+            return step != 0 and (limit - start) / step > MOST_ELEMENTS
+        with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
+            infer_types(self.graph, node)
         shapes = [t.shape for name in node.output if (t := self.graph.types.get(name)) is not None]
         return any(shape is not None and math.prod(shape) > MOST_ELEMENTS for shape in shapes)
 

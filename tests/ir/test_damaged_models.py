@@ -80,6 +80,17 @@ def vast() -> onnx.ModelProto:
     return graph(nodes, {"x": (2, 3)}, ["y"], constants)
 
 
+def long_range() -> onnx.ModelProto:
+    nodes = [
+        node("Range", ["from", "to", "by"], ["many"]),
+        node("ReduceSum", ["many"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+    ]
+    constants = {name: np.array([v], np.float32) for name, v in (("from", 0), ("to", 1e12))}
+    constants["by"] = np.array([1], np.float32)
+    return graph(nodes, {"x": (2, 3)}, ["y"], constants)
+
+
 def recurrent(steps: int) -> onnx.ModelProto:
     weights = {"w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
     nodes = [node("RNN", ["x", "w", "r"], ["", "y"], name="last", hidden_size=4)]
@@ -103,6 +114,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "an attribute of a function": (referring, "it is in none"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),
     "a constant of half a tebibyte": (vast, "2147483647"),
+    "a range without end": (long_range, "Range"),
     "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
     "a window larger than the data": (
         lambda: one("Conv", KERNEL, shape=IMAGE, dilations=[1 << 22, 1]),
