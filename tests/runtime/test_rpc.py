@@ -204,7 +204,8 @@ def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
         peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
         assert peer.recv(100).endswith(b"server:")
         peer.sendall(struct.pack("<Q", (1 << 20) + 1))
-        assert peer.recv(100) == b""  # it left
+        while peer.recv(1000):  # it says why, and leaves
+            pass
     heard = "".join(process.heard)
     assert "announced a message of 1048577 bytes; at most 1048576 are taken" in heard
 
