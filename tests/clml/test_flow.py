@@ -1,0 +1,102 @@
+"""From a model file to both variants of its regions: compile, inspect, run --profile, check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.bundle import open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
+from tests.clml.regions import Emulate, random
+from tests.models import graph, write
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Convolution, erf (which CLML does not have), convolution."""
+    constants = {"w": random(6, 3, 3, 3), "b": random(6, seed=1), "v": random(4, 6, 1, 1, seed=2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Erf", ["r"], ["e"]),
+        helper.make_node("Conv", ["e", "v"], ["y"]),
+    ]
+    made = graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants)
+    return write(made, tmp_path_factory.mktemp("flow"))
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Path, device: Any) -> Path:
+    output = model.with_suffix(".adrenoc")
+    command = ["compile", str(model), "--device", "host", "--preset", "mixed", "--clml", "all"]
+    assert main([*command, "--output", str(output)]) == 0
+    return output
+
+
+def test_the_manifest_and_the_decisions_tell(bundle: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["inspect", str(bundle), "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    assert manifest["statistics"]["nodes_clml"] == 2
+    first, second = manifest["regions"]
+    assert first["operators"] == ["nn.conv2d+add+nn.relu"] and second["operators"] == ["nn.conv2d"]
+    assert first["dtype"] == "float16" and first["version"] == 1 and first["copies"] == 4
+    assert first["kernels"] and first["texture_us"] > 0
+    known = {kernel["name"] for kernel in manifest["kernels"]}
+    assert {*first["kernels"], *second["kernels"]} <= known
+    decisions = {d["subject"]: d for d in open_bundle(bundle).decisions()}
+    assert decisions[first["symbol"]]["taken"] == "1 operators to CLML 1"
+    assert any("no row of the CLML table" in d["reason"] for d in decisions.values())
+    assert main(["inspect", str(bundle)]) == 0
+    shown = capsys.readouterr().out
+    assert first["symbol"] in shown and "estimates of the compiler" in shown
+
+
+def test_both_variants_are_timed(bundle: Path, emulate: Emulate):
+    opened = open_bundle(bundle)
+    inputs = {"x": random(1, 3, 9, 7, seed=3)}
+    emulate()
+    by_clml = run_bundle(opened, inputs=inputs, repeat=1, profile=True)
+    assert [region.used for region in by_clml.regions] == [True, True]
+    for region in by_clml.regions:
+        assert region.library == "emulator" and region.border_copies == 2
+        assert region.clml_ms is not None and region.clml_ms > 0
+        assert region.textures_ms is not None and region.textures_ms > 0
+    emulate(extension=False)
+    by_textures = run_bundle(opened, inputs=inputs, repeat=1, profile=True)
+    for region in by_textures.regions:
+        assert not region.used and "cl_qcom_ml_ops" in region.reason
+        assert region.clml_ms is None and region.textures_ms is not None
+    assert np.allclose(by_clml.outputs["y"], by_textures.outputs["y"], atol=2e-2)
+
+
+def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureFixture[str]):
+    command = ["compile", str(model), "--clml", "auto", "--stop-after", "partition_clml"]
+    assert main([*command, "--json"]) == 0
+    capsys.readouterr()
+    assert main(["check", str(model), "--clml", "auto", "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert all(node["place"] != "clml" for node in nodes)
+    assert main(["check", str(model), "--clml", "all", "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert sum(node["place"] == "clml" for node in nodes) == 2
+
+
+def test_layer_checks_see_every_layer(model: Path):
+    """What `run --check-layers` compiles has no regions: they would hide tensors."""
+    from adrenoc.options import resolve_options
+    from adrenoc.pipeline import State, run_stages
+    from adrenoc.reporter import SilentReporter
+    from adrenoc.target import load_target
+
+    target = load_target("host")
+    said = {"clml": "all", "keep_layers": True}
+    options = resolve_options(target, command_line=said).options
+    start = State(model=model, target=target, options=options)
+    state, _ = run_stages(start, reporter=SilentReporter(), stop_after="keep_layers")
+    assert state.clml is None
