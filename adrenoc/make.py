@@ -88,7 +88,7 @@ def make_bundle(
     files = find_model_files(model)
     if options.tuning_log is not None:
         log = find_log(options.tuning_log)
-        _, warning = for_gpu(read_log(log), target.gpu.name, str(log))
+        _, warning = for_gpu(read_log(log), target.measured_as, str(log))
         if warning:
             reporter.warn(warning)
     if not tar:

@@ -240,7 +240,7 @@ def _tuning(state: State) -> Tuning:
     path = state.options.tuning_log
     if path is None:
         return Tuning(banned=banned)
-    trials, warning = for_gpu(read_log(find_log(path)), state.target.gpu.name, path)
+    trials, warning = for_gpu(read_log(find_log(path)), state.target.measured_as, path)
     if warning:
         state.log.add("tuning log", "used with care", warning)
     tuning = tuning_of(trials)

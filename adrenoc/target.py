@@ -48,6 +48,11 @@ class Target:
         return f"{self.soc.title} ({self.gpu.title})" if self.soc else self.gpu.title
 
     @property
+    def measured_as(self) -> str:
+        """The GPU under whose name times are kept: a host's are its own, whatever it compiles."""
+        return "host" if self.host else self.gpu.name
+
+    @property
     def limits(self) -> Limits:
         """What kernels may ask of the GPU."""
         return self.gpu.limits

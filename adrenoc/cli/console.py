@@ -1,4 +1,7 @@
-"""What people see: progress on stderr, results on stdout.  Rich is imported here and in `show_tune`."""
+"""What people see: progress on stderr, results on stdout.
+
+Rich is imported here and in `show_tune`.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def rank_offline(
 
     Without an analyser nothing is written: the cost model picks so at every compilation.
     """
-    gpu = plan.target.gpu.name
+    gpu = plan.target.measured_as
     own = tuple(t for t in known if t.gpu == gpu)
     with tempfile.TemporaryDirectory(prefix="adrenoc-tune-") as folder:
         scratch = Path(folder)
@@ -142,7 +142,7 @@ def _analyse_all(
                     detail=str(found.get("error", ""))[:400],
                     untuned=number == 0,
                     target=plan.target.name,
-                    gpu=plan.target.gpu.name,
+                    gpu=plan.target.measured_as,
                     device=Device(name=f"analyser {Path(shlex.split(command)[0]).name}"),
                     tools=options.tools,
                     model=plan.model.name,

@@ -129,7 +129,7 @@ def _open_log(
     writer = LogWriter(request.log)
     stack.callback(writer.close)
     own = read_log(request.log)
-    gpu = plan.target.gpu.name
+    gpu = plan.target.measured_as
     for path, trials in ((request.log, own), *((p, read_log(p)) for p in request.more_logs)):
         _, warning = for_gpu(trials, gpu, str(path))
         if warning:

@@ -67,7 +67,7 @@ class Tuner:
         self._plan, self._farm, self._build = plan, farm, build
         self._writer, self._options, self._observer = writer, options, observer
         self._known = known
-        gpu = plan.target.gpu.name
+        gpu = plan.target.measured_as
         own = tuple(t for t in known if t.gpu == gpu)
         self._standings = [Standing(task, own, scratch) for task in plan.tasks]
         self._banned = {
@@ -287,7 +287,7 @@ class Tuner:
             work=task.choice.work,
             actions=actions_of(task.candidates[number]),
             target=self._plan.target.name,
-            gpu=self._plan.target.gpu.name,
+            gpu=self._plan.target.measured_as,
             tools=self._options.tools,
             model=self._plan.model.name,
             at=datetime.now(timezone.utc).isoformat(timespec="seconds"),

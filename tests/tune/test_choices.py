@@ -83,7 +83,7 @@ def conv_log(tmp_path: Path) -> tuple[Path, dict[str, object]]:
     path = tmp_path / "log.jsonl"
     writer = LogWriter(path)
     writer.append(
-        trial(choice.digest, family="conv2d", actions=actions_of(other), gpu="750", median_us=1.0)
+        trial(choice.digest, family="conv2d", actions=actions_of(other), gpu="host", median_us=1.0)
     )
     writer.close()
     return path, actions_of(other)
@@ -117,7 +117,7 @@ def test_what_failed_on_the_device_is_not_taken(
     writer = LogWriter(path)
     for failed in (actions, actions_of(choice.untuned)):
         writer.append(
-            trial(choice.digest, family="conv2d", actions=failed, gpu="750", status=Status.WRONG)
+            trial(choice.digest, family="conv2d", actions=failed, gpu="host", status=Status.WRONG)
         )
     writer.close()
     again = _program(tmp_path, _model(), path)
@@ -130,7 +130,7 @@ def test_unstable_groups_are_banned_everywhere(tmp_path: Path) -> None:
     pool = next(c for c in program.choices.values() if c.family == "max_pool2d")
     path = tmp_path / "log.jsonl"
     writer = LogWriter(path)
-    writer.append(trial("other", group=pool.tile.work_group, status=Status.UNSTABLE, gpu="750"))
+    writer.append(trial("other", group=pool.tile.work_group, status=Status.UNSTABLE, gpu="host"))
     writer.close()
     for choice in _program(tmp_path, _model(), path).choices.values():
         assert choice.tile.work_group != pool.tile.work_group
@@ -144,7 +144,8 @@ def test_actions_of_another_target_are_left_aside_with_a_decision(
     choice = next(c for c in program.choices.values() if c.family == "conv2d")
     foreign = {**actions, "work_group": [3, 5, 7]}
     path.write_text(
-        replace(trial(choice.digest, family="conv2d"), actions=foreign).to_line() + "\n",
+        replace(trial(choice.digest, family="conv2d", gpu="host"), actions=foreign).to_line()
+        + "\n",
         encoding="utf-8",
     )
     again = _program(tmp_path, _model(), path)
