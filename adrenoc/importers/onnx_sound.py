@@ -47,6 +47,8 @@ def _check_texts(*texts: object) -> None:
 def _check_graph(graph: onnx.GraphProto, opset: int, *, in_function: bool = False) -> None:
     for value in (*graph.input, *graph.output):
         _check_texts(value.name)
+        if not value.name:
+            raise _damaged("an input or output of a graph has no name")
         _check_type(value)
     for tensor in graph.initializer:
         _check_texts(tensor.name)

@@ -64,6 +64,12 @@ def unread() -> onnx.ModelProto:
     return model
 
 
+def nameless() -> onnx.ModelProto:
+    model = graph([node("Dropout", ["x"], ["y", ""])], {"x": (2, 3)}, ["y"])
+    model.graph.output[0].name = ""
+    return model
+
+
 def referring() -> onnx.ModelProto:
     model = small(axis=1)
     model.graph.node[0].attribute[0].ref_attr_name = "of_a_function"
@@ -112,6 +118,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),
     "data that does not fill its shape": (cut_data, "does not fit"),
     "an attribute of a function": (referring, "it is in none"),
+    "an output without name": (nameless, "has no name"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),
     "a constant of half a tebibyte": (vast, "2147483647"),
     "a range without end": (long_range, "Range"),
