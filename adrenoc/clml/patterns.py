@@ -13,9 +13,6 @@ from typing import Any
 from adrenoc.errors import OptionError
 from adrenoc.files import data_folder, read_toml
 
-NEWEST_VERSION = 5
-"""The newest interface that TVM's runtime knows."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
