@@ -1,0 +1,195 @@
+"""The layers that `scripts/bench_kernels` measures, each as a small ONNX model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer to measure: operators between two that keep it away from the graph's borders."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    weights: tuple[int, ...]
+    macs: int
+    attrs: dict[str, Any]
+    families: str = "conv|depthwise|dense|gemv|matmul|winograd"
+    """The kernels to show, as a regular expression."""
+
+    def model(self) -> onnx.ModelProto:
+        """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
+        if self.op == "Attention":
+            return attention_model(*self.shape)
+        if self.op == "Product":
+            return product_model(*self.shape)
+        rng = np.random.default_rng(0)
+        weight = rng.standard_normal(self.weights).astype(np.float32)
+        outputs = (self.weights or (1,))[0 if self.op != "MatMul" else -1]
+        nodes = [helper.make_node("Relu", ["x"], ["r"])]
+        constants = {"w": weight, "b": np.zeros(outputs, np.float32)}
+        if self.op == "MatMul":
+            nodes += [
+                helper.make_node("MatMul", ["r", "w"], ["m"]),
+                helper.make_node("Add", ["m", "b"], ["c"]),
+            ]
+        else:
+            reads = ["r", "w", "b"] if self.weights else ["r"]
+            nodes.append(helper.make_node(self.op, reads, ["c"], **self.attrs))
+        nodes += [
+            helper.make_node("Relu", ["c"], ["d"]),
+            helper.make_node("Tanh" if self.op == "Softmax" else "Softmax", ["d"], ["y"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "layer",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(self.shape))],
+            [onnx.ValueInfoProto(name="y")],
+            [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 8
+        return model
+
+
+def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
+    """A convolution with half padding on a square image."""
+    side = -(-size // stride)
+    depthwise = groups > 1
+    label = f"dw{kernel}" if depthwise else f"{kernel}x{kernel}"
+    return Layer(
+        name=f"{label} s{stride} {channels}-{out}@{size}",
+        op="Conv",
+        shape=(1, channels, size, size),
+        weights=(out, channels // groups, kernel, kernel),
+        macs=side * side * out * (channels // groups) * kernel * kernel,
+        attrs={"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups},
+    )
+
+
+def attention_model(heads: int, tokens: int, width: int) -> onnx.ModelProto:
+    """Queries, keys and values split off a joint projection, as vision transformers do."""
+    dim = heads * width
+    node = helper.make_node
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("MatMul", ["r", "w"], ["qkv"]),
+        node("Reshape", ["qkv", "split"], ["s"]),
+        node("Transpose", ["s"], ["t"], perm=[2, 0, 3, 1, 4]),
+        *(node("Gather", ["t", f"i{i}"], [name], axis=0) for i, name in enumerate("qkv")),
+        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], ["scores"]),
+        node("Mul", ["scores", "scale"], ["scaled"]),
+        node("Softmax", ["scaled"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["mixed"]),
+        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "joined"], ["y"]),
+        node("Softmax", ["y"], ["z"], axis=-1),
+    ]
+    constants = {
+        "w": np.random.default_rng(0).standard_normal((dim, 3 * dim)).astype(np.float32),
+        "split": np.array([1, tokens, 3, heads, width]),
+        "joined": np.array([1, tokens, dim]),
+        "scale": np.float32(width**-0.5),
+        **{f"i{i}": np.array(i) for i in range(3)},
+    }
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, tokens, dim])],
+        [onnx.ValueInfoProto(name="z")],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def product_model(heads: int, rows: int, depth: int, columns: int) -> onnx.ModelProto:
+    """A batched product of two activations."""
+    inputs = {"a": [1, heads, rows, depth], "b": [1, heads, depth, columns]}
+    nodes = [
+        helper.make_node("Relu", ["a"], ["ra"]),
+        helper.make_node("Relu", ["b"], ["rb"]),
+        helper.make_node("MatMul", ["ra", "rb"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["y"], axis=-1),
+    ]
+    float32 = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info(name, float32, shape) for name, shape in inputs.items()],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def product(heads: int, rows: int, depth: int, columns: int) -> Layer:
+    """A batched product of two activations."""
+    return Layer(
+        name=f"product {heads}x{rows}x{depth}x{columns}",
+        op="Product",
+        shape=(heads, rows, depth, columns),
+        weights=(),
+        macs=heads * rows * depth * columns,
+        attrs={},
+        families="matmul",
+    )
+
+
+def attention(heads: int, tokens: int, width: int) -> Layer:
+    """Scores, softmax and the mix of values of all heads."""
+    return Layer(
+        name=f"attention {heads}x{tokens}x{width}",
+        op="Attention",
+        shape=(heads, tokens, width),
+        weights=(),
+        macs=2 * heads * tokens * tokens * width,
+        attrs={},
+        families="attention",
+    )
+
+
+def lines(op: str, shape: tuple[int, ...], families: str, *weights: int) -> Layer:
+    """An operator that folds lines: `macs` are its elements."""
+    label = f"{families} {'x'.join(map(str, shape[1:]))}"
+    return Layer(
+        name=label, op=op, shape=shape, weights=weights, macs=math.prod(shape), attrs={},
+        families=families,
+    )  # fmt: skip
+
+
+LAYERS = (
+    conv(3, 1, 64, 64, 56),
+    conv(3, 1, 128, 128, 28),
+    conv(3, 1, 256, 256, 14),
+    conv(3, 1, 512, 512, 7),
+    conv(1, 1, 64, 256, 56),
+    conv(1, 1, 256, 64, 56),
+    conv(1, 1, 512, 512, 14),
+    conv(1, 1, 960, 160, 7),
+    conv(3, 1, 144, 144, 56, groups=144),
+    conv(3, 2, 144, 144, 56, groups=144),
+    conv(5, 1, 240, 240, 28, groups=240),
+    conv(7, 2, 3, 64, 224),
+    conv(3, 2, 3, 32, 224),
+    Layer("fc 2048-1000", "MatMul", (1, 2048), (2048, 1000), 2048 * 1000, {}),
+    lines("LayerNormalization", (1, 197, 192), "layer_norm", 192),
+    lines("GlobalAveragePool", (1, 1280, 7, 7), "mean|pool"),
+    lines("InstanceNormalization", (1, 32, 56, 56), "norm", 32),
+    lines("Softmax", (1, 3, 197, 197), "softmax"),
+    product(3, 197, 64, 197),
+    product(3, 197, 197, 64),
+    attention(3, 197, 64),
+    attention(12, 197, 64),
+    Layer("gemm 197x192x768", "MatMul", (1, 197, 192), (192, 768), 197 * 192 * 768, {}),
+)

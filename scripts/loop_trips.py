@@ -1,0 +1,178 @@
+"""Trip counts for the loops of Adreno machine code, from the TIR that it was compiled from.
+
+A compiler unrolls loops and merges them, so that those of the machine code are not those of the
+TIR one by one. What one thread does is the same in both: multiplications, texels, bytes stored to
+local memory. Each loop of the machine code repeats some product of TIR extents; the assignment of
+such products whose counts come nearest to those of the TIR is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+MOST_SEARCHED = 2_000_000
+"""Assignments of trip counts that are tried; beyond, the last loops count as run once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadWork:
+    """What one thread does: floating-point multiplications, texels read, bytes to local memory."""
+
+    multiplies: float = 0
+    texels: float = 0
+    local_bytes: float = 0
+
+    def plus(self, other: ThreadWork, times: float = 1) -> ThreadWork:
+        """This work and `times` the other."""
+        added = {
+            field.name: getattr(self, field.name) + times * getattr(other, field.name)
+            for field in fields(self)
+        }
+        return ThreadWork(**added)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trips:
+    """A trip count for each loop of the machine code.
+
+    `off` is how far the multiply-adds then are from the multiplications of the TIR, relative.
+    """
+
+    counts: tuple[int, ...]
+    off: float
+
+
+def work_of(stmt: Any) -> ThreadWork:
+    """The work of a TIR statement in one thread; of a condition both branches count."""
+    from adrenoc.tvmapi import tirx
+
+    total = ThreadWork()
+    for times, part in _parts(stmt):
+        total = total.plus(work_of(part), times)
+    if isinstance(stmt, tirx.BufferStore | tirx.Bind | tirx.Evaluate):
+        total = total.plus(_work_in(stmt.value))
+    if isinstance(stmt, tirx.BufferStore) and stmt.buffer.scope() == "shared":
+        total = total.plus(ThreadWork(local_bytes=_bytes(stmt.value)))
+    return total
+
+
+def loop_extents(stmt: Any) -> list[int]:
+    """Trip counts of the TIR's loops, in the order of the text."""
+    from adrenoc.tvmapi import tirx
+
+    own = [int(stmt.extent)] if isinstance(stmt, tirx.For) else []
+    return own + [extent for _, part in _parts(stmt) for extent in loop_extents(part)]
+
+
+def _parts(stmt: Any) -> list[tuple[int, Any]]:
+    """The statements within one, each with how often it runs."""
+    from adrenoc.tvmapi import tirx
+
+    if isinstance(stmt, tirx.SeqStmt):
+        return [(1, part) for part in stmt.seq]
+    if isinstance(stmt, tirx.For):
+        return [(int(stmt.extent), stmt.body)]
+    if isinstance(stmt, tirx.AttrStmt):
+        return [(1, stmt.body)]
+    if isinstance(stmt, tirx.IfThenElse):
+        branches = (stmt.then_case, stmt.else_case)
+        return [(1, branch) for branch in branches if branch is not None]
+    return []
+
+
+def _work_in(expr: Any) -> ThreadWork:
+    from tvm_ffi.structural import structural_walk
+
+    from adrenoc.tvmapi import Call, Op, dtype_of, tirx
+
+    found = {"multiplies": 0, "texels": 0}
+
+    def multiply(product: Any) -> None:
+        if dtype_of(product).startswith("float"):
+            found["multiplies"] += _lanes(dtype_of(product))
+
+    def read(call: Any) -> None:
+        if isinstance(call.op, Op) and call.op.name == "tirx.texture2d_load":
+            found["texels"] += 1
+
+    structural_walk(expr, (tirx.Mul, multiply))
+    structural_walk(expr, (Call, read))
+    return ThreadWork(**found)
+
+
+def _lanes(dtype: str) -> int:
+    return int(dtype.partition("x")[2] or 1)
+
+
+def _bytes(expr: Any) -> int:
+    from adrenoc.tvmapi import dtype_of
+
+    dtype = dtype_of(expr)
+    found = re.search(r"\d+", dtype)
+    return _lanes(dtype) * int(found.group()) // 8 if found else 0
+
+
+def machine_work(
+    body: Sequence[dict[str, Any]], loops: Sequence[dict[str, Any]]
+) -> dict[tuple[int, ...], ThreadWork]:
+    """The work of one pass, by the loops (their numbers) that the instructions lie in.
+
+    `body` and `loops` are what the estimator's `parse` gives.
+    """
+    found: dict[tuple[int, ...], ThreadWork] = {}
+    for place, instruction in enumerate(body):
+        inside = tuple(n for n, loop in enumerate(loops) if loop["a"] <= place <= loop["b"])
+        kind, repeats = instruction["c"], instruction["n"]
+        one = ThreadWork(
+            multiplies=repeats if kind in ("mad16", "mad32") else 0,
+            texels=repeats if kind == "tex" else 0,
+            local_bytes=repeats * _stored(instruction["op"], instruction["args"]),
+        )
+        found[inside] = found.get(inside, ThreadWork()).plus(one)
+    return found
+
+
+def _stored(op: str, arguments: str) -> int:
+    """Bytes that an instruction stores to local memory: `stl.u32 l[r0.x], r1.x, 4` stores 16."""
+    size = re.match(r"stl\.[a-z](\d+)", op)
+    count = re.search(r",\s*(\d+)\s*$", arguments)
+    return int(size.group(1)) // 8 * (int(count.group(1)) if count else 1) if size else 0
+
+
+def find_trips(
+    wanted: ThreadWork, extents: Sequence[int], machine: dict[tuple[int, ...], ThreadWork]
+) -> Trips:
+    """The trip counts that bring the machine code's work nearest to the TIR's.
+
+    Multiplications decide (to a hundredth), then texels, then bytes to local memory; where all
+    are equal, the fewest trips.
+    """
+    loops = 1 + max((loop for inside in machine for loop in inside), default=-1)
+    values = sorted({math.prod(c) for n in range(len(extents) + 1)
+                     for c in itertools.combinations(extents, n)})  # fmt: skip
+    searched = loops
+    while searched and len(values) ** searched > MOST_SEARCHED:
+        searched -= 1
+    grid = np.meshgrid(*[np.array(values, float)] * searched, indexing="ij")
+    trips = [axis.ravel() for axis in grid] + [np.ones(1)] * (loops - searched)
+
+    def distance(field: str) -> np.ndarray:
+        want, total = getattr(wanted, field), np.zeros(len(values) ** searched)
+        for inside, work in machine.items():
+            total = total + getattr(work, field) * np.prod(
+                np.broadcast_arrays(np.ones_like(total), *(trips[loop] for loop in inside)), axis=0
+            )
+        return np.abs(total / want - 1) if want else total
+
+    off = distance("multiplies")
+    order = (sum(trips), distance("local_bytes"), distance("texels"), np.round(off, 2))
+    best = int(np.lexsort(np.broadcast_arrays(*order, off)[:4])[0])
+    counts = tuple(int(axis[best if len(axis) > 1 else 0]) for axis in trips)
+    return Trips(counts=counts, off=float(off[best]))
