@@ -17,7 +17,7 @@ from tvm import relax
 from adrenoc.importers.fold_relax import fold_call
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, static_shape
 from adrenoc.importers.tflite_file import Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite_quant import QUANTISED_RANGES, Quanta, centred_constant, rounded_away
+from adrenoc.importers.tflite_quant import QUANTISED_RANGES, Quanta, centred_constant, rounded
 
 Result: TypeAlias = "relax.Expr | Quanta"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""
@@ -224,7 +224,7 @@ def finished(emit: Emitter, info: TensorInfo, result: Result, name: str = "") ->
     if not same:
         expr = emit(relax.op.multiply(expr, make_constant(factor)))
     if not (same and result.is_integer):
-        expr = emit(rounded_away(emit, expr))
+        expr = emit(rounded(emit, expr))
     low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
     if result.bounds is not None:
         low = max(low, float(np.round(result.bounds[0] / info.scale)))

@@ -51,6 +51,6 @@ def centred_constant(info: TensorInfo) -> np.ndarray:
     return np.asarray(value - info.along(info.zeros).astype(np.float32))
 
 
-def rounded_away(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
-    """`expr` to the nearest integer."""
+def rounded(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
+    """`expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
     return relax.op.round(emit(expr))
