@@ -144,6 +144,10 @@ def _as_products(
     rank = len(shape)
     outside: np.ndarray = np.zeros((), bool)
     for axis, one in wanted.items():
+        if attrs["mode"] == b"nearest" and one[2] is None:
+            taken = make_constant(_nearest(shape[axis], one, attrs))
+            value = node.emit(relax.op.take(value, taken, axis=axis))
+            continue
         matrix = _matrix(shape[axis], one, attrs)
         beyond = ~matrix.any(axis=1)  # samples outside of the data, which a crop may ask for
         outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(rank)])
@@ -174,24 +178,38 @@ def _product(
 
 def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """The matrix [outputs, extent] that resizes one axis; rows of samples outside are zeros."""
+    _check_size(extent, wanted, extent)
+    return _resized(np.eye(extent, dtype=np.float32), wanted, attrs).T
+
+
+def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
+    target = _extent(extent, wanted[0], wanted[1])
+    if max(extent, target) * rows > _LARGEST_MATRIX:
+        raise ValueError(f"resizing {extent} elements to {target} is too much")
+
+
+def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """The element that each result takes: resized numbers of elements are such numbers."""
+    _check_size(extent, wanted, 1)
+    return _resized(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(np.int32)
+
+
+def _resized(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """Rows [count, extent], each resized as ONNX's reference does."""
     from onnx.reference import ReferenceEvaluator
 
-    scale, size, part = wanted
-    if max(extent, _extent(extent, scale, size)) * extent > _LARGEST_MATRIX:
-        raise ValueError(
-            f"resizing {extent} elements to {_extent(extent, scale, size)} is too much"
-        )
+    (count, extent), (scale, size, part) = rows.shape, wanted
     by_scale = scale is not None and size is None
     operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
     resize = onnx.helper.make_node(
         "Resize", operands, ["y"], **{**attrs, "extrapolation_value": 0.0}
     )
-    feeds: dict[str, np.ndarray] = {"x": np.eye(extent, dtype=np.float32)}
+    feeds: dict[str, np.ndarray] = {"x": rows}
     if part:
         feeds["r"] = np.array([0.0, part[0], 1.0, part[1]], np.float32)
     if by_scale:
         feeds["s"] = np.array([1.0, scale], np.float32)
     else:
-        feeds["s"] = np.array([extent, _extent(extent, scale, size)], np.int64)
+        feeds["s"] = np.array([count, _extent(extent, scale, size)], np.int64)
     result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
-    return np.asarray(result[0]).T
+    return np.asarray(result[0])
