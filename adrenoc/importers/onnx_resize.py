@@ -14,6 +14,7 @@ from adrenoc.importers.relax_values import make_constant
 # Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
 Wanted = tuple[float | None, int | None, tuple[float, float] | None]
 
+_LONGEST_AXIS = 1 << 16
 _LARGEST_MATRIX = 1 << 26
 
 _EXACT_MODES = {
@@ -184,7 +185,7 @@ def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
 
 def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
     target = _extent(extent, wanted[0], wanted[1])
-    if max(extent, target) * rows > _LARGEST_MATRIX:
+    if max(extent, target) > _LONGEST_AXIS or max(extent, target) * rows > _LARGEST_MATRIX:
         raise ValueError(f"resizing {extent} elements to {target} is too much")
 
 
