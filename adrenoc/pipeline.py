@@ -320,7 +320,8 @@ def _dump_graph(state: State) -> str:
 
 
 def _dump_exact(state: State) -> str:
-    return "".join(f"%{name}: float32\n" for name in sorted(_graph(state).exact))
+    lines = [f"%{name}: float32" for name in sorted(_graph(state).exact)]
+    return "\n".join(lines or ["no tensor is pinned to float32"]) + "\n"
 
 
 def _dump_layouts(state: State) -> str:

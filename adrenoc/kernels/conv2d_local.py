@@ -156,9 +156,9 @@ class _LocalConv:
         base = builder.let(block * iconst(kh * row_loads), "wb")
         whole, tail = divmod(plan.window, span)
         self.last = kh * whole == 1 and not tail
-        # A total in halves is rounded once a chunk, and not once a product.
-        several = kh * (whole + (1 if tail else 0)) > 1
-        parts = builder.compute == "float16" and several
+        # A total in halves is rounded with each number that is added to it, so the products of an
+        # input block are added up first.
+        parts = builder.compute == "float16" and kh * plan.window > tile.slices
         partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
         with builder.loop(kh, "ky") as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
@@ -186,16 +186,16 @@ class _LocalConv:
         builder.barrier()
         of_slice = span // tile.slices
         mine = self.slice * iconst(of_slice)
-        if partial is not self.sums:
-            partial.fill(0.0)
+        band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
         with builder.loop(of_slice, "i") as i:
             in_block = builder.let(start + mine + i, "ib")
-            band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
             weights = builder.let((mine + i) * iconst(plan.vectors) + band, "wi")
+            if partial is not self.sums:
+                partial.fill(0.0)
             self._multiply(in_block, weights, row, shared, partial)
-        if partial is not self.sums:
-            for at in range(tile.pixels * tile.out_blocks):
-                self.sums[at] = self.sums[at] + partial[at]
+            if partial is not self.sums:
+                for at in range(tile.pixels * tile.out_blocks):
+                    self.sums[at] = self.sums[at] + partial[at]
         if not self.last:
             builder.barrier()
 

@@ -155,5 +155,5 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     other = OTHER_REGISTERS + (1.5 if tile.bands > 1 else 0) + (8 if tile.slices > 1 else 0)
     if not work.half:
         return sums + texels + WAITING_WEIGHTS + other
-    partial = 2 if work.in_blocks * work.geometry.kernel[0] > tile.chunk * tile.slices else 1
+    partial = 2 if work.in_blocks * work.geometry.kernel[0] > tile.slices else 1
     return (sums * partial + texels + WAITING_WEIGHTS) / 2 + other

@@ -39,6 +39,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "mobilenet_v1_small": {"size": 32, "width": 0.2},
     "mixed_small": {"size": 31, "width": 0.5},
 }
+DEEP_TOLERANCE = {"squeezenet": 2e-2}
+"""In halves, where the default is not for it: 26 layers whose last range is a tenth of the first,
+each off by no more than a half is (`adrenoc check-accuracy` finds no other cause)."""
 CONVOLUTIONAL = tuple(name for name in NETWORKS if name != "vit")
 CASES = [
     *((name, preset) for name in NETWORKS for preset in ("fp32", "mixed")),
@@ -66,6 +69,8 @@ def _run(path: Path, preset: str, folder: Path, *files: Any) -> Manifest:
     assert set(result.outputs) == set(expected)
     assert all(np.ptp(value) > 0 for value in expected.values()), "a constant output shows nothing"
     tolerance = default_tolerance(options.storage_dtype, options.compute_dtype)
+    if options.storage_dtype == "float16":
+        tolerance = DEEP_TOLERANCE.get(path.stem, tolerance)
     compare(result.outputs, expected, tolerance=tolerance).raise_if_failed()
     return bundle.manifest
 
