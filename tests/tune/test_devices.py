@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
 
-from planted import (
+from planted_kernels import (
     Body,
     PlantedBuilder,
     hanging,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from planted import plan_small, small_model
+from planted_kernels import plan_small, small_model
 
 from adrenoc.cli.main import main
 from adrenoc.errors import ToolError

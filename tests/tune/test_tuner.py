@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
 
-from planted import DEVICE, plan_small, small_model, tune_by_rule
+from planted_kernels import DEVICE, plan_small, small_model, tune_by_rule
 
 from adrenoc.rules.schedule import actions_of
 from adrenoc.tune.farm import Job, Outcome
