@@ -20,7 +20,7 @@ from adrenoc.passes.measure_work import StepWork, measure_work
 from adrenoc.passes.pack_slots import most_alive
 from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
 from adrenoc.passes.region_nodes import ALLOC, CLML
-from adrenoc.pipeline import State, run_stages
+from adrenoc.pipeline import State, program_of, run_stages, storage_of
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Estimate, Roofline
 from adrenoc.target import Target
@@ -57,7 +57,7 @@ def check_model(
     """
     state = _planned(model, target, options, reporter)
     limit, refused = policy.max_memory_mib, None
-    if limit is not None and _storage(state).plan.peak_bytes > limit * MIB:
+    if limit is not None and storage_of(state).plan.peak_bytes > limit * MIB:
         try:
             state = _planned(model, target, replace(options, max_memory_mib=limit), reporter)
         except MemoryLimitError as error:
@@ -77,7 +77,7 @@ def _planned(model: Path, target: Target, options: CompileOptions, reporter: Rep
 
 def verdict_of(state: State, policy: Policy) -> Verdict:
     """What a state that is planned up to its memory says."""
-    program, storage = _program(state), _storage(state)
+    program, storage = program_of(state), storage_of(state)
     names = state.imported.tensors if state.imported is not None else {}
     roofline = Roofline.of(state.target.performance)
     nodes = _nodes(state, program, names, roofline)
@@ -99,18 +99,6 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
             for decision in state.log.to_json()
         ),
     )
-
-
-def _program(state: State) -> Program:
-    if state.program is None:
-        raise ValueError("the model has not been lowered yet")
-    return state.program
-
-
-def _storage(state: State) -> Storage:
-    if state.storage is None:
-        raise ValueError("the memory has not been planned yet")
-    return state.storage
 
 
 # Nodes

@@ -249,17 +249,17 @@ def _tuning(state: State) -> Tuning:
 
 def _fit_memory(state: State, limit_mib: int) -> State:
     def lowered(graph: Graph) -> Program:
-        return _program(_lower(replace(state, graph=graph, log=DecisionLog())))
+        return program_of(_lower(replace(state, graph=graph, log=DecisionLog())))
 
     names = _imported(state).tensors
-    program = fit_memory(_program(state), limit_mib, lowered, state.log, names, state.unsplit)
+    program = fit_memory(program_of(state), limit_mib, lowered, state.log, names, state.unsplit)
     return replace(state, program=program, graph=program.graph)
 
 
 def _plan_memory(state: State) -> State:
     if state.options.max_memory_mib is not None:
         state = _fit_memory(state, state.options.max_memory_mib)
-    program = _program(state)
+    program = program_of(state)
     return replace(
         state,
         storage=plan_memory(program),
@@ -274,7 +274,7 @@ def _emit_relax(state: State) -> State:
         )
         for region in _regions(state)
     }
-    module = emit_relax(_program(state), _storage(state), state.target.llvm_triple, regions)
+    module = emit_relax(program_of(state), storage_of(state), state.target.llvm_triple, regions)
     return replace(state, module=module)
 
 
@@ -299,13 +299,15 @@ def _graph(state: State) -> Graph:
     return state.graph
 
 
-def _program(state: State) -> Program:
+def program_of(state: State) -> Program:
+    """The kernels of a state that is lowered."""
     if state.program is None:
         raise ValueError("the graph has not been lowered yet")
     return state.program
 
 
-def _storage(state: State) -> Storage:
+def storage_of(state: State) -> Storage:
+    """The memory of a state whose memory is planned."""
     if state.storage is None:
         raise ValueError("the memory has not been planned yet")
     return state.storage
@@ -330,14 +332,14 @@ def _dump_layouts(state: State) -> str:
 
 
 def _dump_program(state: State) -> str:
-    program = _program(state)
+    program = program_of(state)
     launches = (f"{s.kernel}({', '.join(s.arguments)})" for s in program.steps)
     kernels = (k.func.script() for k in program.kernels.values())
     return "\n".join([*launches, "", *kernels]) + "\n"
 
 
 def _dump_storage(state: State) -> str:
-    plan = _storage(state)
+    plan = storage_of(state)
     lines = [f"slot {i}: {s}" for i, s in enumerate(plan.plan.slots)]
     lines += [f"%{name} in slot {slot}" for name, slot in plan.slot_of.items()]
     return "\n".join(lines) + "\n"
@@ -352,12 +354,12 @@ def _count_nodes(state: State) -> str:
 
 
 def _count_kernels(state: State) -> str:
-    program = _program(state)
+    program = program_of(state)
     return f"{len(program.steps)} launches of {len(program.kernels)} kernels"
 
 
 def _peak(state: State) -> str:
-    plan = _storage(state).plan
+    plan = storage_of(state).plan
     return f"{plan.slot_bytes / 2**20:.1f} MiB, {plan.peak_bytes / 2**20:.1f} with constants"
 
 
@@ -507,7 +509,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("kernels"),
         dump=_dump_program,
         note=_count_kernels,
-        check=lambda s: check_program(_program(s), s.target.limits),
+        check=lambda s: check_program(program_of(s), s.target.limits),
     ),
     Stage(
         name="plan_memory",

@@ -269,16 +269,16 @@ def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, i
     2.8); 8 x 8 and 4 x 16 are avoided because they gave wrong values on an Adreno 840.
     """
     wanted = min(THREADS_WANTED, limits.max_work_group_size)
-    x = min(_power_of_two(extents[0]), 16, wanted)
-    y = min(_power_of_two(extents[1]), wanted // x)
-    z = min(_power_of_two(extents[2]), wanted // (x * y))
+    x = min(power_of_two(extents[0]), 16, wanted)
+    y = min(power_of_two(extents[1]), wanted // x)
+    z = min(power_of_two(extents[2]), wanted // (x * y))
     if (x, y) in ((8, 8), (4, 16)):
         y //= 2
-    x = min(_power_of_two(extents[0]), wanted // (y * z))
+    x = min(power_of_two(extents[0]), wanted // (y * z))
     return (x, y, z)
 
 
-def _power_of_two(extent: int) -> int:
+def power_of_two(extent: int) -> int:
     """The smallest power of two that covers `extent`."""
     return 1 << max(extent - 1, 0).bit_length()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
@@ -23,6 +24,7 @@ from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.conv2d import conv_geometry, conv_work
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.winograd import multiply_candidates, multiply_work, transform_clocks
 
@@ -88,7 +90,7 @@ def _best(
 ) -> Tiling | None:
     """The tiling with the least estimate; None if the convolution as it is takes less."""
     work = conv_work(graph, node, geometry, options)
-    direct = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+    direct = _direct_clocks(work, limits, machine)
     x = graph.operand(node.inputs[0])
     specs = (x, graph.operand(node.output))
     whole = [math.prod(spec.physical) * work.storage_bytes for spec in specs]
@@ -109,9 +111,7 @@ def _best(
             continue
         product = multiply_work(work, tiling)
         clocks = LAUNCH_CLOCKS + transform_clocks(work, tiling, machine)
-        clocks += min(
-            estimate_clocks(product, tile, machine) for tile in multiply_candidates(product, limits)
-        )
+        clocks += _product_clocks(product, limits, machine)
         tiles, planes = (
             channels.blocks * LANES * tiling.planes * tiling.tiles * work.storage_bytes
             for channels in (x.extents, work.out)
@@ -128,6 +128,18 @@ def _best(
         f"estimated {clocks:.0f} clocks, {direct:.0f} as one kernel",
     )
     return tiling
+
+
+@lru_cache(maxsize=256)
+def _direct_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    """Of a convolution as one kernel; a network repeats the same few."""
+    return min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+
+
+@lru_cache(maxsize=256)
+def _product_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    """Of the multiplication of tiles."""
+    return min(estimate_clocks(work, tile, machine) for tile in multiply_candidates(work, limits))
 
 
 def _parts(

@@ -37,11 +37,10 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     geometry = conv_geometry(context.graph, node)
     in_channels = context.graph.operand(x_name).extents.c
     one_each = geometry.groups == in_channels == out_channels and per_in == 1
+    oihw = partial(as_oihw, layout=kernel_layout)
     if one_each:
         work = conv_work(context.graph, node, geometry, context.options)
-        oihw = partial(as_oihw, layout=kernel_layout)
         return depthwise_rule(context, node, work, oihw)
-    oihw = partial(as_oihw, layout=kernel_layout)
     vectors = geometry == ConvGeometry(kernel=(1, 1))
     if vectors and suits_gemv(context.graph.operand(node.output).extents):
         return gemv_rule(context, node, "gemv", oihw)

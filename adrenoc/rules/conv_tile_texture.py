@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from adrenoc.gpu import Limits
+from adrenoc.kernels.builder import power_of_two
 from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvTile, Route
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
@@ -70,7 +71,7 @@ def _groups(x: int, y: int, z: int, limits: Limits) -> Iterator[tuple[int, int, 
     """
     most = min(WAVE, limits.max_work_group_size)
     if x * y == 1:
-        yield min(_power_of_two(z), most), 1, 1
+        yield min(power_of_two(z), most), 1, 1
         return
     for gx in _sizes(x):
         if gx < min(x, NARROWEST_GROUP):
@@ -78,7 +79,7 @@ def _groups(x: int, y: int, z: int, limits: Limits) -> Iterator[tuple[int, int, 
         for gy in _sizes(y):
             if gx * gy > most:
                 break
-            yield gx, gy, min(_power_of_two(z), most // (gx * gy))
+            yield gx, gy, min(power_of_two(z), most // (gx * gy))
 
 
 def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
@@ -133,8 +134,3 @@ def _sizes(extent: int) -> list[int]:
     """Powers of two up to the extent, and the extent itself where it is small."""
     sizes = [1 << i for i in range(6) if 1 << i < 2 * extent]
     return sorted({*sizes, extent} if extent <= WAVE // 2 else sizes)
-
-
-def _power_of_two(extent: int) -> int:
-    """The smallest power of two that covers `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()

@@ -10,6 +10,7 @@ import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
+from adrenoc.kernels.builder import power_of_two
 from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.layout import Extents
@@ -82,7 +83,7 @@ def candidates(work: GemvWork, limits: Limits) -> Iterator[GemvTile]:
         if splits > work.in_blocks:
             break
         for threads in THREADS_A_GROUP:
-            blocks = min(threads // splits, _power_of_two(work.out_blocks))
+            blocks = min(threads // splits, power_of_two(work.out_blocks))
             shared = work.vectors * splits * blocks * 16 if splits > 1 else 0
             if not blocks or shared > limits.local_mem_bytes:
                 continue
@@ -111,8 +112,3 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
         + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
     )
     return machine.clocks(waves, busiest, serial, registers)
-
-
-def _power_of_two(extent: int) -> int:
-    """The smallest power of two that covers `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()

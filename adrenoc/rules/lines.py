@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
-from adrenoc.kernels.builder import pick_work_group
+from adrenoc.kernels.builder import pick_work_group, power_of_two
 from adrenoc.kernels.lines import LineTile, Members
 from adrenoc.rules.context import RuleContext
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
@@ -62,9 +62,9 @@ def candidates(work: LineWork, limits: Limits) -> Iterator[LineTile]:
         if team > min(work.length, most):
             break
         if not work.along_w and wide >= 4:
-            beside = min(LINES_BESIDE, _power_of_two(wide), most // team)
+            beside = min(LINES_BESIDE, power_of_two(wide), most // team)
             yield LineTile(work_group=(beside, team, 1), members=Members.ALONG_Y)
-        teams = min(max(THREADS // team, 1), _power_of_two(wide * high * deep))
+        teams = min(max(THREADS // team, 1), power_of_two(wide * high * deep))
         yield LineTile(work_group=(team, teams, 1), members=Members.ALONG_X)
 
 
@@ -84,8 +84,3 @@ def estimate_clocks(work: LineWork, tile: LineTile, machine: Machine, storage_by
     at_once = 1 if tile.team == 1 else 2
     serial = texels / at_once * TEXTURE_LATENCY_CLOCKS + threads / 64 * slots + folds * FOLD_CLOCKS
     return machine.clocks(waves, busiest, serial, REGISTERS)
-
-
-def _power_of_two(extent: int) -> int:
-    """The smallest power of two that covers `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()
