@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.opencl_source import tidied
@@ -12,6 +14,14 @@ from adrenoc.tvmapi import Call, Var, tirx, tvm
 
 PIPELINE = "adrenoc"
 """The name under which TVM finds our TIR pipeline."""
+
+_PRINTED_DIGITS = 6
+"""After the point, as TVM's printer writes a float."""
+_SPELLED: dict[str, tuple[Any, int, str]] = {
+    "float32": (np.float32, 8, "f"),
+    "float64": (np.float64, 16, ""),
+}
+"""dtype -> its type in NumPy, the digits after the point that tell all its values apart, suffix."""
 
 
 def tvm_target(target: Target) -> Any:
@@ -104,8 +114,39 @@ def _finalize_device() -> Any:
             type_textures_by_arithmetic(),
             tirx.transform.StmtSimplify(),
             tirx.transform.LowerIntrin(),
+            spell_floats(),
         ]
     )
+
+
+def spell_floats() -> Any:
+    """TIR pass: floats that TVM's printer would round are written with all their digits.
+
+    It prints seven digits, and a float needs up to nine: a scale of a quantised model would be
+    off by more than it is rounded by.  A call without arguments prints its name; `tidy` takes the
+    parentheses away.
+
+    Before -> after:
+        x * 32.504904f                  x * call("3.25049038e+01f")
+        x * 32.504904f, as printed      x * 3.25049038e+01f, not x * 3.250490e+01f
+    """
+
+    def spelled(number: Any) -> Any:
+        kind = _SPELLED.get(str(number.ty))
+        if kind is None or not math.isfinite(number.value):
+            return number
+        dtype, digits, suffix = kind
+        exact = dtype(number.value)
+        if dtype(f"{number.value:.{_PRINTED_DIGITS}e}") == exact:
+            return number
+        return tirx.call_pure_extern(str(number.ty), f"{float(exact):.{digits}e}{suffix}")
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def spell(func: Any, _module: Any, _context: Any) -> Any:
+        body = structural_map(func.body, (tirx.FloatImm, spelled))
+        return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+    return spell
 
 
 def type_textures_by_arithmetic() -> Any:

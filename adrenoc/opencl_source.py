@@ -10,6 +10,8 @@ from typing import Any
 _HOOK = "tvm_callback_opencl_postproc"
 _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
 _OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
+_SPELLED = re.compile(r"(\d\.\d+e[+-]\d+f?)\(\)")
+"""A float with all its digits, which TVM takes for a function (`build.spell_floats`)."""
 _LOADS = {
     "LOAD_FLOAT4": "(((__global const float4*)(pointer) + (base))[offset])",
     "LOAD_HALF4": "vload_half4((base) + (offset), (__global const half*)(pointer))",
@@ -31,6 +33,7 @@ def tidy(source: str) -> str:
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
     """
     source = _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
+    source = _SPELLED.sub(r"\1", source)
     defined = [
         f"#define {name}(pointer, base, offset) {body}\n"
         for name, body in _LOADS.items()

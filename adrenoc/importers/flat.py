@@ -38,6 +38,16 @@ class FlatFunction:
         """What `var` will be called in the end, names that are taken aside."""
         return self.aliases.get(var, str(var.name))
 
+    def rounded(self) -> set[relax.Var]:
+        """What is rounded to integers as it is, and so must not be off in its last digit."""
+        calls = (b.value for b in self.bindings if isinstance(b.value, relax.Call))
+        return {
+            call.args[0]
+            for call in calls
+            if str(getattr(call.op, "name", "")) == "relax.round"
+            and isinstance(call.args[0], relax.Var)
+        }
+
     def uses(self) -> Counter[relax.Var]:
         """How often each variable is read, the result included."""
         counts: Counter[relax.Var] = Counter()

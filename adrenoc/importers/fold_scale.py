@@ -56,13 +56,7 @@ class _Folder:
         self.uses = flat.uses()
         self.where = {b.var: i for i, b in enumerate(flat.bindings)}
         self.decisions: list[Decision] = []
-        self._rounded = {
-            arg
-            for b in flat.bindings
-            if op_name(b.value) == "relax.round"
-            for arg in b.value.args
-            if isinstance(arg, relax.Var)
-        }
+        self._rounded = flat.rounded()
         """What is rounded to integers: weights of integers before it stay integers, and exact."""
 
     def visit(self, index: int) -> None:

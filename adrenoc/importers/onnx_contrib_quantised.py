@@ -18,10 +18,16 @@ import numpy as np
 from adrenoc.importers.onnx_writer import CannotWriteError, Writer
 
 
-def _float(write: Writer, first: int) -> str:
-    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
-    operands = [write.input(first), write.input(first + 1)]
-    return write("DequantizeLinear", *operands, *_zero(write, first + 2))
+def _float(write: Writer, first: int, axis: int | None = None) -> str:
+    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for.
+
+    `axis` is that of scales a channel.
+    """
+    operands = [write.input(first), write.input(first + 1), *_zero(write, first + 2)]
+    scales = write.value(write.input(first + 1))
+    if axis is None or scales is None or scales.ndim == 0 or scales.size == 1:
+        return write("DequantizeLinear", *operands)
+    return write("DequantizeLinear", *operands, axis=axis)
 
 
 def _zero(write: Writer, index: int) -> list[str]:
@@ -89,7 +95,8 @@ def _softmax(write: Writer) -> None:
 def _gemm(write: Writer) -> None:
     names = ("alpha", "transA", "transB")
     attrs = {name: write.attrs[name] for name in names if name in write.attrs}
-    operands = [_float(write, 0), _float(write, 3)]
+    columns = 0 if write.number("transB", 0) else 1
+    operands = [_float(write, 0), _float(write, 3, axis=columns)]
     if write.input(6):
         # The bias counts in products of the two scales (and alpha, which Gemm does not apply).
         steps = write("Mul", write.input(1), write.input(4))

@@ -32,19 +32,22 @@ _WIDE = ("int16", "uint16", "int32", "int64")
 
 def keep_integers(graph: Graph, options: CompileOptions, log: DecisionLog) -> Graph:
     """Mark what is rounded, and the tensors that a half would change before."""
-    if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
-        return graph
     rounded, exact = set(), set(graph.exact)
+    floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
     for node in graph.nodes:
         bodies = [b for b in (node.body, node.epilogue) if b is not None]
         if not any(_holds(b, _is_rounding) for b in bodies):
             continue
         rounded.add(node.output)
+        if floats:
+            continue
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
         for name in node.inputs:
             if _needs_float(graph, name):
                 exact.add(name)
+    if floats:
+        return replace(graph, rounded=frozenset(rounded))
     exact |= _inexact_before(graph, rounded)
     for node in graph.nodes:
         if moves(node) and node.inputs[0] in exact:

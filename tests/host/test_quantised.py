@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 pytest.importorskip("ai_edge_litert")
@@ -15,6 +17,7 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
 from tests.host.run_op import CHECKED, execute
+from tests.qoperator import QNet
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.cases import qb, qt, qw
 
@@ -96,3 +99,30 @@ def test_tflite_network_is_within_a_quantum(
     if dtype == "int8":
         assert "float16" in stored  # weights of eight bits are exact in half
     assert any("rounded to integers" in d.reason for d in state.log)
+
+
+def residual_network(dtype: str) -> QNet:
+    """Wide 3x3 convolutions with a residual sum and a fully connected layer, in integers."""
+    net = QNet((1, 16, 14, 14), dtype=dtype)
+    first = net.conv(64, kernel=3)
+    scale, zero = net.scale, net.zero
+    net.conv(64, kernel=3, per_channel=True)
+    net.conv(64, kernel=3)
+    net.add(first, scale, zero)
+    net.conv(24, kernel=3, stride=2)
+    net.gemm(10)
+    return net
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_onnx_integers_are_those_of_onnxruntime(device: Any, tmp_path: Path, dtype: str) -> None:
+    net = residual_network(dtype)
+    path = tmp_path / "network.onnx"
+    onnx.save(net.model(), path)
+    image = net.image()
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": image})
+    assert np.ptp(expected.astype(int)) > 40
+    (seen,), _ = run(path, [image], "fp32", device)
+    # Scales of seven digits, or sums that are not of integers, move some of them.
+    np.testing.assert_array_equal(seen, expected)

@@ -49,6 +49,16 @@ def test_depthwise_convolution(golden: Callable[[str], None]) -> None:
     golden(_source(_conv(8, 8, 3, group=8), "conv2d"))
 
 
+def test_floats_keep_all_their_digits() -> None:
+    nodes = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+    scale = np.float32(32.504906)  # %e prints 3.250491e+01, which is its neighbour
+    model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"s": np.array(scale)})
+    (text,) = kernel_sources(plan(model, until="build", preset="mixed").executable).values()
+    printed = {np.float32(n) for n in re.findall(r"\d\.\d+e[+-]\d+(?=f)", text)}
+    assert scale in printed
+    assert "f()" not in text
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_zero_padding_is_the_samplers(stride: int) -> None:
     text = _source(_conv(8, 8, 3, stride=stride), "conv2d")
