@@ -13,7 +13,7 @@ from tvm import relax
 
 from adrenoc.clml.found import Bindings, Found, RefusedError
 from adrenoc.clml.match_conv import match_conv2d, match_conv2d_transpose, padding_before
-from adrenoc.clml.match_shape import match_matmul, match_reshape
+from adrenoc.clml.match_shape import match_matmul, match_reshape, transpose_before
 from adrenoc.clml.match_simple import (
     match_adaptive_pool,
     match_batch_norm,
@@ -131,8 +131,12 @@ def _refusal(subject: str, what: str, reason: str) -> Decision:
 
 
 def _waits(bindings: Bindings, binding: Binding) -> bool:
-    """Whether a pad will be taken in by the convolution that reads it."""
-    if op_name(binding.value) != "relax.nn.pad":
-        return False
-    conv = bindings.next(binding, "relax.nn.conv2d")
-    return conv is not None and padding_before(bindings, conv.value) is not None
+    """Whether a pad or a transpose will be taken in by what reads it."""
+    name = op_name(binding.value)
+    if name == "relax.nn.pad":
+        conv = bindings.next(binding, "relax.nn.conv2d")
+        return conv is not None and padding_before(bindings, conv.value) is not None
+    if name == "relax.permute_dims":
+        product = bindings.next(binding, "relax.matmul")
+        return product is not None and transpose_before(bindings, product.value) is not None
+    return False

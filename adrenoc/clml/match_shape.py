@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from adrenoc.clml.found import (
 from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand, Operator
 from adrenoc.importers.flat import Binding
-from adrenoc.importers.relax_values import constant_value
+from adrenoc.importers.relax_values import constant_value, op_name
 
 
 def match_reshape(table: Table, bindings: Bindings, start: Binding) -> Found:
@@ -77,8 +78,10 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
     if weights is None:
         require(len(shape_of(right)) == 3, f"a right operand of rank {len(shape_of(right))}")
         check_limits(row, [right])
-        pair = (operand(left), operand(right))
-        return found(row, [start], "nn.batch_matmul", pair, {"transpose_b": 0})
+        turn = transpose_before(bindings, start.value)
+        chain = [start] if turn is None else [turn, start]
+        pair = (operand(left), operand(right if turn is None else turn.value.args[0]))
+        return found(row, chain, "nn.batch_matmul", pair, {"transpose_b": int(turn is not None)})
     require(math.prod(weights.shape[:-2]) == 1, f"weights {weights.shape}, expected one matrix")
     check_limits(row, [right], batched=False)
     turned = np.ascontiguousarray(weights.reshape(weights.shape[-2:]).T)[np.newaxis]
@@ -86,6 +89,15 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
     return _with_bias(
         bindings, start, found(row, [start], "nn.batch_matmul", pair, {"transpose_b": 1})
     )
+
+
+def transpose_before(bindings: Bindings, call: Any) -> Binding | None:
+    """The transpose of the right matrix whose only reader is the product `call` of rank 3."""
+    turn = bindings.producer(call.args[1])
+    if turn is None or op_name(turn.value) != "relax.permute_dims" or not bindings.inner(turn.var):
+        return None
+    axes = turn.value.attrs.axes
+    return turn if axes is not None and ints(axes) == [0, 2, 1] else None
 
 
 def _dense(table: Table, bindings: Bindings, start: Binding, weights: np.ndarray) -> Found:

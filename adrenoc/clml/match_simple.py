@@ -227,7 +227,7 @@ def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
     along = axis % rank
     good = along == rank - 1 if rank in (2, 3) else rank == 4 and along in (1, 3)
     require(good, f"axis {axis} of rank {rank}, expected the channels or the last axis")
-    attrs = {"axis": axis}
+    attrs = {"axis": along}  # as TVM's normaliser leaves it
     return found(row, [start], "openclml.relax.nn.softmax", [operand(call.args[0])], attrs)
 
 

@@ -103,14 +103,13 @@ class _Cutter:
     def describe(self, members: Sequence[Found], table: Table) -> Region:
         """The region that a group would be."""
         inner = {b.var for match in members for b in match.bindings}
-        inputs: dict[str, relax.Var] = {}
-        for match in members:
-            for binding in match.bindings:
-                for var in variables(binding.value):
-                    if var not in inner:
-                        inputs.setdefault(str(var.name), var)
+        bindings = [binding for match in members for binding in match.bindings]
+        outer = {str(v.name): v for b in bindings for v in variables(b.value) if v not in inner}
         outputs = [m.output for m in members if self._leaves(m.output, inner)]
         operators = tuple(o for match in members for o in match.operators)
+        # In the order in which the graph reads them, as TVM has it.
+        read = [operand.name for o in operators for operand in o.inputs]
+        inputs = {name: outer[name] for name in read if name in outer}
         region = Region(
             symbol="",
             dtype=self._dtype,

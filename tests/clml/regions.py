@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 
+from adrenoc.clml import composites
+from adrenoc.clml.codegen import runtime_module
 from adrenoc.clml.document import document
 from adrenoc.clml.found import Found
 from adrenoc.clml.match import Matches, find_matches
@@ -80,6 +84,18 @@ def only_document(module: tvm.IRModule, *, dtype: str = "float32") -> dict[str, 
     return document(region)
 
 
+def offloaded_by_tvm(module: tvm.IRModule) -> list[dict[str, Any]]:
+    """The nodes of the one region that TVM's own partition makes, names left out."""
+    composites.register()
+    made = OpenCLMLOffLoad()(module)
+    (runtime,) = made.attrs["external_mods"]
+    graph = json.loads(runtime.inspect_source())
+    names = [str(n) for n in runtime["get_const_vars"]()]
+    assert names == [n["name"] for n in graph["nodes"] if n["op"] == "const"]
+    assert set(names) == {str(n) for n in made.attrs.get("const_name_to_constant", {})}
+    return without_names(graph)
+
+
 def without_names(graph: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The nodes, with those names left out that are made up: inputs and constants."""
     return [
@@ -134,6 +150,21 @@ def build(
         arguments.append(held)
     machine = relax.VirtualMachine(state.executable, [device, tvm.cpu()])
     return Built(state=state, device=device, machine=machine, arguments=arguments)
+
+
+def by_emulator(
+    module: tvm.IRModule, device: Any, inputs: list[np.ndarray], *, dtype: str
+) -> list[np.ndarray]:
+    """What the one region that `main` becomes computes, without the rest of a compilation."""
+    (region,) = cut(module, dtype=dtype).regions
+    runtime = runtime_module(region)
+    runtime[f"__init_{region.symbol}"]([tvm.runtime.tensor(v) for _, v in region.constants()])
+    given = [tvm.runtime.tensor(value.astype(dtype), device) for value in inputs]
+    shapes = {o.output: o.shape for o in region.operators}
+    made = [tvm.runtime.empty(shapes[name], dtype, device) for name in region.outputs]
+    assert runtime[f"{region.symbol}_usable"](region.version, given[0])
+    runtime[region.symbol](*given, *made)
+    return [tensor.numpy().astype("float32") for tensor in made]
 
 
 def reference(module: tvm.IRModule, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -7,134 +7,44 @@ and, for what TVM 0.27 does not emit any more, from what its runtime and its v0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from tests.clml.regions import Make, Shape, constant, module_of, random
+from tests.clml.documents import Case, const, conv_attrs, inp, norm_attrs, one, op, pool_attrs
+from tests.clml.regions import Make, Shape, constant, random
 
 nn = relax.op.nn
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One function and the nodes that it becomes.
-
-    A node of `kernels` is (name, inputs by index, shape, attributes); `constants` are the shapes
-    of those constants, and `layout` says where inputs and constants stand among the nodes.
-    """
-
-    name: str
-    row: str
-    make: Make
-    inputs: tuple[Shape, ...]
-    nodes: tuple[Any, ...] = field(repr=False)
-
-    def module(self) -> Any:
-        """The function as a module."""
-        return module_of(self.make, *self.inputs)
-
-
-def inp(*shape: int) -> tuple[str, Shape]:
-    """An input."""
-    return ("input", shape)
-
-
-def const(*shape: int) -> tuple[str, Shape]:
-    """A constant."""
-    return ("const", shape)
-
-
-def op(name: str, inputs: list[int], shape: Shape, **attrs: Any) -> tuple[Any, ...]:
-    """An operator."""
-    return ("kernel", name, inputs, shape, attrs)
-
-
-def expected_nodes(case: Case, dtype: str) -> list[dict[str, Any]]:
-    """The nodes of a case as JSON, names of inputs and constants left out."""
-    made = []
-    for entry in case.nodes:
-        if entry[0] != "kernel":
-            attrs: dict[str, Any] = {"shape": [list(entry[1])], "dtype": [dtype]}
-            made.append({"op": entry[0], "name": "", "attrs": attrs})
-            continue
-        _, name, inputs, shape, extra = entry
-        made.append(
-            {
-                "op": "kernel",
-                "name": name,
-                "inputs": [[index, 0, 0] for index in inputs],
-                "attrs": {
-                    "shape": [list(shape)],
-                    "dtype": [dtype],
-                    "num_inputs": len(inputs),
-                    "num_outputs": 1,
-                    **extra,
-                },
-            }
-        )
-    return made
-
-
-def conv_attrs(**changes: Any) -> dict[str, Any]:
-    """The attributes of a convolution."""
-    return {
-        "strides": [1, 1],
-        "padding": [1, 1, 1, 1],
-        "dilation": [1, 1],
-        "groups": 1,
-        "data_layout": "NCHW",
-        "kernel_layout": "OIHW",
-        "out_layout": "NCHW",
-        "out_dtype": "",
-        **changes,
-    }
-
-
-def pool_attrs(**changes: Any) -> dict[str, Any]:
-    """The attributes of a pool."""
-    return {
-        "pool_size": [3, 3],
-        "strides": [2, 2],
-        "dilation": [1, 1],
-        "padding": [0, 0, 0, 0],
-        "ceil_mode": 0,
-        "count_include_pad": 0,
-        "layout": "NCHW",
-        "out_layout": "NCHW",
-        **changes,
-    }
-
-
-_NORM = {"axis": 1, "momentum": 0.1, "center": 1, "scale": 1}
-_VECTORS = [random(6, seed=s) for s in (1, 2, 3)] + [np.abs(random(6, seed=4)) + 0.5]
+def _vectors(count: int) -> list[Any]:
+    """Scale, offset, mean and variance of a batch norm."""
+    values = [random(count, seed=s) for s in (1, 2, 3)]
+    return [constant(v) for v in (*values, np.abs(random(count, seed=4)) + 0.5)]
 
 
 def _conv(
     outs: int = 5,
-    ins: int = 6,
     *,
     bias: bool = False,
     norm: bool = False,
     tail: Callable[[Any], Any] | None = None,
     pad: bool = False,
-    kernel: tuple[int, int] = (3, 3),
     **attrs: Any,
 ) -> Make:
     def make(emit: Any, x: Any) -> Any:
-        groups = attrs.get("groups", 1)
-        weight = constant(random(outs, ins // groups, *kernel, seed=5))
+        dtype = str(x.ty.dtype)
+        weight = random(outs, 6 // attrs.get("groups", 1), 3, 3, seed=5, dtype=dtype)
         if pad:
             x = emit(nn.pad(x, [0, 0, 0, 0, 1, 2, 3, 0]))
-        value = emit(nn.conv2d(x, weight, **{"padding": (1, 1, 1, 1), **attrs}))
+        value = emit(nn.conv2d(x, constant(weight), **{"padding": (1, 1, 1, 1), **attrs}))
         if bias:
-            value = emit(relax.op.add(value, constant(random(1, outs, 1, 1, seed=6))))
+            offset = constant(random(1, outs, 1, 1, seed=6, dtype=dtype))
+            value = emit(relax.op.add(value, offset))
         if norm:
-            vectors = [constant(v[:outs]) for v in _VECTORS]
-            value = emit(nn.batch_norm(value, *vectors, axis=1, epsilon=1e-3, training=False))
-            value = emit(relax.TupleGetItem(value, 0))
+            normed = nn.batch_norm(value, *_vectors(outs), axis=1, epsilon=1e-3, training=False)
+            value = emit(relax.TupleGetItem(emit(normed), 0))
         return tail(value) if tail is not None else value
 
     return make
@@ -145,14 +55,15 @@ def _relu6(value: Any) -> Any:
 
 
 def _transposed(emit: Any, x: Any) -> Any:
-    weight = constant(random(6, 4, 4, 4, seed=7))  # in, out, h, w
+    dtype = str(x.ty.dtype)
+    weight = constant(random(6, 4, 4, 4, seed=7, dtype=dtype))  # in, out, h, w
     value = emit(nn.conv2d_transpose(x, weight, strides=(2, 2), padding=(1, 1, 1, 1)))
-    return nn.relu(emit(relax.op.add(value, constant(random(1, 4, 1, 1, seed=8)))))
+    offset = constant(random(1, 4, 1, 1, seed=8, dtype=dtype))
+    return nn.relu(emit(relax.op.add(value, offset)))
 
 
 def _batch_norm(emit: Any, x: Any) -> Any:
-    vectors = [constant(v) for v in _VECTORS]
-    value = emit(nn.batch_norm(x, *vectors, axis=1, epsilon=3e-4, training=False))
+    value = emit(nn.batch_norm(x, *_vectors(6), axis=1, epsilon=3e-4, training=False))
     return relax.TupleGetItem(value, 0)
 
 
@@ -177,63 +88,89 @@ def _depth_to_space(emit: Any, x: Any) -> Any:
 
 
 def _resize(mode: str) -> Make:
-    def make(_: Any, x: Any) -> Any:
-        return relax.op.image.resize2d(
-            x,
-            (8, 15),
-            layout="NCHW",
-            method="linear",
-            coordinate_transformation_mode=mode,
-        )
-
-    return make
+    how = {"layout": "NCHW", "method": "linear", "coordinate_transformation_mode": mode}
+    return lambda _, x: relax.op.image.resize2d(x, (8, 15), **how)
 
 
-def _conv_case(name: str, composite: str, make: Make, *shapes: Shape, **attrs: Any) -> Case:
-    """A convolution of 6 channels on 9 x 7; `shapes` are its constants."""
+def _conv_case(
+    name: str, composite: str, make: Make, *constants: Shape, by_tvm: bool = True, **attrs: Any
+) -> Case:
+    """A convolution of 6 channels on 9 x 7."""
     out = attrs.pop("out", (1, 5, 9, 7))
-    leaves = [inp(1, 6, 9, 7), *(const(*s) for s in shapes)]
-    kernel = op(composite, list(range(len(leaves))), out, **conv_attrs(**attrs))
     row = "depthwise_conv2d" if "depthwise" in composite else "conv2d"
-    return Case(name=name, row=row, make=make, inputs=((1, 6, 9, 7),), nodes=(*leaves, kernel))
+    facts = conv_attrs(**attrs)
+    kernel = f"openclml.{composite}"
+    shapes = ((1, 6, 9, 7),)
+    return one(name, row, make, shapes, kernel, out, constants=constants, by_tvm=by_tvm, **facts)
+
+
+def _binary(name: str) -> Case:
+    row = "divide" if name == "divide" else "binary"
+    make = lambda _, x, y: getattr(relax.op, name)(x, y)  # noqa: E731
+    return one(name, row, make, ((1, 5, 4, 3),) * 2, f"openclml.relax.{name}", by_tvm=True)
+
+
+def _global(name: str, make: Make, out: Shape, *, kind: str = "avg", by_tvm: bool = False) -> Case:
+    kernel, facts = f"nn.global_{kind}_pool2d", {"axis": [2, 3], "keepdims": int(len(out) == 4)}
+    row = kernel.removeprefix("nn.")
+    shapes = ((1, 5, 9, 4),)
+    return one(name, row, make, shapes, f"openclml.{kernel}", out, by_tvm=by_tvm, **facts)
+
+
+def _softmax(shape: Shape, axis: int) -> Case:
+    name = f"softmax_{len(shape)}_{axis}"
+    make = lambda _, x: nn.softmax(x, axis)  # noqa: E731
+    kernel, along = "openclml.relax.nn.softmax", axis % len(shape)
+    return one(name, "softmax", make, (shape,), kernel, by_tvm=True, axis=along)
+
+
+def _pad(name: str, mode: str, widths: list[int], out: Shape) -> Case:
+    make = lambda _, x: nn.pad(x, [0, 0, 0, 0, *widths], pad_mode=mode)  # noqa: E731
+    top, bottom, left, right = widths
+    return one(
+        name,
+        "pad",
+        make,
+        ((1, 5, 4, 3),),
+        "nn.pad",
+        out,
+        pad_mode=mode,
+        pad_width=[top, bottom, left, right],
+    )
 
 
 _W, _B, _N = (5, 6, 3, 3), (1, 5, 1, 1), (5,)
 _WORDS = ["1", "0.001000", "1", "1"]
+_X = ((1, 5, 4, 3),)
+_RELU, _RELU6 = {"activation_type": "relu"}, {"activation_type": "relu6"}
+_UNEVEN = {"strides": (2, 1), "dilation": (1, 2), "padding": (0, 2, 1, 2)}
 
 CASES = (
-    _conv_case("conv", "openclml.nn.conv2d", _conv(), _W),
-    _conv_case("conv_bias", "openclml.bias.nn.conv2d", _conv(bias=True), _W, _B),
-    _conv_case(
-        "conv_relu",
-        "openclml.relu.nn.conv2d",
-        _conv(tail=nn.relu),
-        _W,
-        activation_type="relu",
-    ),
+    _conv_case("conv", "nn.conv2d", _conv(), _W),
+    _conv_case("conv_bias", "bias.nn.conv2d", _conv(bias=True), _W, _B),
+    _conv_case("conv_relu", "relu.nn.conv2d", _conv(tail=nn.relu), _W, **_RELU),
     _conv_case(
         "conv_bias_relu",
-        "openclml.relu.bias.nn.conv2d",
-        _conv(bias=True, tail=nn.relu, strides=(2, 1), dilation=(1, 2), padding=(0, 2, 1, 2)),
+        "relu.bias.nn.conv2d",
+        _conv(bias=True, tail=nn.relu, **_UNEVEN),
         _W,
         _B,
-        strides=[2, 1],
-        dilation=[1, 2],
-        padding=[0, 2, 1, 2],
-        activation_type="relu",
+        **{key: list(value) for key, value in _UNEVEN.items()},
+        **_RELU,
         out=(1, 5, 4, 7),
     ),
     _conv_case(
         "conv_bias_relu6",
-        "openclml.relu6.bias.nn.conv2d",
+        "relu6.bias.nn.conv2d",
         _conv(bias=True, tail=_relu6),
         _W,
         _B,
-        activation_type="relu6",
+        **_RELU6,
+        by_tvm=False,  # its pattern for clip has one argument, the operator three
     ),
     _conv_case(
         "conv_pad",
-        "openclml.pad.nn.conv2d",
+        "pad.nn.conv2d",
         _conv(pad=True, padding=(0, 0, 0, 0)),
         _W,
         padding=[1, 3, 2, 0],
@@ -241,256 +178,159 @@ CASES = (
     ),
     _conv_case(
         "conv_norm",
-        "openclml.tuple.bn.nn.conv2d",
+        "tuple.bn.nn.conv2d",
         _conv(norm=True),
         _W,
         *[_N] * 4,
         batchnorm=_WORDS,
+        by_tvm=False,  # a pass before folds the norm
     ),
     _conv_case(
         "conv_bias_norm_relu",
-        "openclml.relu.tuple.bn.bias.nn.conv2d",
+        "relu.tuple.bn.bias.nn.conv2d",
         _conv(bias=True, norm=True, tail=nn.relu),
         _W,
         _B,
         *[_N] * 4,
         batchnorm=_WORDS,
-        activation_type="relu",
+        **_RELU,
+        by_tvm=False,
     ),
     _conv_case(
         "depthwise",
-        "openclml.relu.bias.nn.depthwise_conv2d",
+        "relu.bias.nn.depthwise_conv2d",
         _conv(6, groups=6, bias=True, tail=nn.relu),
         (1, 6, 3, 3),
         (1, 6, 1, 1),
         groups=6,
         kernel_layout="IOHW",
-        activation_type="relu",
+        **_RELU,
         out=(1, 6, 9, 7),
+        by_tvm=False,  # it is an nn.conv2d there, which its own runtime refuses
     ),
-    Case(
-        name="transposed",
-        row="conv2d_transpose",
-        make=_transposed,
-        inputs=((1, 6, 5, 7),),
-        nodes=(
-            inp(1, 6, 5, 7),
-            const(4, 6, 4, 4),
-            const(1, 4, 1, 1),
-            op(
-                "openclml.relu.bias.nn.conv2d_transpose",
-                [0, 1, 2],
-                (1, 4, 10, 14),
-                **conv_attrs(strides=[2, 2], output_padding=[0, 0], activation_type="relu"),
-            ),
-        ),
+    one(
+        "transposed",
+        "conv2d_transpose",
+        _transposed,
+        ((1, 6, 5, 7),),
+        "openclml.relu.bias.nn.conv2d_transpose",
+        (1, 4, 10, 14),
+        constants=((4, 6, 4, 4), (1, 4, 1, 1)),
+        by_tvm=True,
+        **conv_attrs(strides=[2, 2], output_padding=[0, 0], **_RELU),
     ),
-    Case(
-        name="batch_norm",
-        row="batch_norm",
-        make=_batch_norm,
-        inputs=((1, 6, 5, 4),),
-        nodes=(
-            inp(1, 6, 5, 4),
-            *[const(6)] * 4,
-            op(
-                "openclml.nn.batch_norm",
-                [0, 1, 2, 3, 4],
-                (1, 6, 5, 4),
-                **{**_NORM, "epsilon": 3e-4, "training": 0},
-            ),
-        ),
+    one(
+        "batch_norm",
+        "batch_norm",
+        _batch_norm,
+        ((1, 6, 5, 4),),
+        "openclml.nn.batch_norm",
+        constants=((6,),) * 4,
+        by_tvm=True,
+        **norm_attrs(3e-4),
     ),
-    Case(
-        name="scale_shift",
-        row="scale_shift",
-        make=_scale_shift,
-        inputs=((1, 6, 5, 4),),
-        nodes=(
-            inp(1, 6, 5, 4),
-            *[const(6)] * 4,
-            op(
-                "openclml.nn.batch_norm",
-                [0, 1, 2, 3, 4],
-                (1, 6, 5, 4),
-                **{**_NORM, "epsilon": 0.0, "training": 0},
-            ),
-        ),
+    one(
+        "scale_shift",
+        "scale_shift",
+        _scale_shift,
+        ((1, 6, 5, 4),),
+        "openclml.nn.batch_norm",
+        constants=((6,),) * 4,
+        **norm_attrs(0.0),
     ),
-    Case(
-        name="relu",
-        row="relu",
-        make=lambda _, x: nn.relu(x),
-        inputs=((1, 5, 4, 3),),
-        nodes=(
-            inp(1, 5, 4, 3),
-            op("openclml.relax.nn.relu", [0], (1, 5, 4, 3), activation_type="relu"),
-        ),
+    one(
+        "relu", "relu", lambda _, x: nn.relu(x), _X, "openclml.relax.nn.relu", by_tvm=True, **_RELU
     ),
-    Case(
-        name="relu6",
-        row="relu6",
-        make=lambda _, x: _relu6(x),
-        inputs=((1, 5, 4, 3),),
-        nodes=(inp(1, 5, 4, 3), op("openclml.nn.relu6", [0], (1, 5, 4, 3))),
+    one("relu6", "relu6", lambda _, x: _relu6(x), _X, "openclml.nn.relu6"),
+    one(
+        "clip",
+        "clip",
+        lambda _, x: relax.op.clip(x, -0.5, 0.25),
+        _X,
+        "clip",
+        a_max=0.25,
+        a_min=-0.5,
     ),
-    Case(
-        name="clip",
-        row="clip",
-        make=lambda _, x: relax.op.clip(x, -0.5, 0.25),
-        inputs=((1, 5, 4, 3),),
-        nodes=(inp(1, 5, 4, 3), op("clip", [0], (1, 5, 4, 3), a_max=0.25, a_min=-0.5)),
+    *map(_binary, ("add", "subtract", "multiply", "divide", "maximum", "minimum")),
+    one(
+        "max_pool",
+        "max_pool2d",
+        lambda _, x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0, 1, 1)),
+        ((1, 5, 9, 8),),
+        "openclml.nn.max_pool2d",
+        (1, 5, 5, 8),
+        by_tvm=True,
+        **pool_attrs(pool_size=[3, 2], strides=[2, 1], padding=[1, 0, 1, 1]),
     ),
-    *(
-        Case(
-            name=name,
-            row="divide" if name == "divide" else "binary",
-            make=lambda _, x, y, name=name: getattr(relax.op, name)(x, y),
-            inputs=((1, 5, 4, 3), (1, 5, 4, 3)),
-            nodes=(
-                inp(1, 5, 4, 3),
-                inp(1, 5, 4, 3),
-                op(f"openclml.relax.{name}", [0, 1], (1, 5, 4, 3)),
-            ),
-        )
-        for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+    one(
+        "avg_pool",
+        "avg_pool2d",
+        lambda _, x: nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1)),
+        ((1, 5, 9, 7),),
+        "openclml.nn.avg_pool2d",
+        (1, 5, 5, 4),
+        by_tvm=True,
+        **pool_attrs(padding=[1, 1, 1, 1]),
     ),
-    Case(
-        name="max_pool",
-        row="max_pool2d",
-        make=lambda _, x: nn.max_pool2d(x, (3, 2), (2, 1), (1, 0, 1, 1)),
-        inputs=((1, 5, 9, 8),),
-        nodes=(
-            inp(1, 5, 9, 8),
-            op(
-                "openclml.nn.max_pool2d",
-                [0],
-                (1, 5, 5, 8),
-                **pool_attrs(pool_size=[3, 2], strides=[2, 1], padding=[1, 0, 1, 1]),
-            ),
-        ),
+    _global(
+        "global_avg_pool",
+        lambda _, x: relax.op.mean(x, [2, 3], keepdims=True),
+        (1, 5, 1, 1),
+        by_tvm=True,
     ),
-    Case(
-        name="avg_pool",
-        row="avg_pool2d",
-        make=lambda _, x: nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1)),
-        inputs=((1, 5, 9, 7),),
-        nodes=(
-            inp(1, 5, 9, 7),
-            op("openclml.nn.avg_pool2d", [0], (1, 5, 5, 4), **pool_attrs(padding=[1, 1, 1, 1])),
-        ),
+    _global(
+        "global_avg_pool_squeezed",
+        lambda _, x: relax.op.mean(x, [2, 3], keepdims=False),
+        (1, 5),
+        by_tvm=True,
     ),
-    Case(
-        name="global_avg_pool",
-        row="global_avg_pool2d",
-        make=lambda _, x: relax.op.mean(x, [2, 3], keepdims=True),
-        inputs=((1, 5, 9, 4),),
-        nodes=(
-            inp(1, 5, 9, 4),
-            op("openclml.nn.global_avg_pool2d", [0], (1, 5, 1, 1), axis=[2, 3], keepdims=1),
-        ),
+    _global("global_avg_pool_from_behind", lambda _, x: relax.op.mean(x, [-1, -2]), (1, 5)),
+    _global("adaptive_pool", lambda _, x: nn.adaptive_avg_pool2d(x, (1, 1)), (1, 5, 1, 1)),
+    _global(
+        "global_max_pool",
+        lambda _, x: relax.op.max(x, [2, 3], keepdims=True),
+        (1, 5, 1, 1),
+        kind="max",
     ),
-    Case(
-        name="global_avg_pool_squeezed",
-        row="global_avg_pool2d",
-        make=lambda _, x: relax.op.mean(x, [-1, -2], keepdims=False),
-        inputs=((1, 5, 9, 4),),
-        nodes=(
-            inp(1, 5, 9, 4),
-            op("openclml.nn.global_avg_pool2d", [0], (1, 5), axis=[2, 3], keepdims=0),
-        ),
-    ),
-    Case(
-        name="adaptive_pool",
-        row="global_avg_pool2d",
-        make=lambda _, x: nn.adaptive_avg_pool2d(x, (1, 1)),
-        inputs=((1, 5, 9, 4),),
-        nodes=(
-            inp(1, 5, 9, 4),
-            op("openclml.nn.global_avg_pool2d", [0], (1, 5, 1, 1), axis=[2, 3], keepdims=1),
-        ),
-    ),
-    Case(
-        name="global_max_pool",
-        row="global_max_pool2d",
-        make=lambda _, x: relax.op.max(x, [2, 3], keepdims=True),
-        inputs=((1, 5, 4, 9),),
-        nodes=(
-            inp(1, 5, 4, 9),
-            op("openclml.nn.global_max_pool2d", [0], (1, 5, 1, 1), axis=[2, 3], keepdims=1),
-        ),
-    ),
-    *(
-        Case(
-            name=f"softmax_{len(shape)}_{axis}",
-            row="softmax",
-            make=lambda _, x, axis=axis: nn.softmax(x, axis),
-            inputs=(shape,),
-            nodes=(inp(*shape), op("openclml.relax.nn.softmax", [0], shape, axis=axis)),
-        )
-        for shape, axis in (
-            ((1, 9), 1),
-            ((1, 7, 9), -1),
-            ((1, 5, 4, 3), 1),
-            ((1, 5, 4, 3), -1),
-        )
-    ),
-    Case(
-        name="reshape",
-        row="reshape",
-        make=lambda _, x: relax.op.reshape(x, (1, 20, 3)),
-        inputs=((1, 5, 4, 3),),
-        nodes=(inp(1, 5, 4, 3), op("openclml.reshape", [0], (1, 20, 3))),
+    *(_softmax(*how) for how in (((1, 9), 1), ((1, 7, 9), -1), ((1, 5, 4, 3), 1))),
+    _softmax((1, 5, 4, 3), -1),
+    one(
+        "reshape",
+        "reshape",
+        lambda _, x: relax.op.reshape(x, (1, 20, 3)),
+        _X,
+        "openclml.reshape",
+        (1, 20, 3),
+        by_tvm=True,
     ),
     Case(
         name="concat",
         row="concat",
         make=lambda _, x, y: relax.op.concat([x, y, x], 1),
-        inputs=((1, 5, 4, 3), (1, 2, 4, 3)),
-        nodes=(
-            inp(1, 5, 4, 3),
-            inp(1, 2, 4, 3),
-            op("concatenate", [0, 1, 0], (1, 12, 4, 3), axis=1),
-        ),
+        inputs=(*_X, (1, 2, 4, 3)),
+        nodes=(inp(*_X[0]), inp(1, 2, 4, 3), op("concatenate", [0, 1, 0], (1, 12, 4, 3), axis=1)),
     ),
-    Case(
-        name="pad",
-        row="pad",
-        make=lambda _, x: nn.pad(x, [0, 0, 0, 0, 1, 2, 0, 3]),
-        inputs=((1, 5, 4, 3),),
-        nodes=(
-            inp(1, 5, 4, 3),
-            op("nn.pad", [0], (1, 5, 7, 6), pad_mode="constant", pad_width=[1, 2, 0, 3]),
-        ),
+    _pad("pad", "constant", [1, 2, 0, 3], (1, 5, 7, 6)),
+    _pad("pad_reflect", "reflect", [1, 2, 2, 1], (1, 5, 7, 6)),
+    one(
+        "dense",
+        "dense",
+        _dense(7, bias=False),
+        ((3, 5),),
+        "nn.dense",
+        (3, 7),
+        constants=((7, 5),),
+        units=7,
     ),
-    Case(
-        name="pad_reflect",
-        row="pad",
-        make=lambda _, x: nn.pad(x, [0, 0, 0, 0, 1, 2, 2, 1], pad_mode="reflect"),
-        inputs=((1, 5, 4, 3),),
-        nodes=(
-            inp(1, 5, 4, 3),
-            op("nn.pad", [0], (1, 5, 7, 6), pad_mode="reflect", pad_width=[1, 2, 2, 1]),
-        ),
-    ),
-    Case(
-        name="dense",
-        row="dense",
-        make=_dense(7, bias=False),
-        inputs=((3, 5),),
-        nodes=(inp(3, 5), const(7, 5), op("nn.dense", [0, 1], (3, 7), units=7)),
-    ),
-    Case(
-        name="dense_bias",
-        row="dense",
-        make=_dense(7, bias=True),
-        inputs=((1, 5),),
-        nodes=(
-            inp(1, 5),
-            const(7, 5),
-            const(1, 7),
-            op("nn.dense", [0, 1, 2], (1, 7), units=7),
-        ),
+    one(
+        "dense_bias",
+        "dense",
+        _dense(7, bias=True),
+        ((1, 5),),
+        "nn.dense",
+        (1, 7),
+        constants=((7, 5), (1, 7)),
+        units=7,
     ),
     Case(
         name="dense_rows_bias",
@@ -505,16 +345,14 @@ CASES = (
             op("openclml.relax.add", [2, 3], (3, 7)),
         ),
     ),
-    Case(
-        name="batch_matmul",
-        row="batch_matmul",
-        make=lambda _, x, y: relax.op.matmul(x, y),
-        inputs=((1, 4, 5), (1, 5, 6)),
-        nodes=(
-            inp(1, 4, 5),
-            inp(1, 5, 6),
-            op("nn.batch_matmul", [0, 1], (1, 4, 6), transpose_b=0),
-        ),
+    one(
+        "batch_matmul",
+        "batch_matmul",
+        lambda _, x, y: relax.op.matmul(x, y),
+        ((1, 4, 5), (1, 5, 6)),
+        "nn.batch_matmul",
+        (1, 4, 6),
+        transpose_b=0,
     ),
     Case(
         name="linear",
@@ -529,28 +367,24 @@ CASES = (
             op("openclml.relax.add", [2, 3], (1, 4, 6)),
         ),
     ),
-    Case(
-        name="depth_to_space",
-        row="depth_to_space",
-        make=_depth_to_space,
-        inputs=((1, 12, 4, 5),),
-        nodes=(inp(1, 12, 4, 5), op("nn.depth_to_space", [0], (1, 3, 8, 10), block_size=2)),
+    one(
+        "depth_to_space",
+        "depth_to_space",
+        _depth_to_space,
+        ((1, 12, 4, 5),),
+        "nn.depth_to_space",
+        (1, 3, 8, 10),
+        block_size=2,
     ),
     *(
-        Case(
-            name=f"upsampling_{mode}",
-            row="upsampling",
-            make=_resize(mode),
-            inputs=((1, 3, 4, 5),),
-            nodes=(
-                inp(1, 3, 4, 5),
-                op(
-                    "nn.upsampling",
-                    [0],
-                    (1, 3, 8, 15),
-                    align_corners=int(mode == "align_corners"),
-                ),
-            ),
+        one(
+            f"upsampling_{mode}",
+            "upsampling",
+            _resize(mode),
+            ((1, 3, 4, 5),),
+            "nn.upsampling",
+            (1, 3, 8, 15),
+            align_corners=int(mode == "align_corners"),
         )
         for mode in ("align_corners", "asymmetric")
     ),

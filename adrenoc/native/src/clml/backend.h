@@ -23,7 +23,8 @@ using opencl::cl_int;
 using opencl::cl_event;
 using opencl::cl_mem;
 
-enum class DType { kFloat32, kFloat16 };
+// kPacked holds eight weights of four bits: TVM writes such graphs, and nothing here runs them.
+enum class DType { kFloat32, kFloat16, kPacked };
 
 // kOptimal is the library's own, which nobody but it can read.
 enum class Layout { kOptimal, kNchw, kNhwc };
@@ -42,7 +43,7 @@ struct TensorSpec {
   [[nodiscard]] size_t elements() const {
     return size_t{dims[0]} * dims[1] * dims[2] * dims[3];
   }
-  [[nodiscard]] size_t element_bytes() const { return dtype == DType::kFloat32 ? 4 : 2; }
+  [[nodiscard]] size_t element_bytes() const { return dtype == DType::kFloat16 ? 2 : 4; }
 };
 
 using Pair = std::array<uint32_t, 2>;  // along h, along w

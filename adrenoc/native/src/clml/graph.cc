@@ -55,6 +55,7 @@ GraphNode::Kind kind_of(const std::string& op, const std::string& where) {
 DType dtype_named(const std::string& name, const std::string& where) {
   if (name == "float32") return DType::kFloat32;
   if (name == "float16") return DType::kFloat16;
+  if (name == "uint32") return DType::kPacked;
   refuse_graph(where + " holds " + name + ", which CLML does not have");
 }
 
@@ -69,7 +70,8 @@ GraphNode read_node(const json::Object& object, size_t number) {
   if (shapes.size() != 1 || dtypes.size() != 1) refuse_graph(where + " has not one output");
   for (const ffi::Any& extent : as<json::Array>(shapes[0], where)) {
     node.shape.push_back(as<int64_t>(extent, where));
-    if (node.shape.back() < 1 || node.shape.back() > kMostExtent) {
+    const bool known = node.shape.back() != kUnknownExtent;
+    if (known && (node.shape.back() < 1 || node.shape.back() > kMostExtent)) {
       refuse_graph(where + " has the extent " + std::to_string(node.shape.back()));
     }
   }
@@ -122,6 +124,10 @@ std::vector<std::string> GraphNode::texts(const char* key, size_t count) const {
   }
   if (values.size() != count) refuse_graph(where + " has not " + std::to_string(count) + " values");
   return values;
+}
+
+bool GraphNode::is_static() const {
+  return std::find(shape.begin(), shape.end(), kUnknownExtent) == shape.end();
 }
 
 size_t GraphNode::elements() const {

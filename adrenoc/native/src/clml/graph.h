@@ -13,6 +13,8 @@
 namespace adrenoc {
 namespace clml {
 
+constexpr int64_t kUnknownExtent = -1;  // one that a run alone tells
+
 struct GraphNode {
   enum class Kind { kInput, kConst, kKernel };
   Kind kind = Kind::kInput;
@@ -30,6 +32,8 @@ struct GraphNode {
   [[nodiscard]] std::vector<int64_t> integers(const char* key, size_t count) const;
   [[nodiscard]] std::vector<std::string> texts(const char* key, size_t count) const;
 
+  [[nodiscard]] bool is_static() const;
+  // These are of static shapes.
   [[nodiscard]] size_t elements() const;
   // The shape as n, c, h, w: ranks below four are filled up with ones at the end.
   [[nodiscard]] std::array<uint32_t, 4> dims() const;

@@ -249,6 +249,10 @@ bool adds_up(const Operation& operation) {
 }  // namespace
 
 Lowered lower_node(const Graph& graph, const GraphNode& node) {
+  if (!node.is_static()) refuse_node(node, "has an extent that a run alone tells");
+  for (const size_t input : node.inputs) {
+    if (!graph.nodes[input].is_static()) refuse_node(node, "reads an extent that a run alone tells");
+  }
   Lowered lowered = by_name(graph, node);
   for (const size_t input : node.inputs) {
     if (graph.nodes[input].dtype != node.dtype) refuse_node(node, "mixes dtypes");
