@@ -149,7 +149,7 @@ def _node(
     shown: Mapping[str, str],
 ) -> NodeVerdict:
     graph, spec = program.graph, program.graph.operand(node.output)
-    before = (shown.get(graph.aliases.get(name, name)) for name in node.inputs)
+    before = (shown[maker.output] for name in node.inputs for maker in graph.makers(name))
     constants = {name for name in step.arguments if name in program.params}
     return NodeVerdict(
         tensor=node.name,
@@ -163,7 +163,7 @@ def _node(
         shape=spec.shape,
         dtype=spec.dtype,
         kernel=step.kernel,
-        reads=tuple(dict.fromkeys(name for name in before if name is not None)),
+        reads=tuple(dict.fromkeys(before)),
         macs=work.macs,
         flops=work.work.flops,
         texels=work.work.texels,

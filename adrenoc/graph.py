@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.layout import Layout
-from adrenoc.operand import Memory, OperandSpec
+from adrenoc.operand import Memory, OperandSpec, Window
 from adrenoc.tvmapi import Expr
 
 
@@ -42,6 +42,14 @@ class Placement:
     memory: Memory
     layout: Layout | None
     dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A tensor that is a range of the channels of tensor `base`: its blocks from `first` on."""
+
+    base: str
+    first: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,6 +120,8 @@ class Graph:
     placements: Mapping[str, Placement] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
+    views: Mapping[str, View] = field(default_factory=dict)
+    """Tensor -> the range of another one that it is.  A base can be a view itself."""
     exact: frozenset[str] = frozenset()
     """Tensors that are computed and stored in float32, whatever the options say."""
     rounded: frozenset[str] = frozenset()
@@ -134,12 +144,56 @@ class Graph:
     def operand(self, name: str) -> OperandSpec:
         """The placed tensor as a kernel sees it."""
         tensor, placement = self.tensors[name], self.placements[name]
+        owner, first = self.place(name)
+        window = None
+        if self.views and owner != self.aliases.get(name, name):
+            window = Window(first=first, blocks=self.operand(owner).extents.blocks)
         return OperandSpec(
             shape=tensor.shape,
             dtype=placement.dtype,
             memory=placement.memory,
             layout=placement.layout,
+            window=window,
         )
+
+    def place(self, name: str) -> tuple[str, int]:
+        """The tensor whose memory a tensor lies in, and its first block there."""
+        name, first = self.aliases.get(name, name), 0
+        while name in self.views:
+            view = self.views[name]
+            name, first = self.aliases.get(view.base, view.base), first + view.first
+        return name, first
+
+    def owner(self, name: str) -> str:
+        """The tensor whose memory a tensor lies in: often itself."""
+        return self.place(name)[0]
+
+    def makers(self, name: str) -> tuple[Node, ...]:
+        """The nodes that write what a reader of this tensor reads."""
+        owner, first = self.place(name)
+        beyond = first + self._blocks(name)
+        return tuple(
+            node
+            for node, start, end in self._writers.get(owner, ())
+            if start < beyond and first < end
+        )
+
+    @cached_property
+    def _writers(self) -> Mapping[str, list[tuple[Node, int, int]]]:
+        """Who writes the memory of each owner: node, first block, the block behind the last."""
+        found: dict[str, list[tuple[Node, int, int]]] = {}
+        for node in self.nodes:
+            owner, start = self.place(node.output)
+            end = start + self._blocks(node.output)
+            found.setdefault(owner, []).append((node, start, end))
+        return found
+
+    def _blocks(self, name: str) -> int:
+        """Blocks of a tensor that may be a view; 1 of others, which are read whole."""
+        placement = self.placements.get(name)
+        if placement is None or placement.layout is None:
+            return 1
+        return placement.layout.extents(self.tensors[name].shape).blocks
 
     def with_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
         """The same graph with other nodes and more tensors; unused tensors are dropped."""
@@ -148,11 +202,17 @@ class Graph:
         used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}
         for node in kept:
             used.update((*node.inputs, node.output))
+        bases = {name: view.base for name, view in self.views.items()}
+        found = used
+        while found:
+            found = {bases[name] for name in found if name in bases}
+            used |= found
         return replace(
             self,
             nodes=kept,
             tensors={name: t for name, t in known.items() if name in used},
             placements={n: p for n, p in self.placements.items() if n in used},
+            views={n: v for n, v in self.views.items() if n in used},
         )
 
     def text(self) -> str:
@@ -164,6 +224,8 @@ class Graph:
             lines.append(f"{self._describe(node.output)} = {label}({reads})")
         for name, owner in self.aliases.items():
             lines.append(f"{self._describe(name)} is %{owner}")
+        for name, view in self.views.items():
+            lines.append(f"{self._describe(name)} lies in %{view.base} from block {view.first} on")
         lines.append(f"outputs {', '.join(self._describe(n) for n in self.outputs)}")
         return "\n".join(lines) + "\n"
 

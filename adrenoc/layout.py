@@ -81,12 +81,18 @@ class Layout:
         by_role = dict(zip(self.roles, shape, strict=True))
         return Extents(*(by_role.get(role, 1) for role in "NCHW"))
 
-    def texture_shape(self, shape: Sequence[int]) -> tuple[int, int, int, int]:
-        """Physical `(layers, rows, cols, 4)` of a tensor of this logical shape."""
+    def texture_shape(
+        self, shape: Sequence[int], blocks: int | None = None
+    ) -> tuple[int, int, int, int]:
+        """Physical `(layers, rows, cols, 4)` of a tensor of this logical shape.
+
+        `blocks` are those of its channels where they are not as many as its own.
+        """
         e = self.extents(shape)
+        blocks = e.blocks if blocks is None else blocks
         if self.fold is Fold.PLANES:
-            return (e.n * e.blocks, e.h, e.w, LANES)
-        return (e.n, e.h * e.w, e.blocks, LANES)
+            return (e.n * blocks, e.h, e.w, LANES)
+        return (e.n, e.h * e.w, blocks, LANES)
 
     def permuted(self, axes: Sequence[int]) -> Layout:
         """The layout of the same bits after `permute_dims(axes)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from adrenoc.layout import Extents, Layout
@@ -29,17 +29,27 @@ class Memory(str, Enum):
 
 
 @dataclass(frozen=True)
+class Window:
+    """Which blocks of a larger tensor a tensor is: those from `first` on, of `blocks` in all."""
+
+    first: int
+    blocks: int
+
+
+@dataclass(frozen=True)
 class OperandSpec:
     """A kernel's view of one tensor.
 
     `shape` is the logical shape, `dtype` the dtype in memory.  `layout` gives the axes their
     roles, of a plain tensor too; only a plain tensor can do without (None: no axis has a role).
+    `window` is set where the tensor is a range of channels of another one, whose memory it is.
     """
 
     shape: tuple[int, ...]
     dtype: str
     memory: Memory
     layout: Layout | None
+    window: Window | None = None
 
     @property
     def scope(self) -> str:
@@ -48,10 +58,16 @@ class OperandSpec:
 
     @property
     def physical(self) -> tuple[int, ...]:
-        """The shape that the runtime allocates."""
+        """The shape of the memory that a kernel is given: that of the larger tensor of a window."""
         if self.memory in (Memory.PLAIN, Memory.CPU):
             return self.shape
-        return self.roles.texture_shape(self.shape)
+        blocks = None if self.window is None else self.window.blocks
+        return self.roles.texture_shape(self.shape, blocks)
+
+    @property
+    def alone(self) -> OperandSpec:
+        """The tensor as if it had memory of its own."""
+        return self if self.window is None else replace(self, window=None)
 
     @property
     def roles(self) -> Layout:

@@ -34,9 +34,10 @@ from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
-from adrenoc.passes.fuse import fuse
 from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.join_blocks import join_blocks
+from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
@@ -174,6 +175,14 @@ def _on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
 def _fuse_attention(state: State) -> State:
     limits, log = state.target.limits, state.log
     return _on_graph(lambda graph: fuse_attention(graph, limits, log))(state)
+
+
+def _fuse(state: State) -> State:
+    return _on_graph(lambda graph: fuse_around_concats(graph, state.log))(state)
+
+
+def _join_blocks(state: State) -> State:
+    return _on_graph(lambda graph: join_blocks(graph, state.log))(state)
 
 
 def _bridge_devices(state: State) -> State:
@@ -427,7 +436,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="fuse",
-        run=_on_graph(fuse),
+        run=_fuse,
         needs=_facts("graph", "attention found"),
         gives=_facts("fused"),
         dump=_dump_graph,
@@ -494,9 +503,18 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s), s.target.limits),
     ),
     Stage(
+        name="join_blocks",
+        run=_join_blocks,
+        needs=_facts("placed", "copies elided"),
+        gives=_facts("blocks joined"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
         name="split_winograd",
         run=_split_winograd,
-        needs=_facts("placed", "copies elided"),
+        needs=_facts("placed", "blocks joined"),
         gives=_facts("convolutions chosen"),
         dump=_dump_graph,
         note=_count_nodes,

@@ -88,7 +88,8 @@ class SteppedVariant:
             held = {n: tvm.runtime.tensor(inputs[n], self._device) for n in graph.inputs}
             for number, (function, arguments) in enumerate(self._steps):
                 made = self._owner(arguments[-1])
-                held[made] = _empty(graph.operand(made), self._device)
+                if made not in held:
+                    held[made] = _empty(graph.operand(made), self._device)
                 names = [self._owner(name) for name in arguments]
                 function(*(self._params.get(n) or held[n] for n in names))
                 for name in names:
@@ -98,7 +99,7 @@ class SteppedVariant:
             return [held[name].numpy() for name in graph.outputs]
 
     def _owner(self, name: str) -> str:
-        return self._program.graph.aliases.get(name, name)
+        return self._program.graph.owner(name)
 
 
 class MachineVariant:

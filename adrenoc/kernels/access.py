@@ -113,9 +113,12 @@ class BlockedAccess(Access):
 
     def coordinates(self, n: Expr, block: Expr, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
         """(layer, row, col) of a texel."""
-        e = self.extents
+        e, window = self.extents, self.spec.window
+        blocks = e.blocks if window is None else window.blocks
+        if window is not None and window.first:
+            block = block + iconst(window.first)
         if self.spec.roles.fold is Fold.PLANES:
-            return n * iconst(e.blocks) + block, h, w
+            return n * iconst(blocks) + block, h, w
         return n, h * iconst(e.w) + w, block
 
     def _masked(self, block: Expr, value: Expr) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.graph import Graph, Node
+from adrenoc.layout import LANES
 from adrenoc.operand import Memory
 from adrenoc.passes.lower import Program
 from adrenoc.target import Limits
@@ -15,18 +16,27 @@ class IllegalIrError(Exception):
 def check_graph(graph: Graph, limits: Limits | None = None) -> None:
     """Every tensor is made before it is read; with `limits`, every image exists on the target.
 
+    Views lie inside of their base, and no kernel reads an image that it writes.
+
     Raises:
         IllegalIrError: naming the tensor and the rule.
     """
+    for name in graph.views:
+        _check_view(graph, name)
     known = {*graph.inputs, *(n for n, t in graph.tensors.items() if t.value is not None)}
+    made: set[tuple[str, int]] = set()
     for node in graph.nodes:
         _check_node(node)
         for name in node.inputs:
-            if graph.aliases.get(name, name) not in known:
+            if graph.owner(name) not in known and not _blocks(graph, name) <= made:
                 raise IllegalIrError(f"{node.name} reads {name} before it is made")
-        known.add(node.output)
+        again = _blocks(graph, node.output) & made
+        if again:
+            raise IllegalIrError(f"{node.name} writes blocks of {node.output} a second time")
+        made |= _blocks(graph, node.output)
+        _check_images(graph, node)
     for name in graph.outputs:
-        if graph.aliases.get(name, name) not in known:
+        if graph.owner(name) not in known and not _blocks(graph, name) <= made:
             raise IllegalIrError(f"nothing makes the output {name}")
     if limits is None:
         return
@@ -41,6 +51,43 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
             or layers > limits.image_max_array_layers
         ):
             raise IllegalIrError(f"{name} is {cols} x {rows} texels in {layers} layers")
+
+
+def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
+    """The blocks of channels of a tensor, by the owner of the memory; one of a tensor alone."""
+    owner, first = graph.place(name)
+    if not graph.views or graph.placements[owner].layout is None:
+        return {(owner, 0)}
+    return {(owner, first + i) for i in range(graph.operand(name).extents.blocks)}
+
+
+def _check_view(graph: Graph, name: str) -> None:
+    view = graph.views[name]
+    part, whole = graph.operand(name), graph.operand(view.base)
+    mine, other = part.extents, whole.extents
+    if view.first < 0 or view.first + mine.blocks > other.blocks:
+        raise IllegalIrError(f"{name} begins at block {view.first} of {view.base}, and ends beyond")
+    if mine.c % LANES and view.first * LANES + mine.c != other.c:
+        raise IllegalIrError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
+    if (mine.n, mine.h, mine.w) != (other.n, other.h, other.w):
+        raise IllegalIrError(f"{name} has other rows and columns than {view.base}")
+    alike = (part.memory, part.dtype, part.roles.fold) == (
+        whole.memory,
+        whole.dtype,
+        whole.roles.fold,
+    )
+    if not alike:
+        raise IllegalIrError(f"{name} lies in other memory than {view.base}")
+
+
+def _check_images(graph: Graph, node: Node) -> None:
+    """OpenCL leaves undefined what a kernel reads from an image that it writes."""
+    if not graph.placements or graph.operand(node.output).memory is not Memory.TEXTURE:
+        return
+    written = graph.owner(node.output)
+    for name in node.inputs:
+        if graph.owner(name) == written:
+            raise IllegalIrError(f"{node.name} reads {name} from the image that it writes")
 
 
 def _check_node(node: Node) -> None:

@@ -147,7 +147,7 @@ class _Emitter:
             for i, slot in enumerate(self.storage.plan.slots)
         ]
         for step in self.program.steps:
-            output = step.arguments[-1]
+            output = self.program.graph.owner(step.arguments[-1])
             if output not in self.known:
                 self.known[output] = self._tensor(output)
             if step.place == CLML:
@@ -196,8 +196,8 @@ class _Emitter:
         self.builder.emit(choice, "_")
 
     def _arguments(self, names: tuple[str, ...]) -> list[Any]:
-        aliases = self.program.graph.aliases
-        return [self.known[aliases.get(name, name)] for name in names]
+        graph = self.program.graph
+        return [self.known[graph.owner(name)] for name in names]
 
 
 def _param(name: str, param: Param) -> Any:

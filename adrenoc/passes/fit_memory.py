@@ -97,18 +97,23 @@ def in_freeing_order(program: Program) -> Program:
     A step adds its output and frees the tensors that it reads last; of equals the earlier one.
     """
     graph = program.graph
-    made = {step.arguments[-1]: number for number, step in enumerate(program.steps)}
+    writes = [graph.owner(step.arguments[-1]) for step in program.steps]
+    made = set(writes)
     reads = [
-        {owner for name in step.arguments[:-1] if (owner := graph.aliases.get(name, name)) in made}
+        {owner for name in step.arguments[:-1] if (owner := graph.owner(name)) in made}
         for step in program.steps
     ]
     readers: dict[str, set[int]] = defaultdict(set)
     for number, names in enumerate(reads):
         for name in names:
             readers[name].add(number)
+    writers: dict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(writes):
+        writers[name].append(number)
+    followers, waiting = _followers(program)
     size = {name: allocated_bytes(graph.operand(name)) for name in made}
-    outputs = {graph.aliases.get(name, name) for name in graph.outputs}
-    waiting = [len(names) for names in reads]
+    outputs = {graph.owner(name) for name in graph.outputs}
+    held: set[str] = set()
 
     def cost(number: int) -> int:
         freed = (
@@ -116,7 +121,8 @@ def in_freeing_order(program: Program) -> Program:
             for name in reads[number]
             if readers[name] == {number} and name not in outputs
         )
-        return size[program.steps[number].arguments[-1]] - sum(freed)
+        own = writes[number]
+        return (0 if own in held else size[own]) - sum(freed)
 
     ready = [(cost(number), number) for number, count in enumerate(waiting) if count == 0]
     heapq.heapify(ready)
@@ -132,16 +138,19 @@ def in_freeing_order(program: Program) -> Program:
             continue
         done.add(number)
         order.append(number)
+        cheaper = set(followers[number])
+        for reader in followers[number]:
+            waiting[reader] -= 1
         for name in reads[number]:
             readers[name].discard(number)
-            if len(readers[name]) == 1:  # that one now frees it: its cost fell
-                (last,) = readers[name]
-                if waiting[last] == 0:
-                    heapq.heappush(ready, (cost(last), last))
-        for reader in sorted(readers[program.steps[number].arguments[-1]]):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, (cost(reader), reader))
+            if len(readers[name]) == 1:  # that one now frees it
+                cheaper |= readers[name]
+        if writes[number] not in held:  # the memory of other parts is there now
+            held.add(writes[number])
+            cheaper.update(writers[writes[number]])
+        for other in sorted(cheaper):
+            if waiting[other] == 0 and other not in done:
+                heapq.heappush(ready, (cost(other), other))
     nodes = program.graph.nodes
     return replace(
         program,
@@ -182,10 +191,24 @@ def _with_buffers(
     return best
 
 
+def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
+    """For each step those that read what it writes; and how many steps each one waits for."""
+    graph = program.graph
+    number_of = {id(node): number for number, node in enumerate(graph.nodes)}
+    followers: list[list[int]] = [[] for _ in program.steps]
+    waiting = []
+    for number, step in enumerate(program.steps):
+        before = {number_of[id(n)] for name in step.arguments[:-1] for n in graph.makers(name)}
+        waiting.append(len(before))
+        for other in sorted(before):
+            followers[other].append(number)
+    return followers, waiting
+
+
 def in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with these tensors, and those that are other names for them, in blocked buffers."""
+    """The graph with these tensors, and what lies in their memory, in blocked buffers."""
     listed = set(names)
-    moved = {*listed, *(alias for alias, owner in graph.aliases.items() if owner in listed)}
+    moved = {name for name in graph.tensors if graph.owner(name) in listed}
     return replace(
         graph,
         placements={

@@ -29,6 +29,7 @@ from tvm_ffi.structural import structural_equal, structural_map
 
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.layout import default_layout
+from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.scalar_body import loaded, substitute
@@ -102,7 +103,7 @@ class _Fuser:
     # A map moves into its readers
 
     def _inline_producers(self, node: Node) -> Node:
-        if node.body is None:
+        if node.body is None or node.op == CONCAT:
             return node
         for name in node.inputs:
             producer = self._made.get(name)
@@ -192,7 +193,7 @@ class _Fuser:
             if (
                 anchor is None
                 or anchor.is_map
-                or anchor.op in (CPU, CLML, ALLOC)
+                or anchor.op in (CPU, CLML, ALLOC, CONCAT)
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS

@@ -90,7 +90,9 @@ def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bo
 
 def _bytes(program: Program, name: str) -> int:
     param = program.params.get(name)
-    return param.value.nbytes if param is not None else size_bytes(program.graph.operand(name))
+    return (
+        param.value.nbytes if param is not None else size_bytes(program.graph.operand(name).alone)
+    )
 
 
 # Arithmetic

@@ -69,11 +69,13 @@ def plan_memory(program: Program) -> Storage:
 def live_intervals(program: Program) -> list[Interval]:
     """When each intermediate tensor is alive, in steps, and the bytes that hold it alone."""
     graph = program.graph
+    first_use: dict[str, int] = {}
     last_use: dict[str, int] = {}
     for position, step in enumerate(program.steps):
+        first_use.setdefault(graph.owner(step.arguments[-1]), position)
         for name in step.arguments:
-            last_use[graph.aliases.get(name, name)] = position
-    outputs = {graph.aliases.get(name, name) for name in graph.outputs}
+            last_use[graph.owner(name)] = position
+    outputs = {graph.owner(name) for name in graph.outputs}
     return [
         Interval(
             name=name,
@@ -81,8 +83,8 @@ def live_intervals(program: Program) -> list[Interval]:
             last=last_use[name],
             bytes=allocated_bytes(graph.operand(name)),
         )
-        for position, step in enumerate(program.steps)
-        if (name := step.arguments[-1]) not in outputs
+        for name, position in first_use.items()
+        if name not in outputs
     ]
 
 
@@ -112,7 +114,7 @@ def _slot(specs: Sequence[OperandSpec]) -> MemorySlot:
 
 def _border_bytes(graph: Graph, names: Sequence[str]) -> int:
     """What the inputs or outputs of the model take on the GPU."""
-    specs = (graph.operand(graph.aliases.get(name, name)) for name in dict.fromkeys(names))
+    specs = (graph.operand(graph.owner(name)) for name in dict.fromkeys(names))
     return sum(allocated_bytes(spec) for spec in specs if spec.memory is not Memory.CPU)
 
 

@@ -93,7 +93,7 @@ def _best(
     direct = _direct_clocks(work, limits, machine)
     x = graph.operand(node.inputs[0])
     specs = (x, graph.operand(node.output))
-    whole = [math.prod(spec.physical) * work.storage_bytes for spec in specs]
+    whole = [math.prod(spec.alone.physical) * work.storage_bytes for spec in specs]
     direct = max(direct, machine.memory_clocks(*whole))
     found: list[tuple[float, Tiling]] = []
     for outputs in OUTPUTS[options.storage_dtype]:

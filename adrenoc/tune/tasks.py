@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,8 @@ def plan_model(
     state, _ = run_stages(start, reporter=reporter, stop_after="lower")
     if state.graph is None or state.program is None:
         raise ValueError("the pipeline ended early")
-    graph = state.program.graph
+    # A kernel is the same wherever its tensors lie; alone, all that it writes can be compared.
+    graph = replace(state.program.graph, views={})
     nodes = {node.name: node for node in graph.nodes}
     calls = Counter(choice.digest for choice in state.program.choices.values())
     distinct = {choice.digest: choice for choice in state.program.choices.values()}

@@ -1,0 +1,254 @@
+"""Write concatenations in place and read slices where they are: ranges of channels as views.
+
+A concatenation along the channels whose parts begin at whole blocks is one tensor: who makes a
+part writes its blocks there, and who reads a part, or a range of parts, reads them there.  A
+slice of whole blocks is such a range too.  Concatenations of concatenations become one tensor, and
+so do those that grow: concat(a, b), concat(a, b, c), ...
+
+Before -> after:
+    a = conv2d(x); b = conv2d(y); c = concat(a, b)     a and b lie in c: no kernel, no copy
+    s = strided_slice(x, channels 8..16)               s lies in x from block 2 on
+
+No kernel may read an image that it writes (OpenCL leaves undefined what it reads), and a tensor
+can lie in one place only.  Parts that this forbids are copied; where more than one would be, the
+concatenation stays a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Graph, Node, Tensor, View
+from adrenoc.layout import LANES, agree
+from adrenoc.operand import Memory
+from adrenoc.passes.assign_memory import copy_node
+from adrenoc.passes.channel_ranges import (
+    CONCAT,
+    Concat,
+    Part,
+    Slice,
+    concat_of,
+    slice_of,
+    with_whole_sources,
+)
+
+MOST_COPIES = 1
+"""Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
+
+
+def join_blocks(graph: Graph, log: DecisionLog) -> Graph:
+    """Make parts of concatenations, and slices, views of the whole where nothing forbids it."""
+    concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.op == CONCAT}
+    ranges = {name: concat for name, concat in concats.items() if concat is not None}
+    slices = _slices(graph, log)
+    if not concats and not slices:
+        return graph
+    plan = _Plan(graph=graph, concats=ranges, slices=slices)
+    for name, concat in ranges.items():
+        reason = _refusal(graph, name, concat)
+        if reason is not None:
+            plan.as_kernel[name] = reason
+    while True:
+        joined = plan.attempt()
+        more = plan.learn(joined)
+        if not more:
+            break
+    plan.tell(log)
+    return _rewritten(joined, plan)
+
+
+def _slices(graph: Graph, log: DecisionLog) -> dict[str, Slice]:
+    """Slices of channels that begin and end at whole blocks."""
+    found = {}
+    for node in graph.nodes:
+        cut = slice_of(graph, node)
+        if cut is None or node.output in graph.outputs:
+            continue
+        source = graph.aliases.get(cut.source, cut.source)
+        if source not in graph.producers or not _alike(graph, node.output, cut.source):
+            continue
+        part, whole = graph.operand(node.output), graph.operand(cut.source)
+        if part.roles.axis("C") != cut.axis:
+            continue
+        end = cut.start + part.extents.c
+        if cut.start % LANES or (end % LANES and end != whole.extents.c):
+            log.add(
+                node.output,
+                "copied",
+                f"channels {cut.start} to {end} of {cut.source} are not whole blocks of {LANES}",
+            )
+            continue
+        found[node.output] = cut
+    return found
+
+
+def _alike(graph: Graph, part: str, whole: str) -> bool:
+    """Whether two tensors lie in the same kind of memory, in blocks, with the same roles."""
+    mine, other = graph.placements[part], graph.placements[whole]
+    if mine.memory not in (Memory.TEXTURE, Memory.BLOCKED) or mine.layout is None:
+        return False
+    if len(graph.tensors[part].shape) != len(graph.tensors[whole].shape):
+        return False
+    return (
+        (mine.memory, mine.dtype) == (other.memory, other.dtype)
+        and other.layout is not None
+        and mine.layout.fold is other.layout.fold
+        and agree(mine.layout, other.layout, graph.tensors[whole].shape)
+    )
+
+
+def _refusal(graph: Graph, name: str, concat: Concat) -> str | None:
+    """Why a concatenation cannot be written in place, whatever else there is."""
+    placement = graph.placements[name]
+    if placement.memory not in (Memory.TEXTURE, Memory.BLOCKED) or placement.layout is None:
+        return f"it is in {placement.memory.value} memory"
+    if placement.layout.axis("C") != concat.axis:
+        return f"axis {concat.axis} is not its channels, as {placement.layout} has them"
+    for part in concat.parts:
+        if part.start % LANES:
+            return f"{part.name} begins at channel {part.start}, within a block of {LANES}"
+    return None
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    """What is known about the views of one graph; each attempt may teach more."""
+
+    graph: Graph
+    concats: Mapping[str, Concat]
+    slices: Mapping[str, Slice]
+    as_kernel: dict[str, str] = field(default_factory=dict)
+    """Concatenations that stay kernels, and why."""
+    apart: dict[str, str] = field(default_factory=dict)
+    """Parts that keep memory of their own, and why."""
+    copied: dict[str, list[tuple[Part, str]]] = field(default_factory=dict)
+    """Concatenation -> the parts that are copied into it in the last attempt, and why."""
+
+    def attempt(self) -> Graph:
+        """The graph with all views that nothing known forbids; its nodes are untouched."""
+        self.copied = {}
+        views = {
+            name: View(
+                base=self.graph.aliases.get(cut.source, cut.source), first=cut.start // LANES
+            )
+            for name, cut in self.slices.items()
+        }
+        graph = replace(self.graph, views=views)
+        for node in reversed(self.graph.nodes):
+            concat = self.concats.get(node.output)
+            if concat is not None and node.output not in self.as_kernel:
+                graph = self._join(graph, node.output, concat)
+        return graph
+
+    def _join(self, graph: Graph, name: str, concat: Concat) -> Graph:
+        """Place the parts of one concatenation."""
+        views = dict(graph.views)
+        parts = with_whole_sources(graph, concat.parts, self.slices)
+        if name not in views:
+            together = self._placed_together(graph, name, parts)
+            if together is not None:
+                return replace(graph, views={**views, name: together})
+        copied = []
+        for part in parts:
+            own = graph.aliases.get(part.name, part.name)
+            reason = self._obstacle(replace(graph, views=views), name, part.name)
+            if reason is not None:
+                copied.append((part, reason))
+                continue
+            views[own] = View(base=name, first=part.start // LANES)
+        self.copied[name] = copied
+        return replace(graph, views=views)
+
+    def _placed_together(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
+        """The range of another tensor that these parts are already, one after the other."""
+        owner, first = graph.place(parts[0].name)
+        own = graph.aliases.get(parts[0].name, parts[0].name)
+        if owner == own or not _alike(graph, name, owner):
+            return None
+        for part in parts:
+            if graph.place(part.name) != (owner, first + part.start // LANES):
+                return None
+        tail = graph.operand(name).extents.c % LANES
+        whole = graph.operand(owner).extents
+        end = first * LANES + graph.operand(name).extents.c
+        return None if tail and end != whole.c else View(base=owner, first=first)
+
+    def _obstacle(self, graph: Graph, name: str, part: str) -> str | None:
+        """Why a part cannot be written into the whole."""
+        own = graph.aliases.get(part, part)
+        if own in graph.views:
+            return f"it lies in {graph.views[own].base}"
+        if own in self.graph.outputs or own not in self.graph.producers:
+            return "it is an input, an output or a constant of the model"
+        if not _alike(graph, part, name):
+            mine, other = graph.placements[part], graph.placements[name]
+            return (
+                f"it is {mine.dtype} in {mine.memory.value}, {mine.layout}, and the whole "
+                f"{other.dtype} in {other.memory.value}, {other.layout}"
+            )
+        return self.apart.get(own)
+
+    def learn(self, graph: Graph) -> bool:
+        """Find what an attempt may not do; whether there is anything."""
+        known = len(self.apart) + len(self.as_kernel)
+        for node in graph.nodes:
+            if node.output in self.concats and node.output not in self.as_kernel:
+                continue  # no kernel: its parts are there
+            if graph.operand(node.output).memory is not Memory.TEXTURE:
+                continue
+            if node.output in self.slices:
+                continue
+            owner = graph.owner(node.output)
+            for name in node.inputs:
+                if graph.owner(name) == owner and node.output in graph.views:
+                    self.apart[node.output] = (
+                        f"its kernel reads {name}, which lies in the same image: OpenCL leaves "
+                        "that undefined"
+                    )
+        for name, copies in self.copied.items():
+            whole = graph.owner(name)
+            image = graph.operand(name).memory is Memory.TEXTURE
+            within = image and any(graph.owner(part.name) == whole for part, _ in copies)
+            if len(copies) > MOST_COPIES or within:
+                part, reason = copies[0]
+                self.as_kernel[name] = (
+                    f"in place {len(copies)} of its parts would be copied, the first, "
+                    f"{part.name}, because {reason}"
+                )
+        return len(self.apart) + len(self.as_kernel) > known
+
+    def tell(self, log: DecisionLog) -> None:
+        """Decisions on what is not written in place."""
+        for name, reason in self.as_kernel.items():
+            log.add(name, "concatenated by a kernel", reason)
+        for name, copies in self.copied.items():
+            for part, reason in copies:
+                log.add(part.name, f"copied into {name}", reason)
+
+
+def _rewritten(graph: Graph, plan: _Plan) -> Graph:
+    """The graph without the kernels that its views make needless, with the copies that they need.
+
+    What a concatenation that stays a kernel computes is a map like any other.
+    """
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    views, placements = dict(graph.views), dict(graph.placements)
+    for node in graph.nodes:
+        if node.output in plan.slices:
+            continue
+        if node.output not in plan.concats or node.output in plan.as_kernel:
+            nodes.append(replace(node, op="map") if node.op == CONCAT else node)
+            continue
+        for number, (part, _) in enumerate(plan.copied.get(node.output, ())):
+            tensor = graph.tensors[part.name]
+            name = f"{part.name}_in_{node.output}_{number}"
+            copy = replace(tensor, name=name, value=None)
+            tensors.append(copy)
+            nodes.append(copy_node(part.name, copy, CONCAT))
+            views[name] = View(base=node.output, first=part.start // LANES)
+            placements[name] = graph.placements[node.output]
+    joined = replace(graph, views=views, placements=placements)
+    return joined.with_nodes(nodes, tensors)
