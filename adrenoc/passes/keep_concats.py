@@ -12,6 +12,7 @@ Before -> after:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
@@ -28,7 +29,7 @@ def fuse_around_concats(graph: Graph, log: DecisionLog) -> Graph:
     if not candidates:
         return fuse(graph)
     fused = fuse(_with_op(graph, set(candidates)))
-    kept = {name for name in candidates if _pays(fused, name, log)}
+    kept = {name for name in candidates if _pays(fused, name, graph.consumers[name], log)}
     return fused if len(kept) == len(candidates) else fuse(_with_op(graph, kept))
 
 
@@ -60,8 +61,11 @@ def _in_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
     return made and whole and graph.tensors[node.output].is_float
 
 
-def _pays(graph: Graph, name: str, log: DecisionLog) -> bool:
-    """Whether a concatenation of a fused graph takes no more launches in place than as a map."""
+def _pays(graph: Graph, name: str, readers: Sequence[Node], log: DecisionLog) -> bool:
+    """Whether a concatenation of a fused graph takes no more launches in place than as a map.
+
+    `readers` are those before fusion: a single map would take the concatenation in.
+    """
     node = graph.producers.get(name)
     if node is None:  # nobody reads it
         return False
@@ -71,7 +75,6 @@ def _pays(graph: Graph, name: str, log: DecisionLog) -> bool:
     cuts = {part.name: slice_of(graph, graph.producers[part.name]) for part in concat.parts}
     slices = {part: cut for part, cut in cuts.items() if cut is not None}
     names = [part.name for part in with_whole_sources(graph, concat.parts, slices)]
-    readers = graph.consumers[name]
     alone = 0 if len(readers) == 1 and readers[0].is_map else 1
     extra = sum(
         names.count(part) > 1
