@@ -140,3 +140,42 @@ class QNet:
 
     def _zero(self, value: int) -> str:
         return self._const(value, np.dtype(self.dtype))
+
+
+def with_conversions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same network as float operators between DequantizeLinear and QuantizeLinear."""
+    nodes: list[onnx.NodeProto] = []
+
+    def dequantised(quanta: list[str], axis: int | None = None) -> str:
+        name = f"{quanta[0]}_float{len(nodes)}"
+        attrs = {} if axis is None else {"axis": axis}
+        nodes.append(helper.make_node("DequantizeLinear", quanta, [name], **attrs))
+        return name
+
+    constants = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
+    scale_of: dict[str, list[str]] = {}
+    for node in model.graph.node:
+        names = list(node.input)
+        plain = node.op_type.removeprefix("QLinear").removeprefix("Q")
+        if node.op_type == plain:  # it moves integers
+            quanta, inputs, result = scale_of[names[0]], [], scale_of[names[0]]
+            inputs = [dequantised([names[0], *quanta]), *names[1:]]
+        else:
+            x, second = names[:3], names[3:6]
+            axis = 0 if constants[second[1]].ndim else None
+            inputs = [dequantised(x), dequantised(second, axis)]
+            bias = names[6] if plain == "Gemm" else names[8] if len(names) > 8 else ""
+            result = names[7:9] if plain == "Gemm" else names[6:8]
+            if bias:
+                unit = f"{bias}_scale"
+                value = np.asarray(constants[x[1]] * constants[second[1]], np.float32)
+                model.graph.initializer.append(numpy_helper.from_array(value, unit))
+                inputs.append(dequantised([bias, unit], 0 if value.ndim else None))
+        made = f"{node.output[0]}_float"
+        nodes.append(helper.make_node(plain, inputs, [made]))
+        nodes[-1].attribute.extend(node.attribute)
+        nodes.append(helper.make_node("QuantizeLinear", [made, *result], list(node.output)))
+        scale_of[node.output[0]] = list(result)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model

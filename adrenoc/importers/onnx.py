@@ -26,6 +26,7 @@ from adrenoc.importers.onnx_graph import (
     load_constants,
     sort_nodes,
 )
+from adrenoc.importers.onnx_qdq import fuse_qdq
 from adrenoc.importers.onnx_refusals import (
     behind,
     foreign_nodes,
@@ -56,6 +57,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     graph = _prepare(model, shapes)
     decisions += _left_out(model.graph, graph)
     del model  # its weights are in `graph` now
+    decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())

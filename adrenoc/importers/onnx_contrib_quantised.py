@@ -3,8 +3,9 @@
 Before -> after:
     y = com.microsoft.QLinearSigmoid(x, ...)    y = Quantize(Sigmoid(Dequantize(x)))
 
-onnxruntime defines them so; what runs as integers on the GPU is decided later, for these and for
-models that are written this way from the start.
+onnxruntime defines them so, but for sums and products: those count in quanta, and one factor at the
+end does what three scales would.  What runs as integers on the GPU is decided later, for these and
+for models that are written this way from the start.
 
 Source: onnxruntime's ContribOperators reference.
 """
@@ -17,17 +18,14 @@ import numpy as np
 
 from adrenoc.importers.onnx_writer import CannotWriteError, Writer
 
+_AXES_AS_INPUT = 13
+"""The first opset in which ReduceSum takes its axes as an input."""
 
-def _float(write: Writer, first: int, axis: int | None = None) -> str:
-    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for.
 
-    `axis` is that of scales a channel.
-    """
-    operands = [write.input(first), write.input(first + 1), *_zero(write, first + 2)]
-    scales = write.value(write.input(first + 1))
-    if axis is None or scales is None or scales.ndim == 0 or scales.size == 1:
-        return write("DequantizeLinear", *operands)
-    return write("DequantizeLinear", *operands, axis=axis)
+def _float(write: Writer, first: int) -> str:
+    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
+    operands = [write.input(first), write.input(first + 1)]
+    return write("DequantizeLinear", *operands, *_zero(write, first + 2))
 
 
 def _zero(write: Writer, index: int) -> list[str]:
@@ -36,10 +34,68 @@ def _zero(write: Writer, index: int) -> list[str]:
 
 def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
     """The result, in the dtype of input `source`; its zero point follows its scale."""
-    zero = write.input(scale + 1)
-    if not zero:
-        zero = write.array(np.zeros((), np.dtype(write.dtype(write.input(source)))))
+    zero = _zero_of(write, scale + 1, source)
     write("QuantizeLinear", x, write.input(scale), zero, out=write.result)
+
+
+def _number(write: Writer, index: int) -> np.ndarray | None:
+    """A scale or zero point as one constant float."""
+    value = write.value(write.input(index)) if write.input(index) else np.zeros((), np.float32)
+    return None if value is None or value.size != 1 else value.astype(np.float32).reshape(())
+
+
+def _whole(write: Writer, index: int) -> str:
+    """Integers as floats."""
+    return write("Cast", write.input(index), to=1)
+
+
+def _rounded(write: Writer, x: str, zero: str) -> None:
+    """The result: `x` in quanta, to the nearest integers."""
+    write("QuantizeLinear", x, write.array(np.array(1, np.float32)), zero, out=write.result)
+
+
+def _zero_of(write: Writer, index: int, source: int = 0) -> str:
+    """A zero point, or a zero in the dtype of input `source` where it is left out."""
+    if write.input(index):
+        return write.input(index)
+    return write.array(np.zeros((), np.dtype(write.dtype(write.input(source)))))
+
+
+def _add(write: Writer) -> None:
+    """One factor an operand, one offset, one rounding: as onnxruntime does on x86."""
+    numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
+    if any(n is None for n in numbers):
+        _binary("Add")(write)
+        return
+    a_scale, a_zero, b_scale, b_zero, scale, zero = (np.float32(n) for n in numbers)
+    a_factor, b_factor = a_scale / scale, b_scale / scale
+    offset = zero - (a_factor * a_zero + b_factor * b_zero)
+    b = write("Mul", _whole(write, 3), write.array(np.asarray(b_factor)))
+    b = write("Add", b, write.array(np.asarray(offset)))
+    a = write("Mul", _whole(write, 0), write.array(np.asarray(a_factor)))
+    # The sum holds the zero point already: half of an odd number of quanta is even with it.
+    none = write.array(np.zeros((), np.dtype(write.dtype(_zero_of(write, 7)))))
+    _rounded(write, write("Add", a, b), none)
+
+
+def _global_pool(write: Writer) -> None:
+    """The sum of integers times one factor."""
+    numbers = [_number(write, index) for index in (1, 2, 3)]
+    shape = write.shape(write.input(0))
+    last = bool(write.number("channels_last", 0))
+    if any(n is None for n in numbers) or last:
+        _pool("GlobalAveragePool")(write)
+        return
+    x_scale, x_zero, scale = (np.float32(n) for n in numbers)
+    axes = list(range(2, len(shape)))
+    count = np.float32(np.prod(shape[2:]))
+    centred = write("Sub", _whole(write, 0), write.array(np.asarray(x_zero)))
+    if write.opset >= _AXES_AS_INPUT:
+        total = write("ReduceSum", centred, write.array(np.array(axes, np.int64)), keepdims=1)
+    else:
+        total = write("ReduceSum", centred, axes=axes, keepdims=1)
+    factor = x_scale / (scale * count)
+    _rounded(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
 
 
 def _binary(op: str) -> Callable[[Writer], None]:
@@ -93,20 +149,31 @@ def _softmax(write: Writer) -> None:
 
 
 def _gemm(write: Writer) -> None:
-    names = ("alpha", "transA", "transB")
-    attrs = {name: write.attrs[name] for name in names if name in write.attrs}
-    columns = 0 if write.number("transB", 0) else 1
-    operands = [_float(write, 0), _float(write, 3, axis=columns)]
+    """A product of integers, with the bias in its units; then one factor a column."""
+    transposes = {n: write.attrs[n] for n in ("transA", "transB") if n in write.attrs}
+    zero = _zero(write, 2)
+    a = _whole(write, 0)
+    a = write("Sub", a, write("Cast", *zero, to=1)) if zero else a
+    b, zero = _whole(write, 3), _zero(write, 5)
+    if zero:
+        b_zero = write("Cast", *zero, to=1)
+        if write.shape(zero[0]) and transposes.get("transB"):
+            b_zero = write.reshape(b_zero, -1, 1)
+        b = write("Sub", b, b_zero)
+    operands = [a, b]
     if write.input(6):
-        # The bias counts in products of the two scales (and alpha, which Gemm does not apply).
-        steps = write("Mul", write.input(1), write.input(4))
-        steps = write("Mul", steps, write.array(np.float32(write.number("alpha", 1.0))))
-        whole = write("Cast", write.input(6), to=1)
-        operands.append(write("Mul", whole, steps))
+        operands.append(_whole(write, 6))
+    steps = write("Mul", write.input(1), write.input(4))
+    alpha = write.number("alpha", 1.0)
+    if alpha != 1.0:
+        # Not as Gemm's own factor: the bias counts in products of the two scales and alpha.
+        steps = write("Mul", steps, write.array(np.float32(alpha)))
+    total = write("Gemm", *operands, **transposes)
     if not write.input(7):
-        write("Gemm", *operands, out=write.result, **attrs)
+        write("Mul", total, steps, out=write.result)
         return
-    _quanta(write, write("Gemm", *operands, **attrs), 7)
+    y = write("Mul", total, write("Div", steps, write.input(7)))
+    _rounded(write, y, _zero_of(write, 8))
 
 
 def _matmul_integer_to_float(write: Writer) -> None:
@@ -136,10 +203,10 @@ QUANTISED: dict[str, Callable[[Writer], None]] = {
     "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
     "MatMulIntegerToFloat": _matmul_integer_to_float,
     "QGemm": _gemm,
-    "QLinearAdd": _binary("Add"),
+    "QLinearAdd": _add,
     "QLinearAveragePool": _pool("AveragePool"),
     "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _pool("GlobalAveragePool"),
+    "QLinearGlobalAveragePool": _global_pool,
     "QLinearLeakyRelu": _leaky_relu,
     "QLinearMul": _binary("Mul"),
     "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims"),

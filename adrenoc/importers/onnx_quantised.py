@@ -137,9 +137,11 @@ def dequantize(node: Node) -> relax.Expr:
 def quantize(node: Node) -> relax.Expr:
     """round(x / scale) + zero, kept within the dtype of the zero point."""
     scale = _blocks(node, _as_float(node, node.inputs[1]))
-    rounded = node.emit(
-        relax.op.round(node.emit(relax.op.divide(_as_float(node, node.inputs[0]), scale)))
-    )
+    quotient = _as_float(node, node.inputs[0])
+    value = constant_value(scale)
+    if value is None or (value != 1).any():
+        quotient = node.emit(relax.op.divide(quotient, scale))
+    rounded = node.emit(relax.op.round(quotient))
     dtype = "uint8"
     if node.attrs.get("output_dtype"):
         kind = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["output_dtype"]))

@@ -17,7 +17,7 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
 from tests.host.run_op import CHECKED, execute
-from tests.qoperator import QNet
+from tests.qoperator import QNet, with_conversions
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.cases import qb, qt, qw
 
@@ -126,3 +126,16 @@ def test_onnx_integers_are_those_of_onnxruntime(device: Any, tmp_path: Path, dty
     (seen,), _ = run(path, [image], "fp32", device)
     # Scales of seven digits, or sums that are not of integers, move some of them.
     np.testing.assert_array_equal(seen, expected)
+
+
+def test_operators_between_conversions_are_of_integers(device: Any, tmp_path: Path) -> None:
+    net = residual_network("uint8")
+    path = tmp_path / "qdq.onnx"
+    onnx.save(with_conversions(net.model()), path)
+    image = net.image()
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": image})
+    (seen,), state = run(path, [image], "fp32", device)
+    np.testing.assert_array_equal(seen, expected)
+    taken = {d.taken.partition(" between")[0] for d in state.log if "on the integers" in d.taken}
+    assert taken == {"4 Conv", "1 Add", "1 Flatten", "1 Gemm"}
