@@ -95,6 +95,11 @@ if TYPE_CHECKING:
     help="Keep built kernels for the next run.  [default: keep]",
 )
 @click.option(
+    "--no-record",
+    is_flag=True,
+    help="Launch each run's kernels anew by TVM's virtual machine.",
+)
+@click.option(
     "--qualcomm-programs",
     is_flag=True,
     help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
@@ -138,6 +143,7 @@ def run_command(
     baseline: Path | None,
     profile: bool,
     keep_programs: bool,
+    no_record: bool,
     qualcomm_programs: bool,
     reference: Path | None,
     layers_of: Path | None,
@@ -175,6 +181,7 @@ def run_command(
         sustain_s=sustain_s,
         pause_ms=pause_ms,
         profile=profile,
+        recording="off" if no_record else "best",
         programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs)
         if keep_programs
         else None,

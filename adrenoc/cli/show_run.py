@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
     from adrenoc.device.baseline import Comparison
     from adrenoc.device.check import CheckResult
-    from adrenoc.device.result import RunResult
+    from adrenoc.device.result import LaunchReport, RunResult
 
 _SHOWN_KERNELS = 20
 
@@ -27,6 +27,7 @@ def plain_run(
         "times": result.times,
         "sustained": result.sustained,
         "programs": result.programs,
+        "launching": result.launching,
         "gpu": result.gpu,
         "notes": result.notes,
         "memory_bytes": result.memory_bytes,
@@ -132,6 +133,8 @@ def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
             programs.damaged
         )
         fields.append(("kernels", found + damaged))
+    if (launching := result.launching) is not None:
+        fields.append(("launching", _launching_text(launching)))
     fields += [("GPU", str(state)) for state in result.gpu]
     if compared is not None:
         said = f"{compared.speedup:.2f} times as fast ({console.ms(compared.baseline_p50_ms)})"
@@ -142,6 +145,15 @@ def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
     if fields:
         console.blank()
         console.print_fields(fields)
+
+
+def _launching_text(launching: LaunchReport) -> str:
+    calls = "1 OpenCL call" if launching.api_calls == 1 else f"{launching.api_calls} OpenCL calls"
+    reason = f" ({launching.reason})" if launching.reason else ""
+    return (
+        f"{launching.launches} kernels by {launching.mode}{reason}: {calls} and "
+        f"{launching.host_ms:.3f} ms of the host a run"
+    )
 
 
 def _show_regions(result: RunResult) -> None:

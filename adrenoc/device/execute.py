@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
@@ -14,6 +15,7 @@ from adrenoc.device.gpu_state import GpuState, read_gpu_state, why_not_comparabl
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
+    LaunchReport,
     Progress,
     RunOptions,
     RunResult,
@@ -55,7 +57,7 @@ def execute(
     regions = prepare_regions(place, module)
     build_ms = ms_since(started)
 
-    runner = _Runner(place, bundle, machine, inputs, constants)
+    runner = _Runner(place, bundle, machine, inputs, constants, options.recording)
     states = [read_gpu_state(place.function("adrenoc.runtime.gpu_state"))]
     progress.first_ms = runner.run_ms()
     memory_bytes = memory.peak_bytes()
@@ -65,6 +67,8 @@ def execute(
     for _ in range(max(1, options.repeat)):
         progress.warm_ms.append(runner.run_ms())
     sustained = _sustain(runner, options)
+    launching = runner.launching()
+    outputs = runner.take_outputs()
     states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
     launches = _profile(runner, place) if options.profile else []
     if options.profile and regions:
@@ -72,7 +76,7 @@ def execute(
     return RunResult(
         device=str(place.facts["name"]),
         driver=str(place.facts["driver"]),
-        outputs=progress.outputs,
+        outputs=outputs,
         times=Times.of(
             load_ms=load_ms,
             build_ms=build_ms,
@@ -82,11 +86,12 @@ def execute(
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=programs,
+        launching=launching,
         regions=regions,
         kernels=kernel_times(launches),
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
-        notes=_notes(states),
+        notes=(*_notes(states), *_differences(progress.outputs, outputs)),
     )
 
 
@@ -100,6 +105,7 @@ class _Runner:
         machine: Any,
         inputs: Mapping[str, np.ndarray],
         constants: list[Any],
+        recording: str,
     ) -> None:
         import tvm
 
@@ -107,19 +113,35 @@ class _Runner:
         self._specs = bundle.manifest.outputs
         self._device = place.device()
         given = [tvm.runtime.tensor(inputs[s.name], self._device) for s in bundle.manifest.inputs]
+        # Held here: over RPC the other side knows their addresses alone.
         self._arguments = [*given, *constants]
+        self._bound = self._bind(machine, recording)
         # Not `set_input`: over RPC it copies textures to buffers.
-        self._main = machine["main"]
+        main = machine["main"]
+        self._run = partial(main, *self._arguments) if self._bound is None else self._bound["run"]
         self._result: Any = None
+
+    def _bind(self, machine: Any, recording: str) -> Any:
+        """The module that repeats runs; None where the runtime is an older one."""
+        bind = self._place.function("adrenoc.opencl.bind_run")
+        if bind is None:
+            return None
+        return bind(machine.module, "main", self._place.number, recording, *self._arguments)
 
     def run_ms(self) -> float:
         """Run once; returns how long it took."""
         # Gone before the next run, which else would need memory for its outputs beside these.
         self._result = None
         begun = time.perf_counter()
-        self._result = self._main(*self._arguments)
+        self._result = self._run()
         self._device.sync()
         return ms_since(begun)
+
+    def launching(self) -> LaunchReport | None:
+        """How the last run was launched; None where the runtime is an older one."""
+        if self._bound is None:
+            return None
+        return LaunchReport(**json.loads(self._bound["report"]()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last run, by name."""
@@ -204,6 +226,15 @@ def _needed(place: Place, name: str) -> Callable[..., Any]:
     if function is None:
         raise RuntimeError(f"the runtime has no function {name}")
     return function
+
+
+def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]) -> list[str]:
+    """Whether the runs gave the same, bit by bit."""
+    return [
+        f"the first and the last run gave different values of `{name}`"
+        for name, array in last.items()
+        if first[name].tobytes() != array.tobytes()
+    ]
 
 
 def _notes(states: list[GpuState]) -> tuple[str, ...]:

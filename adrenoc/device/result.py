@@ -35,7 +35,10 @@ class RunOptions:
     `device` is a number or a part of a name, empty for the first with images.  After the first run
     come `warmup` runs that are not counted and `repeat` (at least 1) that are; then, where
     `sustain_s` is not 0, runs for that many seconds with `pause_ms` between them.  `profile` adds
-    one run that tells the time of each kernel.
+    one run that tells the time of each kernel.  Runs after the first repeat its launches as
+    `recording` says: "best" (recorded by the driver, where it can and a trial does not show that to
+    be slower), "always" (without the trial), "kept" (launched one by one, arguments set once) or
+    "off" (by TVM's virtual machine, like the first).
     """
 
     device: str = ""
@@ -44,6 +47,7 @@ class RunOptions:
     sustain_s: float = 0.0
     pause_ms: float = 0.0
     profile: bool = False
+    recording: str = "best"
     programs: ProgramOptions | None = None
 
 
@@ -57,6 +61,23 @@ class ProgramReport:
     hits: int = 0
     misses: int = 0
     damaged: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchReport:
+    """How the kernels of the last run reached the device.
+
+    `mode` is "the virtual machine", "kept arguments", "a command buffer" or "a recordable queue";
+    `reason` tells why it is no better one, and is empty where it is the best.  `launches` counts
+    its kernels, `api_calls` the OpenCL calls of a run.  `host_ms` is how
+    long the host needs to give a run to the device, the median over the runs in that mode.
+    """
+
+    mode: str
+    reason: str
+    launches: int
+    api_calls: int
+    host_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +152,7 @@ class RunResult:
 
     `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
     what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
+    `outputs` are those of the last run; a note says so where the first gave others.
     `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
     what a reader of the times should know.
     """
@@ -142,6 +164,7 @@ class RunResult:
     memory_bytes: int | None = None
     sustained: Sustained | None = None
     programs: ProgramReport | None = None
+    launching: LaunchReport | None = None
     regions: tuple[RegionRun, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     nodes: tuple[NodeTime, ...] = ()

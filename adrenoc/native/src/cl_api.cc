@@ -26,6 +26,7 @@ struct Library {
   std::mutex mutex;
   std::string requested;  // set by the user before the first call
   std::string opened;
+  void* handle = nullptr;
   Api api;
 };
 
@@ -34,6 +35,8 @@ Library& library() {
   static auto* instance = new Library();
   return *instance;
 }
+
+thread_local uint64_t thread_api_calls = 0;
 
 template <typename Function>
 bool resolve(void* handle, const char* name, Function* function) {
@@ -71,6 +74,7 @@ void open_library(Library* library) {
       continue;
     }
     library->opened = candidate;
+    library->handle = handle;
     return;
   }
   TVM_FFI_THROW(RuntimeError) << "No usable OpenCL library. Tried:" << tried;
@@ -94,7 +98,18 @@ std::string library_path() {
   return lib.opened;
 }
 
+void* library_symbol(const char* name) {
+  Library& lib = library();
+  std::lock_guard<std::mutex> lock(lib.mutex);
+  return lib.handle == nullptr ? nullptr : dlsym(lib.handle, name);
+}
+
+uint64_t api_calls() { return thread_api_calls; }
+
+void count_api_call() { ++thread_api_calls; }
+
 const Api& api() {
+  count_api_call();
   Library& lib = library();
   // Once open it never changes, so each thread needs the lock only for its first call.
   static thread_local bool is_open = false;

@@ -24,8 +24,15 @@ void set_library(const std::string& path);
 [[nodiscard]] std::string library_path();
 
 // The functions; opens the library at the first call.  Throws RuntimeError, naming all files that
-// were tried, when there is none.
+// were tried, when there is none.  Each use counts as a call.
 [[nodiscard]] const Api& api();
+
+// A function of the open library by its name, or null.
+[[nodiscard]] void* library_symbol(const char* name);
+
+// How many OpenCL calls this thread has made, those of extensions included.
+[[nodiscard]] uint64_t api_calls();
+void count_api_call();
 
 // The standard's name of an error code ("CL_OUT_OF_RESOURCES"), or "unknown OpenCL error -123".
 [[nodiscard]] std::string error_name(cl_int code);

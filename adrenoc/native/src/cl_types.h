@@ -1,5 +1,6 @@
 // The part of the OpenCL C API that the runtime uses, declared here so that no OpenCL header is
 // needed to build it.  Source: OpenCL 3.0 API specification; names and values are the standard's.
+// Those of extensions go without the vendor's suffix.
 #ifndef ADRENOC_NATIVE_CL_TYPES_H_
 #define ADRENOC_NATIVE_CL_TYPES_H_
 
@@ -22,6 +23,8 @@ using cl_mem = struct cl_mem_object*;
 using cl_program = struct cl_program_object*;
 using cl_kernel = struct cl_kernel_object*;
 using cl_event = struct cl_event_object*;
+using cl_command_buffer = struct cl_command_buffer_object*;  // cl_khr_command_buffer
+using cl_recording = struct cl_recording_object*;            // cl_qcom_recordable_queues
 
 struct cl_image_format {
   cl_uint image_channel_order;
@@ -87,6 +90,18 @@ constexpr cl_uint CL_DEVICE_IMAGE_PITCH_ALIGNMENT = 0x104A;
 constexpr cl_uint CL_DEVICE_OPENCL_C_ALL_VERSIONS = 0x1066;
 
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
+
+// cl_khr_command_buffer.
+constexpr cl_uint CL_DEVICE_COMMAND_BUFFER_CAPABILITIES = 0x12A9;
+constexpr cl_uint CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES = 0x12AA;
+constexpr cl_bitfield CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE = 1 << 2;
+constexpr cl_ulong CL_COMMAND_BUFFER_FLAGS = 0x1293;
+constexpr cl_ulong CL_COMMAND_BUFFER_SIMULTANEOUS_USE = 1 << 0;
+
+// cl_qcom_recordable_queues, as the open sources of MNN and TVM use it.  A recordable queue takes
+// no other property.
+constexpr cl_uint CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE = 0x41DE;
+constexpr cl_bitfield CL_QUEUE_RECORDABLE = 1 << 30;
 
 constexpr cl_bitfield CL_MEM_READ_WRITE = 1 << 0;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3;

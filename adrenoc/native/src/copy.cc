@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "capture.h"
 #include "device.h"
 
 namespace adrenoc {
@@ -144,6 +145,10 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
     TVM_FFI_THROW(ValueError) << "OpenCL copies dense tensors only; make it contiguous first";
   }
   if (bytes == 0) return;
+  if (Capture* capture = Capture::current()) {
+    capture->obstruct("tensors are copied between its launches, as before and after what the CPU "
+                      "computes");
+  }
   const bool from_device = from.device.device_type == kDLOpenCL;
   const bool to_device = to.device.device_type == kDLOpenCL;
   if (from_device && to_device) {

@@ -10,6 +10,11 @@ namespace adrenoc {
 namespace opencl {
 namespace {
 
+// As often as TFLite's GPU delegate does it (lite/delegates/gpu/cl/inference_context.cc).
+constexpr size_t kKernelsPerFlush = 24;
+
+thread_local uint64_t thread_kernel_launches = 0;
+
 int kind_rank(const DeviceInfo& info) {
   if (info.type == "gpu") return 0;
   if (info.type == "accelerator") return 1;
@@ -66,7 +71,7 @@ cl_command_queue create_queue(cl_context context, cl_device_id id, bool profilin
 }  // namespace
 
 Device::Device(cl_platform_id platform, cl_device_id id)
-    : id_(id), info_(query_device_info(platform, id)) {}
+    : platform_(platform), id_(id), info_(query_device_info(platform, id)) {}
 
 void Device::initialize() {
   std::call_once(initialized_, [this] {
@@ -102,6 +107,17 @@ void Device::release_pool_if_used() {
 void Device::finish() {
   const QueueLock queue = lock_queue();
   ADRENOC_CL_CALL(clFinish, queue.get());
+  unflushed_kernels_ = 0;
+}
+
+uint64_t kernel_launches() { return thread_kernel_launches; }
+
+void Device::launched(cl_command_queue queue, size_t kernels) {
+  thread_kernel_launches += kernels;
+  unflushed_kernels_ += kernels;
+  if (unflushed_kernels_ < kKernelsPerFlush) return;
+  unflushed_kernels_ = 0;
+  ADRENOC_CL_CALL(clFlush, queue);
 }
 
 void Device::want_profiling(bool wanted) {
@@ -111,6 +127,7 @@ void Device::want_profiling(bool wanted) {
     // Whether a queue records times is fixed when it is made.
     ADRENOC_CL_CALL(clFinish, queue.get());
     queue_ = QueueHandle(create_queue(context_.get(), id_, users > 0));
+    ++queue_number_;
   }
   profiling_users_ = users;
 }

@@ -2,6 +2,7 @@
 #ifndef ADRENOC_NATIVE_DEVICE_H_
 #define ADRENOC_NATIVE_DEVICE_H_
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,6 +34,7 @@ class Device {
 
   [[nodiscard]] const DeviceInfo& info() const { return info_; }
   [[nodiscard]] cl_device_id id() const { return id_; }
+  [[nodiscard]] cl_platform_id platform() const { return platform_; }
 
   // These three make the context at their first call, which takes some drivers a second.
   [[nodiscard]] cl_context context();
@@ -48,12 +50,21 @@ class Device {
   // Makes the queue record times; each call with true needs one with false.
   void want_profiling(bool wanted);
 
-  // Guarded by lock_queue().
+  // The rest is guarded by lock_queue().
+
   [[nodiscard]] Profiler& profiler() { return profiler_; }
+
+  // Changes when the queue is exchanged for another one.
+  [[nodiscard]] uint64_t queue_number() const { return queue_number_; }
+
+  // Tells that kernels were given to the queue, by one command or several: every so often they are flushed to the device, so
+  // that it begins while the host gives the rest.
+  void launched(cl_command_queue queue, size_t kernels);
 
  private:
   void initialize();
 
+  const cl_platform_id platform_;
   const cl_device_id id_;
   const DeviceInfo info_;
   std::once_flag initialized_;
@@ -61,9 +72,14 @@ class Device {
   std::unique_ptr<MemoryPool> memory_;
   std::mutex queue_mutex_;
   QueueHandle queue_;
+  uint64_t queue_number_ = 0;
+  size_t unflushed_kernels_ = 0;
   int profiling_users_ = 0;
   Profiler profiler_;
 };
+
+// How many kernels this thread has launched, those of recordings included.
+[[nodiscard]] uint64_t kernel_launches();
 
 // All devices: GPUs first, then accelerators, then CPUs; within a kind as the platforms list
 // them.  The place in this list is TVM's device_id.  Throws RuntimeError without a library.

@@ -2,8 +2,10 @@
 
 #include <tvm/ffi/error.h>
 
+#include <cstring>
 #include <utility>
 
+#include "capture.h"
 #include "trace.h"
 
 namespace adrenoc {
@@ -11,7 +13,7 @@ namespace opencl {
 namespace {
 
 std::string argument_text(const KernelArgument& argument) {
-  if (argument.memory != nullptr) return "a " + argument.memory->text();
+  if (argument.storage != nullptr) return "a " + (*argument.storage)->spec.text();
   return "a scalar of " + std::to_string(argument.bytes) + " bytes";
 }
 
@@ -24,6 +26,22 @@ std::string work_size_text(const WorkSize& work) {
 }
 
 }  // namespace
+
+void set_kernel_argument(cl_kernel handle, const std::string& kernel, size_t index,
+                         const KernelArgument& argument) {
+  cl_mem memory = nullptr;
+  const void* value = argument.value;
+  if (argument.storage != nullptr) {
+    memory = (*argument.storage)->mem.get();
+    value = &memory;
+  }
+  const cl_int code =
+      api().clSetKernelArg(handle, static_cast<cl_uint>(index), argument.bytes, value);
+  if (code == CL_SUCCESS) return;
+  TVM_FFI_THROW(RuntimeError) << "Argument " << index << " of kernel " << kernel
+                              << ": clSetKernelArg failed with " << error_name(code) << " for "
+                              << argument_text(argument);
+}
 
 std::string build_options(const DeviceInfo& info) {
   if (info.c_version >= 300) return "-cl-std=CL3.0";
@@ -75,6 +93,7 @@ void Kernel::build(const std::string& options) {
   }
   cl_int code = CL_SUCCESS;
   kernel_ = KernelHandle(api().clCreateKernel(program_.get(), name_.c_str(), &code));
+  kept_.clear();
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "The source of kernel " << name_
                                 << " does not define it: clCreateKernel failed with "
@@ -122,15 +141,7 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   check_work_group(work);
   const QueueLock queue = device_.lock_queue();
   trace("launching kernel", name_);
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const cl_int code = api().clSetKernelArg(kernel_.get(), static_cast<cl_uint>(i),
-                                             arguments[i].bytes, arguments[i].value);
-    if (code != CL_SUCCESS) {
-      TVM_FFI_THROW(RuntimeError) << "Argument " << i << " of kernel " << name_
-                                  << ": clSetKernelArg failed with " << error_name(code) << " for "
-                                  << argument_text(arguments[i]);
-    }
-  }
+  for (size_t i = 0; i < arguments.size(); ++i) set_argument(i, arguments[i]);
   cl_event event = nullptr;
   const bool recording = device_.profiler().is_recording();
   const cl_int code = api().clEnqueueNDRangeKernel(queue.get(), kernel_.get(), work.dimensions,
@@ -142,6 +153,31 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
                                 << ", work-group " << work_size_text(work);
   }
   if (recording) device_.profiler().record(name_, EventHandle(event));
+  if (Capture* capture = Capture::current()) capture->add(device_, *this, work, arguments);
+  device_.launched(queue.get(), 1);
+}
+
+// Drivers take about as long for an argument as for a launch, and between two runs few change.
+void Kernel::set_argument(size_t index, const KernelArgument& argument) {
+  if (index >= kept_.size()) kept_.resize(index + 1);
+  Kept wanted{argument.bytes, 0};
+  if (argument.storage != nullptr) {
+    wanted.value = (*argument.storage)->number;
+  } else {
+    std::memcpy(&wanted.value, argument.value, argument.bytes);
+  }
+  Kept& kept = kept_[index];
+  if (kept.bytes == wanted.bytes && kept.value == wanted.value) return;
+  kept.bytes = 0;
+  set_kernel_argument(kernel_.get(), name_, index, argument);
+  kept = wanted;
+}
+
+KernelHandle Kernel::new_handle() const {
+  cl_int code = CL_SUCCESS;
+  KernelHandle made(api().clCreateKernel(program_.get(), name_.c_str(), &code));
+  check(code, "clCreateKernel");
+  return made;
 }
 
 std::string Kernel::binary() const {

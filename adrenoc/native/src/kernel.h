@@ -3,6 +3,8 @@
 #define ADRENOC_NATIVE_KERNEL_H_
 
 #include <array>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,16 @@
 namespace adrenoc {
 namespace opencl {
 
+// A scalar of at most 8 bytes, or memory.
 struct KernelArgument {
   size_t bytes;
-  const void* value;
-  const StorageSpec* memory;  // what kind of memory is passed; null for a scalar
+  const void* value;                               // null for memory
+  const std::shared_ptr<Storage>* storage = nullptr;  // null for a scalar
 };
+
+// Sets one argument of an OpenCL kernel.  Throws RuntimeError, naming `kernel`.
+void set_kernel_argument(cl_kernel handle, const std::string& kernel, size_t index,
+                         const KernelArgument& argument);
 
 // Work-items: all of them, and those of one work-group.
 struct WorkSize {
@@ -40,6 +47,11 @@ class Kernel {
   };
   Kernel(Device& device, std::string name, Binary binary);
 
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  // Another OpenCL object of the same kernel, with arguments of its own.
+  [[nodiscard]] KernelHandle new_handle() const;
+
   // Throws ValueError when the work-group is larger than the device takes for this kernel.
   void launch(const WorkSize& work, const std::vector<KernelArgument>& arguments);
 
@@ -48,6 +60,7 @@ class Kernel {
  private:
   void build(const std::string& options);
   void check_work_group(const WorkSize& work) const;
+  void set_argument(size_t index, const KernelArgument& argument);
   [[nodiscard]] std::string build_log() const;
 
   Device& device_;
@@ -55,6 +68,13 @@ class Kernel {
   ProgramHandle program_;
   KernelHandle kernel_;
   size_t max_work_group_size_ = 0;
+  // What each argument was set to last: the number of a storage, or the bits of a scalar.  Guarded
+  // by the device's lock_queue().
+  struct Kept {
+    size_t bytes = 0;  // 0 while it is not known
+    uint64_t value = 0;
+  };
+  std::vector<Kept> kept_;
 };
 
 }  // namespace opencl

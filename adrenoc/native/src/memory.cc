@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace adrenoc {
@@ -82,6 +83,8 @@ std::unique_ptr<Storage> MemoryPool::create(const StorageSpec& spec, cl_int* cod
   auto storage = std::make_unique<Storage>();
   storage->spec = spec;
   storage->mem = MemHandle(mem);
+  static std::atomic<uint64_t> last_number{0};
+  storage->number = ++last_number;
   return storage;
 }
 

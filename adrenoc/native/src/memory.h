@@ -4,6 +4,7 @@
 
 #include <tvm/ffi/extra/json.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,10 +39,11 @@ struct StorageSpec {
   }
 };
 
-// One OpenCL memory object.
+// One OpenCL memory object.  Its number is no other's, while handles of released objects come again.
 struct Storage {
   StorageSpec spec;
   MemHandle mem;
+  uint64_t number = 0;
 };
 
 // The memory of one device.  What is freed waits in a pool for a request of the same kind: an
@@ -97,10 +99,10 @@ class alignas(64) Descriptor {
   // How a tensor's axes map to the image; nothing for a buffer.
   [[nodiscard]] std::optional<TextureConvention> convention() const { return convention_; }
   [[nodiscard]] cl_mem mem() const { return storage()->mem.get(); }
-
- private:
+  // Its memory, which is taken now if it was to be taken at the first use.
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
 
+ private:
   MemoryPool* const pool_;
   const StorageSpec spec_;
   const std::optional<TextureConvention> convention_;

@@ -6,6 +6,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -114,17 +115,18 @@ class Launcher {
       work.local[i] = load.block_dim(i);
       work.global[i] = load.grid_dim(i) * load.block_dim(i);
     }
-    std::vector<cl_mem> memory(sizes_.size());
-    std::vector<KernelArgument> arguments(sizes_.size());
+    // Kept from launch to launch: their number hardly changes.
+    static thread_local std::vector<KernelArgument> arguments;
+    arguments.resize(sizes_.size());
     for (size_t i = 0; i < sizes_.size(); ++i) {
-      arguments[i] = {sizes_[i], values[i], nullptr};
       if (is_memory_[i]) {
         const Descriptor& descriptor = memory_argument(i, *static_cast<void* const*>(values[i]));
-        memory[i] = descriptor.mem();
-        arguments[i] = {sizes_[i], &memory[i], &descriptor.spec()};
+        arguments[i] = {sizes_[i], nullptr, &descriptor.storage()};
+      } else {
+        arguments[i] = {sizes_[i], values[i], nullptr};
       }
     }
-    module_->kernel(name_, current_device_id()).launch(work, arguments);
+    kernel(current_device_id()).launch(work, arguments);
   }
 
  private:
@@ -135,8 +137,23 @@ class Launcher {
     return *static_cast<const Descriptor*>(data);
   }
 
+  // The module's kernel, which stays once it is there, so it is looked up once a device.
+  Kernel& kernel(int device_id) const {
+    const auto place = static_cast<size_t>(device_id);
+    if (device_id < 0 || place >= found_->size()) return module_->kernel(name_, device_id);
+    Kernel* found = (*found_)[place].load(std::memory_order_acquire);
+    if (found == nullptr) {
+      found = &module_->kernel(name_, device_id);
+      (*found_)[place].store(found, std::memory_order_release);
+    }
+    return *found;
+  }
+
   ffi::ObjectPtr<OpenClModule> module_;
   std::string name_;
+  // By device; shared by the copies that TVM makes of a launcher.
+  std::shared_ptr<std::array<std::atomic<Kernel*>, 8>> found_ =
+      std::make_shared<std::array<std::atomic<Kernel*>, 8>>();
   std::vector<size_t> sizes_;
   std::vector<bool> is_memory_;
   tvm::runtime::LaunchParamConfig axes_;

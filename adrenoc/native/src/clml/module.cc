@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "byte_stream.h"
+#include "capture.h"
 #include "clml/emulator.h"
 #include "memory.h"
 
@@ -198,6 +199,9 @@ bool ClmlModule::usable(int version, int device_id) {
     give_up(&state, "it needs CLML " + std::to_string(version) + ", the device has " +
                         std::to_string(state.backend->version()));
   }
+  if (opencl::Capture* capture = opencl::Capture::current()) {
+    capture->require([settings = settings_number()] { return settings_number() == settings; });
+  }
   opencl::Device& device = opencl::device_at(device_id);
   const opencl::QueueLock queue = device.lock_queue();
   if (state.engine == nullptr && device.profiler().is_recording()) {
@@ -237,6 +241,9 @@ void ClmlModule::run(ffi::PackedArgs args) {
   Prepared& state = prepared(device_id);
   if (state.engine == nullptr) {
     TVM_FFI_THROW(RuntimeError) << symbol_ << " cannot run by CLML: " << state.reason;
+  }
+  if (opencl::Capture* capture = opencl::Capture::current()) {
+    capture->obstruct("CLML runs the region " + symbol_);
   }
   try {
     state.engine->run(given, made);

@@ -1,0 +1,119 @@
+// A function of a virtual machine bound to its arguments, whose launches are kept and replayed.
+#ifndef ADRENOC_NATIVE_BOUND_RUN_H_
+#define ADRENOC_NATIVE_BOUND_RUN_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/function.h>
+#include <tvm/runtime/tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "replay.h"
+#include "replay_trial.h"
+
+namespace adrenoc {
+namespace opencl {
+
+// What a run may do instead of asking the virtual machine.
+enum class Recording {
+  kBest,    // record where the device can, unless the second to the fifth run (or seventh, where
+            // there are two ways to record) show that plain launches are faster
+  kAlways,  // record where the device can
+  kKept,    // keep the arguments, record nothing
+  kOff,     // nothing: every run goes through the virtual machine
+};
+
+// "best", "always", "kept" or "off".  Throws ValueError for another name.
+[[nodiscard]] Recording recording_of(const std::string& name);
+
+// How the last run reached the device.
+struct LaunchReport {
+  std::string mode = "none";  // "the virtual machine", or the name of a Replay
+  std::string reason;         // why not in a better way; "" where it is the best
+  uint64_t launches = 0;      // kernels that it launched
+  uint64_t api_calls = 0;     // OpenCL calls of that run
+  double host_ms = 0;         // median over the runs in that mode
+
+  [[nodiscard]] tvm::ffi::json::Object to_json() const;
+};
+
+// The arguments stay the same tensors in every run, though not with the same content.  A tensor
+// that is given by DLTensor* (as over RPC) must live as long as this does.  The first run goes
+// through the virtual machine and is noted; later ones launch the same kernels on the same memory,
+// the outputs included.  While a caller holds those of the run before, the virtual machine makes
+// others.
+class BoundRun {
+ public:
+  BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments,
+           int device_id, Recording wish);
+  BoundRun(const BoundRun&) = delete;
+  BoundRun& operator=(const BoundRun&) = delete;
+  ~BoundRun();
+
+  // Gives the commands of one run to the device, and its results: a tensor or an array of tensors.
+  [[nodiscard]] tvm::ffi::Any run();
+
+  [[nodiscard]] LaunchReport report() const;
+
+  // Gives the memory between the launches back; the next run notes them anew.
+  void forget();
+
+ private:
+  using Array = tvm::ffi::Array<tvm::runtime::Tensor>;
+
+  struct OwnedTensor {
+    DLTensor tensor;
+    std::vector<int64_t> shape;
+  };
+
+  void bind(const std::vector<tvm::ffi::AnyView>& arguments);
+  [[nodiscard]] tvm::ffi::Any compute();
+  [[nodiscard]] tvm::ffi::Any run_machine();
+  [[nodiscard]] tvm::ffi::Any capture();
+  void forget_locked();
+  [[nodiscard]] bool outputs_are_held() const;
+  [[nodiscard]] bool conditions_hold() const;
+  [[nodiscard]] bool replay();
+  [[nodiscard]] bool replay_recorded(const QueueLock& queue);
+  [[nodiscard]] bool replay_for_trial(const QueueLock& queue);
+  void prepare(const QueueLock& queue);
+  void record(const QueueLock& queue);
+  void note_run(double host_ms, uint64_t calls);
+
+  const tvm::ffi::Function main_;
+  Device& device_;
+  const Recording wish_;
+  std::vector<tvm::ffi::Any> held_;
+  std::vector<std::unique_ptr<OwnedTensor>> owned_;
+  std::vector<tvm::ffi::AnyView> arguments_;
+
+  // What the run that was noted launched, and what it gave: views that nobody has but the callers.
+  std::vector<CapturedLaunch> captured_;
+  std::vector<std::function<bool()>> conditions_;
+  tvm::ffi::Any result_;
+  std::string obstacle_;
+
+  std::unique_ptr<KeptLaunches> kept_;
+  std::unique_ptr<Replay> recorded_;
+  Trial trial_;
+  uint64_t queue_number_ = 0;
+  std::string recording_reason_;
+
+  std::string mode_;
+  std::string reason_;
+  bool is_steady_ = false;  // the run did nothing but what the next will do
+  LaunchReport report_;
+  std::vector<double> host_ms_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace opencl
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_BOUND_RUN_H_

@@ -1,0 +1,28 @@
+// Entry points of extensions that record commands.
+#ifndef ADRENOC_NATIVE_CL_EXTENSIONS_H_
+#define ADRENOC_NATIVE_CL_EXTENSIONS_H_
+
+#include "cl_types.h"
+
+namespace adrenoc {
+namespace opencl {
+
+struct CommandBufferApi {
+#define ADRENOC_CL_COMMAND_BUFFER(field, name, result, parameters) \
+  result(*field) parameters = nullptr;
+#include "cl_extensions.def"
+};
+
+struct RecordingApi {
+#define ADRENOC_CL_RECORDING(field, name, result, parameters) result(*field) parameters = nullptr;
+#include "cl_extensions.def"
+};
+
+// Both throw RuntimeError, naming the function, when a platform lacks one.
+[[nodiscard]] CommandBufferApi load_command_buffer_api(cl_platform_id platform);
+[[nodiscard]] RecordingApi load_recording_api(cl_platform_id platform);
+
+}  // namespace opencl
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_CL_EXTENSIONS_H_

@@ -1,0 +1,337 @@
+"""What runs do on the counting OpenCL library, as JSON: `python launch_cases.py LIBRARY`.
+
+A process of its own, because one process opens one OpenCL library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from opencl_source import INT32, MEMORY, load_kernels, pointer
+
+from adrenoc import native
+
+STEPS = 6
+OUT_OF_RESOURCES = -5
+PLAIN, BUFFERS, EXCLUSIVE, RECORDABLE, BOTH = range(5)
+ENTRIES = {
+    BUFFERS: (
+        "clCreateCommandBufferKHR",
+        "clCommandNDRangeKernelKHR",
+        "clFinalizeCommandBufferKHR",
+        "clEnqueueCommandBufferKHR",
+        "clCreateCommandBufferKHR?",
+        "clReleaseCommandBufferKHR?",
+        "clCommandNDRangeKernelKHR?",
+        "clFinalizeCommandBufferKHR?",
+        "clEnqueueCommandBufferKHR?",
+    ),
+    RECORDABLE: (
+        "clNewRecordingQCOM",
+        "clEndRecordingQCOM",
+        "clEnqueueRecordingQCOM",
+        "clCreateCommandQueue",
+        "clNewRecordingQCOM?",
+        "clEndRecordingQCOM?",
+        "clReleaseRecordingQCOM?",
+        "clEnqueueRecordingQCOM?",
+    ),
+}
+
+
+class Stub:
+    """The library's own functions."""
+
+    def __init__(self, path: str) -> None:
+        library = ctypes.CDLL(path)
+        library.stub_calls.restype = ctypes.c_long
+        library.stub_live.restype = ctypes.c_long
+        library.stub_log.restype = ctypes.c_char_p
+        self._library = library
+
+    def calls(self, name: str) -> int:
+        return int(self._library.stub_calls(name.encode()))
+
+    def live(self) -> int:
+        return int(self._library.stub_live())
+
+    def slow(self, microseconds: int) -> None:
+        self._library.stub_slow(microseconds)
+
+    def log(self) -> str:
+        return str(self._library.stub_log(1).decode())
+
+    @contextmanager
+    def failing(self, name: str, code: int = OUT_OF_RESOURCES) -> Iterator[None]:
+        self._library.stub_fail(name.encode(), code)
+        try:
+            yield
+        finally:
+            self._library.stub_fail(name.encode(), 0)
+
+
+class Net:
+    """A chain of launches on fresh memory, as a virtual machine makes them."""
+
+    def __init__(self, number: int, *, steps: int = STEPS, copied: bool = False) -> None:
+        self.number, self.steps, self.copied = number, steps, copied
+        self.device = tvm.runtime.device("opencl", number)
+        self.kernel = load_kernels({"step": ""}, arguments=(MEMORY, MEMORY, INT32))["step"]
+        self.input = tvm.runtime.tensor(np.zeros(64, "float32"), self.device)
+
+    def __call__(self, tensor: Any) -> Any:
+        tvm_ffi.get_global_func("__tvm_set_device")(self.device.dlpack_device_type(), self.number)
+        for step in range(self.steps):
+            made = tvm.runtime.empty((64,), "float32", self.device)
+            self.kernel(pointer(tensor), pointer(made), step, 4, 16)
+            if self.copied:
+                made.numpy()
+            tensor = made
+        return tensor
+
+    def bind(self, recording: str) -> Any:
+        return function("bind_run")(tvm_ffi.convert(self), "", self.number, recording, self.input)
+
+
+def function(name: str) -> Any:
+    return tvm_ffi.get_global_func(f"adrenoc.opencl.{name}")
+
+
+def report(bound: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(bound["report"]())
+    return found
+
+
+def one_run(stub: Stub, net: Net, bound: Any) -> dict[str, Any]:
+    """A run and its wait; what it computed and how."""
+    stub.log()
+    bound["run"]()
+    net.device.sync()
+    return {"log": stub.log(), **report(bound)}
+
+
+def runs(stub: Stub, number: int, recording: str, count: int = 8, **net: Any) -> list[Any]:
+    made = Net(number, **net)
+    bound = made.bind(recording)
+    return [one_run(stub, made, bound) for _ in range(count)]
+
+
+def modes(stub: Stub) -> Any:
+    return {
+        f"{number} {recording}": runs(stub, number, recording)
+        for number in range(5)
+        for recording in ("best", "always", "kept", "off")
+    }
+
+
+def failures(stub: Stub) -> Any:
+    """Each entry point fails from the second run on; then all work again."""
+    found = {}
+    for number, names in ENTRIES.items():
+        for name in names:
+            net = Net(number)
+            bound = net.bind("always")
+            said = [one_run(stub, net, bound)]
+            with stub.failing(name):
+                said += [one_run(stub, net, bound) for _ in range(2)]
+            said.append(one_run(stub, net, bound))
+            found[name] = said
+    return found
+
+
+def failing_kernels(stub: Stub) -> Any:
+    """Without kernel objects of its own a run goes through the virtual machine."""
+    net = Net(PLAIN)
+    bound = net.bind("always")
+    said = [one_run(stub, net, bound)]
+    with stub.failing("clCreateKernel"):
+        said.append(one_run(stub, net, bound))
+    return said
+
+
+def failing_launches(stub: Stub) -> Any:
+    """A device that takes nothing: the caller gets an error, and later a run again."""
+    net = Net(PLAIN)
+    bound = net.bind("always")
+    said = [one_run(stub, net, bound), one_run(stub, net, bound)]
+    with stub.failing("clEnqueueNDRangeKernel"):
+        try:
+            bound["run"]()
+            error = ""
+        except RuntimeError as raised:
+            error = str(raised)
+    return [*said, error, one_run(stub, net, bound)]
+
+
+def failing_in_a_trial(stub: Stub) -> Any:
+    net = Net(BUFFERS)
+    bound = net.bind("best")
+    said = [one_run(stub, net, bound) for _ in range(3)]
+    with stub.failing("clEnqueueCommandBufferKHR"):
+        said += [one_run(stub, net, bound) for _ in range(2)]
+    return said
+
+
+def slow_recordings(stub: Stub) -> Any:
+    stub.slow(3000)
+    try:
+        return {str(number): runs(stub, number, "best") for number in (BUFFERS, BOTH)}
+    finally:
+        stub.slow(0)
+
+
+def released(stub: Stub) -> Any:
+    """Objects that are left when a bound run of each kind is gone."""
+    found = {}
+    for number in range(5):
+        net = Net(number)
+        net(net.input)
+        function("release_pool")(number)
+        before = stub.live()
+        bound = net.bind("always")
+        for _ in range(4):
+            one_run(stub, net, bound)
+        held = stub.live() - before
+        del bound
+        function("release_pool")(number)
+        found[str(number)] = [held, stub.live() - before]
+    return found
+
+
+def held_outputs(stub: Stub) -> Any:
+    net = Net(BUFFERS)
+    bound = net.bind("always")
+    said = []
+    kept = None
+    for _ in range(3):
+        stub.log()
+        kept = bound["run"]()
+        said.append({"log": stub.log(), **report(bound)})
+    kept = None
+    return [*said, one_run(stub, net, bound), kept]
+
+
+def profiled(stub: Stub) -> Any:
+    """A profile in the midst of recorded runs, which exchanges the queue twice."""
+    net = Net(BUFFERS)
+    bound = net.bind("always")
+    said = [one_run(stub, net, bound) for _ in range(3)]
+    function("profile_start")(BUFFERS)
+    said.append(one_run(stub, net, bound))
+    launches = json.loads(function("profile_stop")(BUFFERS))
+    said.append(one_run(stub, net, bound))
+    return {"runs": said, "launches": launches}
+
+
+def obstacles(stub: Stub) -> Any:
+    return {
+        "copies": runs(stub, BUFFERS, "best", 3, copied=True),
+        "nothing": runs(stub, BUFFERS, "best", 3, steps=0),
+    }
+
+
+def forgotten(stub: Stub) -> Any:
+    net = Net(BUFFERS)
+    bound = net.bind("always")
+    said = [one_run(stub, net, bound) for _ in range(2)]
+    bound["forget"]()
+    return said + [one_run(stub, net, bound) for _ in range(2)]
+
+
+def flushes(stub: Stub) -> Any:
+    """Flushes of one run, by how it is launched."""
+    found = {}
+    for recording in ("off", "kept", "always"):
+        net = Net(BUFFERS, steps=60)
+        bound = net.bind(recording)
+        for _ in range(2):
+            one_run(stub, net, bound)
+        before = stub.calls("clFlush")
+        one_run(stub, net, bound)
+        found[recording] = stub.calls("clFlush") - before
+    return found
+
+
+def kept_arguments(stub: Stub) -> Any:
+    """Arguments that plain launches set: at first, again the same, one other scalar, new memory."""
+    net = Net(PLAIN)
+    other = tvm.runtime.tensor(np.zeros(64, "float32"), net.device)
+    counts = []
+
+    def launch(target: Any, step: int) -> None:
+        before = stub.calls("clSetKernelArg")
+        net.kernel(pointer(net.input), pointer(target), step, 4, 16)
+        counts.append(stub.calls("clSetKernelArg") - before)
+
+    launch(other, 1)
+    launch(other, 1)
+    launch(other, 2)
+    del other
+    function("release_pool")(PLAIN)
+    # Most likely it gets the address that the other one had.
+    launch(tvm.runtime.tensor(np.zeros(64, "float32"), net.device), 2)
+    with stub.failing("clSetKernelArg"):
+        try:
+            launch(net.input, 2)
+        except RuntimeError as error:
+            counts.append(str(error))
+    launch(net.input, 2)
+    return counts
+
+
+def two_threads(stub: Stub) -> Any:
+    """Runs of two threads on one device: what each of them made per run."""
+    nets = [Net(BUFFERS), Net(BUFFERS, steps=STEPS + 1)]
+    bound = [net.bind("always") for net in nets]
+    found: list[list[int]] = [[], []]
+
+    def work(index: int) -> None:
+        for _ in range(200):
+            bound[index]["run"]()
+            found[index].append(report(bound[index])["launches"])
+
+    stub.log()
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"launches": [sorted(set(counts)) for counts in found]}
+
+
+CASES: tuple[Callable[[Stub], Any], ...] = (
+    modes,
+    failures,
+    failing_kernels,
+    failing_launches,
+    failing_in_a_trial,
+    slow_recordings,
+    released,
+    held_outputs,
+    profiled,
+    obstacles,
+    forgotten,
+    flushes,
+    kept_arguments,
+    two_threads,
+)
+
+
+def main(library: str) -> None:
+    native.load()
+    tvm_ffi.get_global_func("adrenoc.opencl.set_library")(library)
+    stub = Stub(library)
+    print(json.dumps({case.__name__: case(stub) for case in CASES}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

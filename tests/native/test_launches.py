@@ -1,0 +1,338 @@
+"""How runs are repeated: on a counting OpenCL library in each way and with each failure, and on a
+device for the numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from opencl_source import INT32, MEMORY, load_kernels, pointer
+
+HERE = Path(__file__).parent
+STEPS = 6
+MACHINE, KEPT = "the virtual machine", "kept arguments"
+BUFFER, QUEUE = "a command buffer", "a recordable queue"
+NO_BUFFERS = f"{BUFFER}: the device has no cl_khr_command_buffer"
+NO_QUEUES = f"{QUEUE}: the device has no cl_qcom_recordable_queues"
+
+
+@pytest.fixture(scope="module")
+def stub_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from adrenoc import native
+
+    native.build()
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler is not None, "the runtime was built, so there is a compiler"
+    library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, str(HERE / "stub_opencl.c")], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def cases(stub_library: Path) -> dict[str, Any]:
+    """What `launch_cases` saw."""
+    command = [sys.executable, str(HERE / "launch_cases.py"), str(stub_library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _check_logs(runs: list[dict[str, Any]]) -> None:
+    """All runs launch the same; those that are replayed also on the same memory."""
+    assert runs[0]["log"].count("step") == STEPS
+    for run in runs:
+        assert run["launches"] == STEPS
+        if run["mode"] != MACHINE:
+            assert run["log"] == runs[0]["log"]
+
+
+# --- each way of launching ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "mode", "reason", "calls"),
+    [
+        ("0 best", KEPT, f"{NO_QUEUES}; {NO_BUFFERS}", STEPS),
+        ("0 kept", KEPT, "recording was not asked for", STEPS),
+        ("0 off", MACHINE, "it was not asked for", None),
+        ("1 always", BUFFER, "", 1),
+        ("1 best", BUFFER, "", 1),
+        ("1 kept", KEPT, "recording was not asked for", STEPS),
+        # A buffer that cannot be given again before it has run: waits for it, releases the event.
+        ("2 always", BUFFER, "", 3),
+        # The device records four launches at a time.
+        ("3 always", QUEUE, "", 2),
+        ("3 best", QUEUE, "", 2),
+        ("4 always", QUEUE, "", 2),
+        ("4 off", MACHINE, "it was not asked for", None),
+    ],
+)
+def test_runs_in_each_mode(
+    cases: dict[str, Any], case: str, mode: str, reason: str, calls: int | None
+) -> None:
+    runs = cases["modes"][case]
+    _check_logs(runs)
+    assert runs[0]["mode"] == MACHINE
+    assert (runs[-1]["mode"], runs[-1]["reason"]) == (mode, reason)
+    if calls is not None:
+        assert runs[-1]["api_calls"] == calls
+        assert runs[0]["api_calls"] > 4 * STEPS
+        assert runs[0]["reason"] == "the first run"
+    assert runs[-1]["host_ms"] > 0
+
+
+def test_the_second_run_is_recorded_unless_ways_are_tried(cases: dict[str, Any]) -> None:
+    assert [run["mode"] for run in cases["modes"]["1 always"]] == [MACHINE] + 7 * [BUFFER]
+    tried = cases["modes"]["1 best"]
+    assert [run["mode"] for run in tried] == [MACHINE, KEPT, KEPT] + 5 * [BUFFER]
+    assert {run["reason"] for run in tried[1:5]} == {"the ways to launch are being tried"}
+
+
+def test_recordings_that_take_longer_are_not_used(cases: dict[str, Any]) -> None:
+    for number, ways in (("1", [BUFFER]), ("4", [QUEUE, BUFFER])):
+        runs = cases["slow_recordings"][number]
+        _check_logs(runs)
+        assert runs[-1]["mode"] == KEPT
+        said = runs[-1]["reason"].split("; ")
+        assert len(said) == len(ways)
+        for way, reason in zip(ways, said, strict=True):
+            assert reason.startswith(f"{way}: a run took ")
+            assert " ms, by plain launches 0." in reason
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "way"),
+    [
+        *(
+            (name, BUFFER)
+            for name in (
+                "clCreateCommandBufferKHR",
+                "clCommandNDRangeKernelKHR",
+                "clFinalizeCommandBufferKHR",
+                "clEnqueueCommandBufferKHR",
+                "clReleaseCommandBufferKHR?",
+            )
+        ),
+        *(
+            (name, QUEUE)
+            for name in (
+                "clNewRecordingQCOM",
+                "clEndRecordingQCOM",
+                "clEnqueueRecordingQCOM",
+                "clReleaseRecordingQCOM?",
+                "clCreateCommandQueue",
+            )
+        ),
+    ],
+)
+def test_an_entry_point_that_fails(cases: dict[str, Any], entry: str, way: str) -> None:
+    runs = cases["failures"][entry]
+    _check_logs(runs)
+    assert [run["mode"] for run in runs] == [MACHINE, KEPT, KEPT, KEPT]
+    said = f"{entry} failed with CL_OUT_OF_RESOURCES"
+    if entry.endswith("?"):
+        said = f"the driver has no {entry[:-1]}"
+    assert f"{way}: {said}" in runs[-1]["reason"]
+
+
+def test_every_entry_point_was_made_to_fail(cases: dict[str, Any]) -> None:
+    source = HERE.parents[1] / "adrenoc" / "native" / "src" / "cl_extensions.def"
+    names = [part.split('"')[1] for part in source.read_text().split("ADRENOC_CL_") if '"' in part]
+    assert len(names) == 9
+    for name in names:
+        runs = cases["failures"][f"{name}?"]
+        assert [run["mode"] for run in runs[1:]] == [KEPT, KEPT, KEPT]
+        assert f"the driver has no {name}" in runs[-1]["reason"]
+
+
+def test_no_kernel_objects_are_left(cases: dict[str, Any]) -> None:
+    runs = cases["failing_kernels"]
+    assert runs[-1]["mode"] == MACHINE
+    assert runs[-1]["reason"] == "clCreateKernel failed with CL_OUT_OF_RESOURCES"
+    assert runs[-1]["log"].count("step") == STEPS
+
+
+def test_a_device_that_fails_is_an_error_and_may_come_back(cases: dict[str, Any]) -> None:
+    *_, error, after = cases["failing_launches"]
+    assert error.startswith(
+        "Launch of kernel step: clEnqueueNDRangeKernel failed with CL_OUT_OF_RESOURCES"
+    )
+    assert after["log"].count("step") == STEPS
+    assert after["mode"] == MACHINE
+    assert after["reason"].startswith("Launch of kernel step")
+
+
+def test_a_failure_in_a_trial(cases: dict[str, Any]) -> None:
+    runs = cases["failing_in_a_trial"]
+    _check_logs(runs)
+    assert runs[-1]["mode"] == KEPT
+    assert runs[-1]["reason"] == (
+        f"{BUFFER}: clEnqueueCommandBufferKHR failed with CL_OUT_OF_RESOURCES"
+    )
+
+
+def test_nothing_is_left_behind(cases: dict[str, Any]) -> None:
+    assert len(cases["released"]) == 5
+    for held, left in cases["released"].values():
+        assert held >= 2 * STEPS  # a kernel and a buffer a launch
+        assert left == 0
+
+
+# --- what breaks a recording --------------------------------------------------------------------
+
+
+def test_outputs_that_a_caller_holds_are_not_overwritten(cases: dict[str, Any]) -> None:
+    first, second, third, fourth, _ = cases["held_outputs"]
+    assert second["reason"] == "the outputs of the run before are still held"
+    assert second["log"].splitlines()[-1] != first["log"].splitlines()[-1]
+    # What is held then came from the virtual machine.
+    assert third["log"] == fourth["log"] == first["log"]
+    assert [third["mode"], fourth["mode"]] == [BUFFER, BUFFER]
+
+
+def test_a_profile_among_recorded_runs(cases: dict[str, Any]) -> None:
+    runs = cases["profiled"]["runs"]
+    _check_logs(runs)
+    assert [run["mode"] for run in runs] == [MACHINE, BUFFER, BUFFER, KEPT, BUFFER]
+    assert cases["profiled"]["launches"] == [["step", 1000, 2000]] * STEPS
+
+
+def test_work_between_the_launches(cases: dict[str, Any]) -> None:
+    copied = cases["obstacles"]["copies"]
+    _check_logs(copied)
+    assert {run["mode"] for run in copied} == {MACHINE}
+    assert copied[-1]["reason"].startswith("tensors are copied between its launches")
+    assert cases["obstacles"]["nothing"][-1]["reason"] == "it launches no kernel"
+
+
+def test_a_recording_that_is_forgotten(cases: dict[str, Any]) -> None:
+    runs = cases["forgotten"]
+    assert [run["mode"] for run in runs] == [MACHINE, BUFFER, MACHINE, BUFFER]
+    assert runs[3]["log"] == runs[2]["log"]
+
+
+def test_two_threads_launch_what_is_theirs(cases: dict[str, Any]) -> None:
+    assert cases["two_threads"]["launches"] == [[STEPS], [STEPS + 1]]
+
+
+# --- fewer calls --------------------------------------------------------------------------------
+
+
+def test_launches_are_flushed_in_batches(cases: dict[str, Any]) -> None:
+    assert cases["flushes"] == {"off": 60 // 24, "kept": 60 // 24, "always": 1}
+
+
+def test_plain_launches_set_what_has_changed(cases: dict[str, Any]) -> None:
+    assert cases["kept_arguments"] == [
+        3,
+        0,
+        1,  # another scalar
+        1,  # other memory
+        "Argument 1 of kernel step: clSetKernelArg failed with CL_OUT_OF_RESOURCES "
+        "for a buffer of 256 bytes",
+        1,  # what failed was not kept
+    ]
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+# Each step depends on the one before, and on its own number.
+STEP = """
+__kernel void step(__global const float* a, __global float* b, int n) {
+  int i = get_global_id(0);
+  b[i] = a[63 - i] * 1.25f + (float)n;
+}"""
+
+
+class _Net:
+    """A chain of launches on fresh memory."""
+
+    def __init__(self, device: Any) -> None:
+        import tvm
+
+        self._device = device
+        module = load_kernels({"step": STEP}, arguments=(MEMORY, MEMORY, INT32))
+        self._kernel = module["step"]
+        self.input = tvm.runtime.empty((64,), "float32", device)
+
+    def main(self, tensor: Any) -> Any:
+        import tvm
+
+        for step in range(STEPS):
+            made = tvm.runtime.empty((64,), "float32", self._device)
+            self._kernel(pointer(tensor), pointer(made), step, 4, 16)
+            tensor = made
+        return tensor
+
+    def bind(self, recording: str, number: int = 0) -> Any:
+        import tvm_ffi
+
+        bind = tvm_ffi.get_global_func("adrenoc.opencl.bind_run")
+        return bind(tvm_ffi.convert(self.main), "", number, recording, self.input)
+
+
+@pytest.mark.parametrize("recording", ["best", "always", "kept"])
+def test_replays_compute_what_the_first_run_computes(device: Any, recording: str) -> None:
+    net = _Net(device)
+    plain, bound = net.bind("off"), net.bind(recording)
+    random = np.random.default_rng(7)
+    for _ in range(8):
+        net.input.copyfrom(random.standard_normal(64).astype("float32"))
+        expected = plain["run"]().numpy()
+        np.testing.assert_array_equal(bound["run"]().numpy(), expected)
+    mode = json.loads(bound["report"]())["mode"]
+    assert mode == KEPT if recording == "kept" else mode in (KEPT, BUFFER)
+
+
+def test_runs_in_a_queue_do_not_get_in_each_others_way(device: Any) -> None:
+    net = _Net(device)
+    bound = net.bind("always")
+    net.input.copyfrom(np.arange(64, dtype="float32"))
+    expected = bound["run"]().numpy()
+    for _ in range(30):
+        bound["run"]()
+    np.testing.assert_array_equal(bound["run"]().numpy(), expected)
+
+
+def test_an_unknown_way_to_record(device: Any) -> None:
+    with pytest.raises(ValueError, match=r'recording is "fast", expected best, always, kept'):
+        _Net(device).bind("fast")
+
+
+def test_numbers_on_pocl(device: Any) -> None:
+    import tvm
+
+    from adrenoc.native import opencl
+
+    found = opencl.devices()
+    numbers = [n for n, facts in enumerate(found) if "Portable" in facts["platform"]]
+    if not numbers:
+        pytest.skip("PoCL is not installed (apt-get install pocl-opencl-icd)")
+    import tvm_ffi
+
+    pocl = tvm.runtime.device("opencl", numbers[0])
+    set_device = tvm_ffi.get_global_func("__tvm_set_device")
+    set_device(pocl.dlpack_device_type(), numbers[0])
+    try:
+        net = _Net(pocl)
+        bound = net.bind("always", numbers[0])
+        net.input.copyfrom(np.arange(64, dtype="float32"))
+        expected = bound["run"]().numpy()
+        for _ in range(3):
+            np.testing.assert_array_equal(bound["run"]().numpy(), expected)
+        said = json.loads(bound["report"]())
+        has_buffers = "cl_khr_command_buffer" in found[numbers[0]]["extensions"]
+        assert said["mode"] == (BUFFER if has_buffers else KEPT), said
+    finally:
+        set_device(device.dlpack_device_type(), 0)
