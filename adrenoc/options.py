@@ -42,7 +42,7 @@ class CompileOptions:
     storage_dtype: str = "float16"
     """Of tensors between kernels and of weights."""
     compute_dtype: str = "float32"
-    """Of arithmetic and accumulators within a kernel."""
+    """Of the multiply-adds of convolutions and matrix products; all else computes in float32."""
     textures: bool = True
     """Put tensors into textures where they fit; else all lie in buffers."""
     winograd: bool = True

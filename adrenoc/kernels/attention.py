@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers
-from adrenoc.kernels.walk import ACCUMULATOR, across, narrowed, widened
+from adrenoc.kernels.walk import ACCUMULATOR, across, widened
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
     Expr,
@@ -149,7 +149,7 @@ class _Attention:
                 value = self._mixed[r] / splat(lane(total, r))
                 if self._of.value_scale != 1.0:
                     value = value * splat(fconst(self._of.value_scale, ACCUMULATOR))
-                self._of.write(self._n, self._h, self._row[r], self._x, narrowed(builder, value))
+                self._of.write(self._n, self._h, self._row[r], self._x, value)
 
     def _stored(self, r: int) -> Expr | None:
         """Whether row `r` of the thread exists; None where it always does."""

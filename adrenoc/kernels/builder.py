@@ -179,6 +179,13 @@ class KernelBuilder:
         self.emit(barrier())
 
     @contextmanager
+    def computing(self, dtype: str) -> Iterator[None]:
+        """Compute in another dtype for a while: the epilogue of a kernel of half products."""
+        before, self.compute = self.compute, dtype
+        yield
+        self.compute = before
+
+    @contextmanager
     def loop(self, extent: int, hint: str = "i") -> Iterator[Expr]:
         """A serial loop; a loop of one iteration leaves no trace."""
         if extent == 1:

@@ -4,6 +4,9 @@ Nothing is summed over channels, so an activation texel feeds no more multiply-a
 kernel has taps, and the texture pipe is what the kernel waits for.  A thread that makes `rows` x
 `pixels` reads each texel of the rectangle below them once.  The taps come through local memory,
 an eighth of a texture read each.
+
+Arithmetic is in float whatever the preset, and so are the taps: the kernel waits for memory, and
+what a folded batch norm makes of the taps may cancel (`scripts/bench_kernels`: the same time).
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import numpy as np
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.layout import LANES
@@ -66,7 +68,7 @@ def depthwise(
     col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
     sums = builder.registers(tile.rows * tile.pixels)
     sums.fill(0.0)
-    first_tap = builder.let(builder.local[2] * iconst(_stride(taps)), "wi")
+    first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
     step = _Row(builder=builder, geometry=geometry, tile=tile, x=x, shared=shared, sums=sums)
     if tile.rows == 1:
         # A loop keeps the compiler from reading all rows at once, which takes registers.
@@ -143,39 +145,29 @@ def _bring(
 ) -> SharedArray:
     """The taps of the work-group's blocks, in local memory."""
     wx, wy, wz = group
-    per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
-    stride = _stride(taps)
-    shared = builder.shared(wz * stride)
+    shared = builder.shared(wz * taps)
     lx, ly, lz = builder.local
     across = builder.let(lx + ly * iconst(wx), "t")
     # Each layer of threads brings the taps of its own block: images may begin within a group.
     own = builder.group[2] * iconst(wz) + lz
     block = own if images == 1 else floormod(own, blocks)
-    first = builder.let(block * iconst(stride // per_load) + across, "load")
-    for done in range(0, stride // per_load, wx * wy):
-        last = stride // per_load - done < wx * wy
-        with builder.when(across < iconst(stride // per_load - done) if last else None):
-            words = load_vector(weight.buffer, first, done, builder.compute)
-            at = lz * iconst(stride) + (across + iconst(done)) * iconst(per_load)
-            for part, texel in enumerate(as_texels(builder, words)):
-                shared[at + iconst(part)] = texel
+    first = builder.let(block * iconst(taps) + across, "load")
+    for done in range(0, taps, wx * wy):
+        last = taps - done < wx * wy
+        with builder.when(across < iconst(taps - done) if last else None):
+            tap = builder.let(load_vector(weight.buffer, first, done, builder.compute), "k")
+            shared[lz * iconst(taps) + across + iconst(done)] = tap
     builder.barrier()
     return shared
 
 
-def _stride(taps: int) -> int:
-    """Vectors from one block's taps to the next: an even number, for halves come in pairs."""
-    return taps + taps % 2
-
-
 def pack_taps(weight: np.ndarray, most_blocks: int) -> np.ndarray:
-    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat; halves as 32-bit words, two in each.
+    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat.
 
     Blocks are padded to a multiple of `most_blocks`, for whole work-groups read them.
     """
     texels = pack_depthwise(weight)[0]
     taps, blocks, _ = texels.shape
-    padded = np.zeros((-(-blocks // most_blocks) * most_blocks, _stride(taps), LANES), weight.dtype)
-    padded[:blocks, :taps] = texels.transpose(1, 0, 2)
-    flat = padded.reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    padded = np.zeros((-(-blocks // most_blocks) * most_blocks, taps, LANES), weight.dtype)
+    padded[:blocks] = texels.transpose(1, 0, 2)
+    return padded.reshape(-1)

@@ -1,4 +1,7 @@
-"""What happens to an operator's result before it is stored: the fused epilogue."""
+"""What happens to an operator's result before it is stored: the fused epilogue.
+
+It computes in float, also where the operator multiplies halves: it runs once a result.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from adrenoc.graph import Body, Node
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
+from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import LANES
-from adrenoc.tvmapi import Expr, iconst
+from adrenoc.tvmapi import Expr, dtype_of, iconst
 
 
 class Epilogue:
@@ -28,9 +32,14 @@ class Epilogue:
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store the finished four channels at a position inside of the output."""
-        if self._body is not None:
+        if self._body is None:
+            self._out.write(n, block, h, w, value)
+            return
+        with self._builder.computing(ACCUMULATOR):
+            if dtype_of(value).startswith("float"):
+                value = widened(value)
             value = splatted(self._finished(self._body, n, block, h, w, value))
-        self._out.write(n, block, h, w, value)
+            self._out.write(n, block, h, w, value)
 
     def _finished(self, body: Body, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> Expr:
         result = self._builder.let(value, "result")

@@ -13,7 +13,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.team import Team
-from adrenoc.kernels.walk import ACCUMULATOR, narrowed, widened
+from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, iconst, lane, minimum, splat
 
@@ -81,8 +81,7 @@ def gemv(
     for p, (n, h, w) in enumerate(places):
         # The members store a place each, where there are several.
         with builder.when(team.only(builder, p)):
-            value = narrowed(builder, values[p])
-            epilogue.write(iconst(n), block, iconst(h), iconst(w), value)
+            epilogue.write(iconst(n), block, iconst(h), iconst(w), values[p])
 
 
 def places_of(extents: Extents) -> list[tuple[int, int, int]]:

@@ -21,7 +21,6 @@ from adrenoc.kernels.walk import (
     Region,
     across,
     each_texel,
-    narrowed,
     only_channels,
     region_along,
     widened,
@@ -89,7 +88,7 @@ def norm(
             value = value * factor.texel(position)
         if offset is not None:
             value = value + offset.texel(position)
-        epilogue.write(*position, narrowed(builder, value))
+        epilogue.write(*position, value)
 
     with builder.when(builder.inside):
         each_texel(builder, region, write, team)

@@ -15,7 +15,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.map import texel_of_thread
-from adrenoc.kernels.walk import ACCUMULATOR, narrowed, widened
+from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import Extents
 from adrenoc.tvmapi import Expr, cast, fconst, floordiv, floormod, iconst, maximum, minimum, splat
 
@@ -114,7 +114,7 @@ def avg_pool(
     else:
         inside = cast(rows.count() * columns.count(), ACCUMULATOR)
         value = total[0] / splat(builder.let(inside, "count"))
-    epilogue.write(n, block, h, w, narrowed(builder, value))
+    epilogue.write(n, block, h, w, value)
 
 
 def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: Epilogue) -> None:
@@ -139,7 +139,7 @@ def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: 
             total[0] = total[0] + widened(x.texel(n, block, row, column))
     count = cast((bottom - top) * (right - left), ACCUMULATOR)
     value = total[0] / splat(builder.let(count, "count"))
-    epilogue.write(n, block, h, w, narrowed(builder, value))
+    epilogue.write(n, block, h, w, value)
 
 
 def _share(builder: KernelBuilder, position: Expr, outputs: int, extent: int) -> tuple[Expr, Expr]:

@@ -21,7 +21,6 @@ from adrenoc.kernels.walk import (
     Position,
     across,
     each_texel,
-    narrowed,
     only_channels,
     region_along,
     widened,
@@ -99,7 +98,7 @@ def reduce_axes(
     if reduction.mean:
         value = value / splat(fconst(count, ACCUMULATOR))
     with builder.when(team.only(builder, 0)):
-        epilogue.write(n, block, h, w, narrowed(builder, value))
+        epilogue.write(n, block, h, w, value)
 
 
 class _Folds:

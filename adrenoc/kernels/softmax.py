@@ -19,7 +19,6 @@ from adrenoc.kernels.walk import (
     Position,
     across,
     each_texel,
-    narrowed,
     only_channels,
     region_along,
     widened,
@@ -77,7 +76,7 @@ def softmax(
     def write(position: Position, lanes: int) -> None:
         value = read(position)
         value = value - offset if logarithm else tirx.exp(value - largest) * factor
-        epilogue.write(*position, narrowed(builder, value))
+        epilogue.write(*position, value)
 
     with builder.when(builder.inside):
         each_texel(builder, line, write, team)

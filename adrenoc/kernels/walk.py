@@ -167,8 +167,3 @@ def across(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
 def widened(value: Expr) -> Expr:
     """A texel in the accumulator's dtype."""
     return cast(value, f"{ACCUMULATOR}x{LANES}")
-
-
-def narrowed(builder: KernelBuilder, value: Expr) -> Expr:
-    """A texel in the dtype that the kernel computes in."""
-    return cast(value, f"{builder.compute}x{LANES}")

@@ -75,7 +75,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine, context.limits),
     )
-    kernel = context.kernel(node, "attention", compute="float32")
+    kernel = context.kernel(node, "attention")
     for name in node.inputs:
         kernel.input(name)
     out, epilogue = kernel.output()

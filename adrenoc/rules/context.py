@@ -91,11 +91,15 @@ class RuleContext:
         work = signature(self.graph, node, self.options)
         return self.schedules.choose(family, node.name, work, candidates, estimate)
 
-    def kernel(self, node: Node, family: str, *, compute: str | None = None) -> NodeKernel:
-        """Start the kernel of a node; `compute` is its arithmetic if not that of the options."""
-        builder = KernelBuilder(
-            family, compute=compute or self.options.compute_dtype, limits=self.limits
-        )
+    def kernel(self, node: Node, family: str, *, half: bool = False) -> NodeKernel:
+        """Start the kernel of a node; `half` is whether it multiplies and adds in halves.
+
+        Only what waits for arithmetic gains by halves: long products.  All else computes in float
+        whatever the preset, so that nothing in between is rounded or overflows; the texture unit
+        converts as it reads and writes.
+        """
+        compute = "float16" if half else "float32"
+        builder = KernelBuilder(family, compute=compute, limits=self.limits)
         builder.pick_group = partial(self._pick_group, node, family)
         return NodeKernel(context=self, node=node, builder=builder)
 

@@ -57,7 +57,6 @@ def dense_conv(
     """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
     x_name, weight_name = node.inputs[:2]
     work = conv_work(context.graph, node, geometry, context.options)
-    compute = "float16" if work.half else "float32"
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
@@ -65,7 +64,7 @@ def dense_conv(
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, family, compute=compute)
+    kernel = context.kernel(node, family, half=work.half)
     x = kernel.input(x_name)
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"

@@ -83,7 +83,7 @@ def _phases_apart(
         local_candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, "conv2d_transpose")
+    kernel = context.kernel(node, "conv2d_transpose", half=work.half)
     x = kernel.input(node.inputs[0])
     shape = (tile.out_blocks, tile.bands)
     weight = kernel.flat(

@@ -38,7 +38,10 @@ def depthwise_rule(
     work: ConvWork,
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
-    """A convolution of each channel by itself, with weights that `oihw` orders."""
+    """A convolution of each channel by itself, with weights that `oihw` orders.
+
+    In float whatever the preset: see `adrenoc/kernels/depthwise.py`.
+    """
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
@@ -46,14 +49,11 @@ def depthwise_rule(
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, "depthwise_conv2d", compute="float16" if work.half else "float32")
+    kernel = context.kernel(node, "depthwise_conv2d")
     x = kernel.input(node.inputs[0])
     wz = tile.work_group[2]
     pack = partial(_pack, oihw=oihw, blocks=wz)
-    # A work-group reads its taps once, and there are few of them: with float arithmetic they stay
-    # in float, since a folded batch norm makes taps of which half would lose what cancels.
-    dtype = None if work.half else "float32"
-    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack, dtype=dtype)
+    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack, dtype="float32")
     out, epilogue = kernel.output()
     depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
     return kernel.call()
@@ -96,10 +96,9 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     texels = rows_read(geometry, tile.rows) * len(columns)
     taps = tile.rows * kh * kw
     mads = pixels * kh * kw * LANES
-    half = machine.half_rate if work.half else 1.0
     other = START + TEXEL * texels + STORE * pixels
     busiest = max(
-        WAVE * (mads / half + other) / machine.lanes,
+        WAVE * (mads + other) / machine.lanes,
         WAVE * (texels + pixels) / machine.texels_of(work.storage_bytes),
         taps * LOCAL_READ_CLOCKS,
     )
@@ -111,8 +110,8 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     if tile.rows == 1 and kh > UNROLLED_ROWS:
         vectors = float(len(columns) + pixels + kw)
     else:  # compilers read ahead: most texels wait beside the sums and some of the taps
-        vectors = (1.0 if work.half else 0.75) * texels + pixels + 0.5 * kh * kw
-    registers = vectors * (0.5 if work.half else 1.0) + 6
+        vectors = 0.75 * texels + pixels + 0.5 * kh * kw
+    registers = vectors + 6
     if registers > machine.registers / 2:
         serial *= SPILLED
     return machine.clocks(waves, busiest, serial, registers)

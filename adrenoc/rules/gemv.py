@@ -69,7 +69,7 @@ def gemv_rule(
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, family, compute="float32")
+    kernel = context.kernel(node, family)
     x = kernel.input(x_name)
     weight = kernel.packed(weight_name, f"{family}1", lambda w: pack_conv(oihw(w), 1))
     out, epilogue = kernel.output()

@@ -63,7 +63,7 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, "matmul")
+    kernel = context.kernel(node, "matmul", half=work.half)
     left, right = kernel.input(a_name), kernel.input(b_name)
     out, epilogue = kernel.output()
     matmul(kernel.builder, tile, left, right, out, epilogue)

@@ -15,9 +15,7 @@ from adrenoc.rules.lines import LineWork, pick_line_tile
 
 def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel for a reduction, named by the node's op, over any axes."""
-    # What is computed on the way in is summed in float: it is computed in float too.
-    compute = "float32" if node.prologue is not None else None
-    kernel = context.kernel(node, node.op, compute=compute)
+    kernel = context.kernel(node, node.op)
     x = kernel.folded_input()
     out, epilogue = kernel.output()
     rank = len(x.spec.shape)

@@ -46,7 +46,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
         multiply_candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, "winograd_multiply")
+    kernel = context.kernel(node, "winograd_multiply", half=work.half)
     x = kernel.input(x_name)
     transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
     weight = kernel.flat(

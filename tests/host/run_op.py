@@ -121,6 +121,10 @@ class Ops:
         self._inputs[name] = self._random.uniform(low, high, shape).astype(np.float32)
         return name
 
+    def given(self, name: str, values: np.ndarray) -> None:
+        """Feed an input these values in place of random ones."""
+        self._inputs[name] = values
+
     def const(self, value: Any, dtype: Any = np.float32) -> str:
         """A constant of this value."""
         name = f"k{len(self._constants)}"
