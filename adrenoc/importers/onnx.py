@@ -17,6 +17,7 @@ from adrenoc.errors import (
 )
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx_counted import mask_outputs
 from adrenoc.importers.onnx_fold import fold_constants
 from adrenoc.importers.onnx_graph import (
     MOST_ELEMENTS,
@@ -60,6 +61,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
+    decisions += mask_outputs(graph)
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
     unknown = behind(graph, [*foreign, *missing])
     if not unknown:

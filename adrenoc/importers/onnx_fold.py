@@ -28,6 +28,7 @@ from adrenoc.importers.onnx_branch import (
     select_branches,
 )
 from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
+from adrenoc.importers.onnx_counted import COUNTS, begin, counted_inputs, follow
 from adrenoc.importers.onnx_graph import (
     MOST_ELEMENTS,
     OnnxGraph,
@@ -36,7 +37,7 @@ from adrenoc.importers.onnx_graph import (
     first_output,
     node_label,
 )
-from adrenoc.importers.onnx_infer import first_line, infer_types, pad_rows
+from adrenoc.importers.onnx_infer import first_line, infer_types
 from adrenoc.importers.onnx_unroll import LoopState, unroll_loop, unroll_scan
 
 # fmt: off
@@ -112,15 +113,19 @@ class _Folder:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
-        for step in (self._replaced, self._passed_on, self._computed):
+        counted = bool(counted_inputs(self.graph, node))
+        steps = (self._replaced, self._passed_on, self._computed)
+        for step in steps[1:2] if counted else steps:
             instead = step(node)
             if instead is not None:
                 return instead
         if node.op_type == "Concat":
             self._drop_empty_parts(node)
         infer_types(self.graph, node)
-        if node.op_type == "NonMaxSuppression":
-            self.decisions += pad_rows(self.graph, node)
+        if counted:
+            follow(self.graph, node)
+        elif node.op_type in COUNTS and first_output(node) not in self.graph.counted:
+            self.decisions += begin(self.graph, node)
         if all(self._is_empty(name) for name in node.output if name):
             self._set_empty(node)
         else:

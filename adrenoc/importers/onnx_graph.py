@@ -42,12 +42,25 @@ class TensorType:
         return onnx.helper.make_tensor_type_proto(self.element, self.shape)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """How many entries of `axis` there are depends on data; those found come first.
+
+    Beyond them the tensor `source` holds -1 on its `source_axis`.
+    """
+
+    source: str
+    source_axis: int
+    axis: int
+
+
 @dataclass
 class OnnxGraph:
     """A graph whose nodes stand in topological order.
 
     `types` holds what is known about each tensor, constants included; `refusals` says of a first
-    output why its node is left as it is, for the error that lists it.
+    output why its node is left as it is, for the error that lists it; `counted` holds tensors
+    whose extent depends on data, and None for those that are made of them and do not.
     """
 
     nodes: list[onnx.NodeProto]
@@ -57,6 +70,7 @@ class OnnxGraph:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    counted: dict[str, Counted | None] = field(default_factory=dict)
 
     def set_constant(self, name: str, value: np.ndarray) -> None:
         """Make the tensor `name` a constant."""

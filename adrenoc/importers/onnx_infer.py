@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx_graph import (
     STANDARD_DOMAINS,
@@ -96,38 +95,6 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
     length = int(frame.reshape(-1)[0]) if frame is not None else extents[0]
     shape = (*inferred.shape[:2], length // 2 + 1, 2)
     return TensorType(element=inferred.element, shape=shape)
-
-
-def pad_rows(graph: OnnxGraph, node: onnx.NodeProto) -> list[Decision]:
-    """Give a NonMaxSuppression as many rows as it may find, where the model gives its result.
-
-    Where the result is only used inside, nobody could tell found rows from the others: that is
-    noted as a refusal.
-    """
-    name, rows = node.output[0], _most_rows(graph, node)
-    if rows is None or name not in graph.outputs:
-        graph.refusals[name] = (
-            "how much it gives depends on data: let the model give it as an output (with a "
-            "constant number of boxes a class), and select on the CPU"
-        )
-        return []
-    graph.types[name] = TensorType(element=onnx.TensorProto.INT64, shape=(rows, 3))
-    return [
-        Decision(
-            subject=name,
-            taken=f"gives {rows} rows; those beyond the last found hold -1",
-            reason="how many NonMaxSuppression finds depends on data, and shapes are fixed",
-        )
-    ]
-
-
-def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> int | None:
-    scores = graph.types.get(node.input[1])
-    most = graph.constants.get(node.input[2]) if len(node.input) > 2 else None
-    if scores is None or scores.shape is None or len(scores.shape) != 3 or most is None:
-        return None
-    batch, classes, boxes = scores.shape
-    return batch * classes * min(int(most.reshape(-1)[0]), boxes)
 
 
 def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:

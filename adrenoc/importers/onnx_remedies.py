@@ -9,7 +9,6 @@ REMEDIES = {
     "Compress": f"{_COUNT}; with a constant condition it is a Gather, else multiply by a mask",
     "ImageDecoder": "it decodes files: decode before, and feed pixels",
     "Loop": "the number of its iterations is not constant, or above 1024: fix it, or unroll",
-    "NonZero": f"{_COUNT}: select by Where and a mask instead",
     "RandomNormal": "it draws random numbers: make them an input",
     "RandomNormalLike": "it draws random numbers: make them an input",
     "RandomUniform": "it draws random numbers: make them an input",

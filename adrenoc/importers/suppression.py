@@ -32,6 +32,82 @@ class Suppression:
     decay: float = 0.0
 
 
+def selection_by_class(batches: int, classes: int, boxes: int, rules: Suppression) -> Any:
+    """A function of corners [batches, boxes, 4] and scores [batches, classes, boxes].
+
+    It gives rows of batch, class and number of the box in float, [total, 3]: by batch, by class,
+    best first.  Where there are no more, they hold -1.
+    """
+    least, limit = float(rules.least), float(rules.overlap)
+    by_class, total = min(rules.by_class, boxes), rules.total
+
+    @T.prim_func(private=True, s_tir=True)
+    def select(  # type: ignore[no-untyped-def]
+        corners: T.Buffer((batches, boxes, 4), "float32"),  # type: ignore[valid-type]
+        scores: T.Buffer((batches, classes, boxes), "float32"),  # type: ignore[valid-type]
+        picked: T.Buffer((total, 3), "float32"),  # type: ignore[valid-type]
+    ):
+        left = T.alloc_buffer((boxes,), "float32")
+        best = T.alloc_buffer((1,), "float32")
+        place = T.alloc_buffer((1,), "int32")
+        count = T.alloc_buffer((1,), "int32")
+        for i in range(total):
+            for j in range(3):
+                picked[i, j] = T.float32(-1)
+        count[0] = 0
+        for b in range(batches):
+            for j in range(classes):
+                for i in range(boxes):
+                    left[i] = T.if_then_else(
+                        scores[b, j, i] > T.float32(least), scores[b, j, i], T.float32(_GONE)
+                    )
+                place[0] = 0
+                for _step in range(by_class):
+                    if place[0] >= 0:  # else the class has nothing left
+                        best[0] = T.float32(_GONE)
+                        place[0] = -1
+                        for i in range(boxes):
+                            if left[i] > best[0]:
+                                best[0] = left[i]
+                                place[0] = i
+                        if place[0] >= 0:
+                            picked[count[0], 0] = T.Cast("float32", b)
+                            picked[count[0], 1] = T.Cast("float32", j)
+                            picked[count[0], 2] = T.Cast("float32", place[0])
+                            count[0] = count[0] + 1
+                            left[place[0]] = T.float32(_GONE)
+                            for i in range(boxes):
+                                if left[i] > T.float32(_GONE) and _overlap(
+                                    corners, i, place[0], b
+                                ) > T.float32(limit):
+                                    left[i] = T.float32(_GONE)
+
+    return select
+
+
+def first_found(count: int) -> Any:
+    """A function of marks [count] to the numbers of those that are not 0, in order, then -1."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def find(  # type: ignore[no-untyped-def]
+        marks: T.Buffer((count,), "float32"),  # type: ignore[valid-type]
+        numbers: T.Buffer((count,), "int32"),  # type: ignore[valid-type]
+    ):
+        with T.sblock("find"):  # TVM asks for a block where as much goes in as comes out
+            T.reads(marks[0:count])
+            T.writes(numbers[0:count])
+            found = T.sblock_alloc_buffer((1,), "int32")
+            found[0] = 0
+            for i in range(count):
+                numbers[i] = -1
+            for i in range(count):
+                if marks[i] != T.float32(0):
+                    numbers[found[0]] = i
+                    found[0] = found[0] + 1
+
+    return find
+
+
 def selection(boxes: int, classes: int, rules: Suppression) -> Any:
     """A function of corners [boxes, 4] and scores [boxes, classes] to [total, 3] in float.
 
@@ -107,12 +183,12 @@ def selection(boxes: int, classes: int, rules: Suppression) -> Any:
     return select
 
 
-def _overlap(corners: Any, a: Any, b: Any) -> Any:
+def _overlap(corners: Any, a: Any, b: Any, *batch: Any) -> Any:
     """The share of two boxes' union that both cover; corners may come in any order."""
     from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:
-        first, second = corners[box, axis], corners[box, axis + 2]
+        first, second = corners[(*batch, box, axis)], corners[(*batch, box, axis + 2)]
         return tirx.min(first, second), tirx.max(first, second)
 
     zero = tirx.const(0.0, "float32")

@@ -28,6 +28,8 @@ TO_CPU = "to_cpu"
 TO_GPU = "to_gpu"
 """The op of a copy back."""
 
+_STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
+
 _LIBRARY_CALLS = ("tirx.call_packed", "tirx.call_extern", "tirx.tvm_call_packed")
 
 
@@ -60,7 +62,7 @@ def cpu_nodes(
             "onnx.utils.extract_model)'",
         )
     for position, output in enumerate(outputs):
-        log.add(output, f"{op} on the CPU", f"{reason}; {_remedy(reason)}")
+        log.add(output, f"{op} on the CPU", f"{reason}; {remedy(op, reason)}")
         kept = [*range(len(args)), len(args) + position]
         yield Node(
             name=output,
@@ -72,9 +74,12 @@ def cpu_nodes(
         )
 
 
-def _remedy(reason: str) -> str:
+def remedy(operator: str, reason: str) -> str:
+    """What a user can do about an operator that is on the CPU for `reason`."""
     if "float64" in reason:
         return "export the model in float32 to keep it on the GPU"
+    if operator in _STEP_BY_STEP:
+        return "its steps need each other: cut it off, and do it in the app, to save the copies"
     return "export it with other operators to keep it on the GPU"
 
 

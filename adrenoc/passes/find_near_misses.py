@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from adrenoc.gpu import Limits
 from adrenoc.layout import MAX_BLOCKED_AXES, Fold, Layout
 from adrenoc.operand import Memory
-from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU, remedy
 from adrenoc.passes.lower import Program
 from adrenoc.verdict import NearMiss
 
@@ -48,17 +48,9 @@ def find_near_misses(
 
 
 def _of_cpu(subject: str, operator: str, dtype: str) -> NearMiss:
-    if dtype == "float64":
-        return NearMiss(
-            subject=subject,
-            seen=f"{operator} on the CPU: float64",
-            fix="export the model in float32",
-        )
-    return NearMiss(
-        subject=subject,
-        seen=f"{operator} on the CPU: no plain loop nest",
-        fix="export it with other operators, or move it to the end of the model",
-    )
+    reason = "float64" if dtype == "float64" else "no plain loop nest"
+    seen = f"{operator} on the CPU: {reason}"
+    return NearMiss(subject=subject, seen=seen, fix=remedy(operator, reason))
 
 
 def _of_tensor(

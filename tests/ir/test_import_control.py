@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.simplify import simplify
 from adrenoc.inputs import make_inputs
@@ -141,39 +140,3 @@ def test_pads_below_zero_cut(tmp_path: Path) -> None:
     constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
     model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
     check(write(model, tmp_path))
-
-
-def test_suppression_gives_the_boxes_that_onnxruntime_finds_first(tmp_path: Path) -> None:
-    nodes = [node("NonMaxSuppression", ["x", "s", "most", "iou", "least"], ["y"])]
-    constants = {
-        "most": np.array([4], np.int64),
-        "iou": np.array([0.3], np.float32),
-        "least": np.array([0.6], np.float32),
-    }
-    model = graph(nodes, {"x": (2, 9, 4), "s": (2, 3, 9)}, ["y"], constants)
-    path = write(model, tmp_path)
-    imported = import_model(path, shapes={})
-    assert imported.outputs[0].shape == (2 * 3 * 4, 3)
-    assert any("hold -1" in d.taken for d in imported.decisions)
-    random = np.random.default_rng(0)
-    centre, size = random.uniform(0, 4, (2, 9, 2)), random.uniform(1, 3, (2, 9, 2))
-    boxes = np.concatenate([centre, centre + size], axis=2).astype(np.float32)
-    scores = random.uniform(0, 1, (2, 3, 9)).astype(np.float32)
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, {"x": boxes, "s": scores})
-    (found,) = run_on_cpu(imported.module, [boxes, scores])
-    assert 0 < len(expected) < len(found)
-    np.testing.assert_array_equal(found[: len(expected)], expected)
-    assert (found[len(expected) :] == -1).all()
-
-
-def test_suppression_inside_of_a_model_is_refused(tmp_path: Path) -> None:
-    nodes = [
-        node("NonMaxSuppression", ["x", "s", "most"], ["n"], name="nms"),
-        node("Cast", ["n"], ["y"], to=1),
-    ]
-    constants = {"most": np.array([4], np.int64)}
-    model = graph(nodes, {"x": (1, 9, 4), "s": (1, 1, 9)}, ["y"], constants)
-    with pytest.raises(UnsupportedOperatorError, match="let the model give it as an output"):
-        import_model(write(model, tmp_path), shapes={})

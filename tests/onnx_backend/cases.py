@@ -89,13 +89,15 @@ _DTYPES_OF_NO_PHONE = {
 _CANCELLING = {"test_dft_inverse": 1e-5, "test_dft_inverse_opset19": 1e-5}
 
 
-# Operators whose rows depend on data: as many as there may be, those beyond the last hold -1.
-_PADDED = ("NonMaxSuppression",)
+# Operators whose rows or columns depend on data: as many as there may be, those beyond the last
+# hold -1.
+_PADDED = {"NonMaxSuppression": 0, "NonZero": 1}
 
 
-def _without_padding(rows: np.ndarray) -> np.ndarray:
-    """The rows before those that are -1 all through to the end."""
-    return rows[: int(np.flatnonzero((rows != -1).any(axis=1)).max(initial=-1)) + 1]
+def _without_padding(value: np.ndarray, axis: int) -> np.ndarray:
+    """The rows (columns) before those that are -1 all through to the end."""
+    count = int(np.flatnonzero((value != -1).any(axis=1 - axis)).max(initial=-1)) + 1
+    return np.take(value, range(count), axis=axis)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,8 @@ class Case:
     def difference(self, seen: Mapping[str, np.ndarray]) -> str:
         """What is wrong with the outputs by the suite's own measure; empty where nothing is."""
         for name, expected in self.outputs.items():
-            value = _without_padding(seen[name]) if self.operator in _PADDED else seen[name]
+            value, axis = seen[name], _PADDED.get(self.operator)
+            value = value if axis is None else _without_padding(value, axis)
             if value.shape != expected.shape or value.dtype != expected.dtype:
                 return (
                     f"{name} is {value.dtype} {list(value.shape)}, "

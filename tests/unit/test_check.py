@@ -68,3 +68,21 @@ def test_whole_numbers_do_not_wrap() -> None:
 def test_tolerance_follows_the_types() -> None:
     assert default_tolerance("float32", "float32") == 1e-4
     assert default_tolerance("float16", "float32") == 1e-2
+
+
+def test_entries_that_were_not_found_are_no_part_of_an_output() -> None:
+    wanted = {"y": np.array([[4, 2], [1, 7]], np.int64)}
+    rest = np.full((3, 2), -1, np.int64)
+    seen = np.concatenate([wanted["y"], rest])
+    assert compare({"y": seen}, wanted, tolerance=1e-4).passed
+    assert compare({"y": seen.T}, {"y": wanted["y"].T}, tolerance=1e-4).passed
+    seen[-1, 0] = 3
+    result = compare({"y": seen}, wanted, tolerance=1e-4)
+    assert "its shape is [5, 2]" in result.tensors[0].reason
+
+
+@pytest.mark.parametrize(("dtype", "mark"), [("uint8", 255), ("bool", 0)])
+def test_what_marks_them_depends_on_the_type(dtype: str, mark: int) -> None:
+    seen = np.array([1, 1, mark], dtype)
+    assert compare({"y": seen}, {"y": seen[:2]}, tolerance=0).passed
+    assert not compare({"y": seen[::-1]}, {"y": seen[:2]}, tolerance=0).passed

@@ -1,0 +1,148 @@
+"""Results whose extent depends on data: the entries found first are what onnxruntime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers import import_model
+from tests.ir.import_and_run import run_on_cpu
+from tests.models import graph, write
+
+node = helper.make_node
+BATCHES, CLASSES, BOXES = 2, 3, 9
+SHAPES = {"x": (BATCHES, BOXES, 4), "s": (BATCHES, CLASSES, BOXES)}
+SELECT = node("NonMaxSuppression", ["x", "s", "most", "iou", "least"], ["n"], name="nms")
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+CONSTANTS = {
+    "most": ints(4),
+    "iou": np.array([0.3], np.float32),
+    "least": np.array([0.6], np.float32),
+    **{"zero": ints(0), "one": ints(1), "two": ints(2), "three": ints(3), "far": ints(2**62)},
+    "column": np.array(2, np.int64),
+    "both": ints(0, 2),
+    "all": ints(-1),
+    "half": np.float32(0.5),
+}
+COLUMN = node("Gather", ["n", "column"], ["i"], axis=1)
+
+
+def boxes() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    centre, size = random.uniform(0, 4, (2, 9, 2)), random.uniform(1, 3, (2, 9, 2))
+    corners = np.concatenate([centre, centre + size], axis=2).astype(np.float32)
+    return [corners, random.uniform(0, 1, (2, 3, 9)).astype(np.float32)]
+
+
+def check(
+    tmp_path: Path,
+    nodes: Sequence[onnx.NodeProto],
+    outputs: Sequence[str],
+    axis: int = 0,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+    inputs: Sequence[np.ndarray] = (),
+    most: int = BATCHES * CLASSES * 4,
+) -> None:
+    """What is found, and -1 behind it."""
+    path = write(graph(list(nodes), shapes or SHAPES, list(outputs), CONSTANTS), tmp_path)
+    imported = import_model(path, shapes={})
+    fed = list(inputs or boxes())
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    expected = session.run(None, dict(zip(shapes or SHAPES, fed, strict=True)))
+    found = run_on_cpu(imported.module, fed)
+    for name, value, wanted in zip(outputs, found, expected, strict=True):
+        along = np.moveaxis(value, axis, 0), np.moveaxis(wanted, axis, 0)
+        assert value.dtype == wanted.dtype
+        assert len(along[0]) == most
+        assert 0 < len(along[1]) < most
+        np.testing.assert_allclose(along[0][: len(along[1])], along[1], rtol=1e-6)
+        assert (along[0][len(along[1]) :] == -1).all()
+        assert any(d.subject == name and "-1" in d.taken for d in imported.decisions)
+
+
+def test_boxes_as_an_output(tmp_path: Path) -> None:
+    check(tmp_path, [SELECT], ["n"])
+
+
+def test_boxes_and_scores_gathered(tmp_path: Path) -> None:
+    """As exporters write boxes[b, i], and the row [batch, box, class, score]."""
+    nodes = [
+        SELECT,
+        node("Gather", ["n", "both"], ["at"], axis=1),
+        node("GatherND", ["x", "at"], ["corners"]),
+        node("GatherND", ["s", "n"], ["score"]),
+        node("Unsqueeze", ["score", "one"], ["c"]),
+        node("Slice", ["n", "zero", "two", "one"], ["w"]),
+        node("Cast", ["w"], ["wf"], to=1),
+        node("Mul", ["corners", "half"], ["h"]),
+        node("Concat", ["wf", "h", "c"], ["row"], axis=-1),
+    ]
+    check(tmp_path, nodes, ["row", "corners", "score"])
+
+
+def test_first_boxes_alone(tmp_path: Path) -> None:
+    nodes = [
+        SELECT,
+        node("Slice", ["n", "zero", "three", "zero"], ["first"]),
+        node("Slice", ["n", "two", "far", "one"], ["i"]),
+        node("Reshape", ["i", "all"], ["flat"]),
+        node("Slice", ["flat", "zero", "three"], ["few"]),
+        node("Gather", ["x", "few"], ["picked"], axis=1),
+        node("Transpose", ["picked"], ["y"], perm=[1, 2, 0]),
+    ]
+    shapes = {"x": (1, 9, 4), "s": (1, 1, 9)}
+    corners, _ = boxes()
+    apart = np.arange(9, dtype=np.float32)[None, :, None] * 9 + corners[:1]
+    fed = [apart, np.where(np.arange(9) == 4, 0.9, 0).astype(np.float32).reshape(1, 1, 9)]
+    check(tmp_path, nodes, ["y", "first"], shapes=shapes, inputs=fed, most=3)
+
+
+def test_indices_that_are_not_zero(tmp_path: Path) -> None:
+    mask = np.random.default_rng(1).integers(-1, 2, (3, 1, 5)).astype(np.float32)
+    shapes = {"x": (3, 1, 5)}
+    nodes = [node("NonZero", ["x"], ["n"])]
+    check(tmp_path, nodes, ["n"], axis=1, shapes=shapes, inputs=[mask], most=15)
+    nodes += [
+        node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        node("GatherND", ["x", "t"], ["y"]),
+    ]
+    check(tmp_path, nodes, ["y"], shapes=shapes, inputs=[np.abs(mask)], most=15)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        node("ReduceSum", ["n"], ["y"]),
+        node("Shape", ["n"], ["y"]),
+        node("Slice", ["n", "one", "three", "zero"], ["y"]),
+        node("Concat", ["n", "n"], ["y"], axis=0),
+        node("Gather", ["n", "zero"], ["y"], axis=0),
+        node("Reshape", ["n", "all"], ["y"]),
+    ],
+    ids=lambda n: n.op_type,
+)
+def test_what_mixes_entries_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
+    reader.name = "reader"
+    model = graph([SELECT, reader], SHAPES, ["y"], CONSTANTS)
+    with pytest.raises(UnsupportedOperatorError, match=r"'reader'.*'n' has depends on data"):
+        import_model(write(model, tmp_path), shapes={})
+
+
+def test_boxes_without_a_limit_are_refused(tmp_path: Path) -> None:
+    shapes = {**SHAPES, "limit": (1,)}
+    limited = node("NonMaxSuppression", ["x", "s", "limit_int"], ["y"], name="nms")
+    model = graph([node("Cast", ["limit"], ["limit_int"], to=7), limited], shapes, ["y"], CONSTANTS)
+    with pytest.raises(UnsupportedOperatorError, match="number of boxes a class a constant"):
+        import_model(write(model, tmp_path), shapes={})
