@@ -247,6 +247,30 @@ def forgotten(stub: Stub) -> Any:
     return said + [one_run(stub, net, bound) for _ in range(2)]
 
 
+def rebound(stub: Stub) -> Any:
+    """The input is another tensor for two runs, then the first again for many."""
+    net = Net(BUFFERS)
+    bound = net.bind("best")
+    other = tvm.runtime.tensor(np.zeros(64, "float32"), net.device)
+    first = net.input
+    said = [one_run(stub, net, bound) for _ in range(6)]
+    for tensor in (other, first):
+        before = stub.calls("clSetKernelArg")
+        bound["rebind"](0, tensor)
+        bound["rebind"](0, tensor)
+        said.append({"set": stub.calls("clSetKernelArg") - before})
+        said += [one_run(stub, net, bound) for _ in range(2)]
+    said += [one_run(stub, net, bound) for _ in range(2)]
+    with_wrong_shape = tvm.runtime.tensor(np.zeros(32, "float32"), net.device)
+    errors = []
+    for index, tensor in ((0, with_wrong_shape), (1, first)):
+        try:
+            bound["rebind"](index, tensor)
+        except ValueError as error:
+            errors.append(str(error))
+    return {"runs": said, "errors": errors}
+
+
 def flushes(stub: Stub) -> Any:
     """Flushes of one run, by how it is launched."""
     found = {}
@@ -320,6 +344,7 @@ CASES: tuple[Callable[[Stub], Any], ...] = (
     profiled,
     obstacles,
     forgotten,
+    rebound,
     flushes,
     kept_arguments,
     two_threads,

@@ -281,6 +281,8 @@ cl_int clEnqueueReadBuffer(void* q, void* from, cl_uint wait, size_t offset, siz
   return SUCCESS;
 }
 #define IGNORED(name, ...) cl_int name(__VA_ARGS__) { CHECKED; return SUCCESS; }
+IGNORED(clRetainMemObject, void* a)
+IGNORED(clGetMemObjectInfo, void* a, cl_uint b, size_t c, void* d, size_t* e)
 IGNORED(clEnqueueWriteBuffer, void* a, void* b, cl_uint c, size_t d, size_t e, const void* f,
         cl_uint g, void* const* h, void** i)
 IGNORED(clEnqueueCopyBuffer, void* a, void* b, void* c, size_t d, size_t e, size_t f, cl_uint g,

@@ -222,6 +222,27 @@ def test_a_recording_that_is_forgotten(cases: dict[str, Any]) -> None:
     assert runs[3]["log"] == runs[2]["log"]
 
 
+def test_an_argument_that_is_bound_to_other_memory(cases: dict[str, Any]) -> None:
+    runs = cases["rebound"]["runs"]
+    before, changed, again = runs[:6], runs[6:9], runs[9:]
+    assert before[-1]["mode"] == BUFFER
+    # One launch reads the input.
+    assert changed[0] == again[0] == {"set": 1}
+    assert [run["mode"] for run in changed[1:]] == [KEPT, KEPT]
+    assert changed[1]["reason"] == "an argument was bound to other memory"
+    old, new = (runs[i]["log"].splitlines() for i in (5, 7))
+    assert new[0] != old[0]
+    assert new[1:] == old[1:]
+    assert {run["log"] for run in again[1:]} == {before[-1]["log"]}
+    # Without another trial.
+    assert [run["mode"] for run in again[1:]] == [KEPT, KEPT, BUFFER, BUFFER]
+    assert cases["rebound"]["errors"] == [
+        "Argument 0 of a run can only be bound to a tensor of the same shape, dtype and kind of "
+        "memory",
+        "A run has no tensor as argument 1",
+    ]
+
+
 def test_two_threads_launch_what_is_theirs(cases: dict[str, Any]) -> None:
     assert cases["two_threads"]["launches"] == [[STEPS], [STEPS + 1]]
 
@@ -303,6 +324,47 @@ def test_runs_in_a_queue_do_not_get_in_each_others_way(device: Any) -> None:
     for _ in range(30):
         bound["run"]()
     np.testing.assert_array_equal(bound["run"]().numpy(), expected)
+
+
+@pytest.mark.parametrize("recording", ["always", "kept"])
+def test_numbers_of_an_input_that_is_bound_to_other_memory(device: Any, recording: str) -> None:
+    import tvm
+
+    net = _Net(device)
+    plain, bound = net.bind("off"), net.bind(recording)
+    random = np.random.default_rng(11)
+    for _ in range(3):
+        tensor = tvm.runtime.empty((64,), "float32", device)
+        tensor.copyfrom(random.standard_normal(64).astype("float32"))
+        plain["rebind"](0, tensor)
+        bound["rebind"](0, tensor)
+        for _ in range(4):
+            expected = plain["run"]().numpy()
+            np.testing.assert_array_equal(bound["run"]().numpy(), expected)
+
+
+def test_an_input_that_is_an_output(device: Any) -> None:
+    """What is given back is the memory that is bound, in every run."""
+    import tvm
+    import tvm_ffi
+
+    net = _Net(device)
+
+    def passing(tensor: Any) -> Any:
+        return tvm_ffi.convert([tensor, net.main(tensor)])
+
+    net.input.copyfrom(np.arange(64, dtype="float32"))
+    bind = tvm_ffi.get_global_func("adrenoc.opencl.bind_run")
+    bound = bind(tvm_ffi.convert(passing), "", 0, "always", net.input)
+    other = tvm.runtime.empty((64,), "float32", device)
+    other.copyfrom(np.full(64, 3, "float32"))
+    for tensor in (net.input, other):
+        bound["rebind"](0, tensor)
+        for _ in range(3):
+            given, made = bound["run"]()
+            np.testing.assert_array_equal(given.numpy(), tensor.numpy())
+            np.testing.assert_array_equal(made.numpy(), net.main(tensor).numpy())
+            del given, made
 
 
 def test_an_unknown_way_to_record(device: Any) -> None:

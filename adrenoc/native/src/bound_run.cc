@@ -16,6 +16,9 @@ using tvm::runtime::Tensor;
 
 constexpr const char* kMachineMode = "the virtual machine";
 
+// So many replays with the same arguments, and they seem to stay.
+constexpr size_t kRunsToStay = 2;
+
 constexpr size_t kMostSamples = 1000;
 
 double ms_between(std::chrono::steady_clock::time_point from) {
@@ -25,6 +28,12 @@ double ms_between(std::chrono::steady_clock::time_point from) {
 // A tensor on the same memory that nobody else refers to, so that it can be told who holds it.
 Tensor own_view(const Tensor& tensor) {
   return tensor.CreateView(tensor.Shape(), tensor.DataType());
+}
+
+bool is_alike(const DLTensor& one, const DLTensor& other) {
+  return one.ndim == other.ndim && std::equal(one.shape, one.shape + one.ndim, other.shape) &&
+         one.dtype.code == other.dtype.code && one.dtype.bits == other.dtype.bits &&
+         one.dtype.lanes == other.dtype.lanes && one.byte_offset == other.byte_offset;
 }
 
 bool is_empty(const Tensor& tensor) { return tensor->data == nullptr; }
@@ -83,6 +92,7 @@ void BoundRun::bind(const std::vector<ffi::AnyView>& arguments) {
     if (!ffi::IsContiguous(*given)) {
       TVM_FFI_THROW(ValueError) << "Argument " << arguments_.size() << " of a run is not dense";
     }
+    held_.emplace_back(nullptr);
     arguments_.emplace_back(&owned->tensor);
     owned_.push_back(std::move(owned));
   }
@@ -164,8 +174,7 @@ void BoundRun::forget_locked() {
   if (captured_.empty()) return;
   // Recorded commands may be under way.
   if (kept_ != nullptr) device_.finish();
-  recorded_.reset();
-  trial_ = Trial();
+  drop_recordings();
   kept_.reset();
   captured_.clear();
   conditions_.clear();
@@ -232,36 +241,50 @@ bool BoundRun::replay_for_trial(const QueueLock& queue) {
   if (name != nullptr) mode_ = name;
   if (!trial_.is_under_way()) {
     recorded_ = trial_.take_best(&recording_reason_);
+    winner_ = recorded_ == nullptr ? "" : recorded_->name();
+    is_tried_ = true;
     trial_ = Trial();
   }
   return name != nullptr;
 }
 
-// Makes what is replayed, at the first replay and again when the queue was exchanged.
+// Makes what is replayed: at the first replay, when the queue was exchanged, and when an argument
+// was, once it seems to stay.
 void BoundRun::prepare(const QueueLock& queue) {
   if (kept_ == nullptr) {
+    is_steady_ = false;
     kept_ = std::make_unique<KeptLaunches>(device_, captured_);
-  } else if (queue_number_ == device_.queue_number()) {
-    return;
+    same_runs_ = kRunsToStay;
   }
+  if (queue_number_ != device_.queue_number()) {
+    queue_number_ = device_.queue_number();
+    drop_recordings();
+  }
+  if (is_recorded_ || same_runs_++ < kRunsToStay) return;
   is_steady_ = false;
-  queue_number_ = device_.queue_number();
-  recorded_.reset();
-  trial_ = Trial();
+  is_recorded_ = true;
   record(queue);
 }
 
+void BoundRun::drop_recordings() {
+  recorded_.reset();
+  trial_ = Trial();
+  is_recorded_ = false;
+}
+
 void BoundRun::record(const QueueLock& queue) {
-  recording_reason_.clear();
   if (wish_ == Recording::kKept) {
     recording_reason_ = "recording was not asked for";
     return;
   }
+  if (is_tried_ && winner_.empty()) return;
+  recording_reason_.clear();
   std::vector<std::unique_ptr<Replay>> made;
   // Qualcomm's own extension first: its drivers had it years before the other one.
   for (const auto& [name, make] :
        {std::pair{"a recordable queue", record_recordable_queue},
         std::pair{"a command buffer", record_command_buffer}}) {
+    if (is_tried_ && winner_ != name) continue;
     try {
       made.push_back(make(device_, queue.get(), kept_->launches()));
     } catch (const ffi::Error& error) {
@@ -271,10 +294,69 @@ void BoundRun::record(const QueueLock& queue) {
   }
   if (made.empty()) return;
   recording_reason_.clear();
-  if (wish_ == Recording::kAlways) {
+  if (wish_ == Recording::kAlways || is_tried_) {
     recorded_ = std::move(made.front());
   } else {
     trial_ = Trial(*kept_, std::move(made));
+  }
+}
+
+void BoundRun::rebind(size_t index, const Tensor& tensor) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (index >= arguments_.size() || !arguments_[index].as<Tensor>().has_value()) {
+    TVM_FFI_THROW(ValueError) << "A run has no tensor as argument " << index;
+  }
+  const auto old = arguments_[index].cast<Tensor>();
+  const DLTensor &before = *old.operator->(), &after = *tensor.operator->();
+  if (before.data == after.data) return;
+  const auto* from = static_cast<const Descriptor*>(before.data);
+  const auto* to = static_cast<const Descriptor*>(after.data);
+  if (after.device.device_type != before.device.device_type ||
+      after.device.device_id != before.device.device_id || !is_alike(before, after) ||
+      from->convention() != to->convention()) {
+    TVM_FFI_THROW(ValueError) << "Argument " << index << " of a run can only be bound to a tensor "
+                              << "of the same shape, dtype and kind of memory";
+  }
+  held_[index] = tensor;
+  arguments_[index] = ffi::AnyView(held_[index]);
+  if (captured_.empty()) return;
+  const uint64_t number = from->storage()->number;
+  if (is_shared(number, index)) {
+    forget_locked();  // which launches mean this argument is not known
+  } else {
+    exchange(number, to->storage());
+  }
+}
+
+// Whether an argument's memory is that of another one too, or of a result.
+bool BoundRun::is_shared(uint64_t number, size_t index) const {
+  const auto is_same = [number](const Tensor& tensor) {
+    return static_cast<const Descriptor*>(tensor->data)->storage()->number == number;
+  };
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const auto other = arguments_[i].as<Tensor>();
+    if (i != index && other.has_value() && !is_empty(*other) && is_same(*other)) return true;
+  }
+  if (const auto one = result_.as<Tensor>()) return is_same(*one);
+  const auto several = result_.cast<Array>();
+  return std::any_of(several.begin(), several.end(), is_same);
+}
+
+void BoundRun::exchange(uint64_t old_number, const std::shared_ptr<Storage>& storage) {
+  // A recording may be under way that reads the arguments as they were.
+  if (recorded_ != nullptr || trial_.is_under_way()) device_.finish();
+  drop_recordings();
+  same_runs_ = 0;
+  if (wish_ != Recording::kKept && !(is_tried_ && winner_.empty())) {
+    recording_reason_ = "an argument was bound to other memory";
+  }
+  for (size_t launch = 0; launch < captured_.size(); ++launch) {
+    std::vector<CapturedArgument>& arguments = captured_[launch].arguments;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].storage == nullptr || arguments[i].storage->number != old_number) continue;
+      arguments[i].storage = storage;
+      if (kept_ != nullptr) kept_->set_argument(launch, i, arguments[i].get());
+    }
   }
 }
 

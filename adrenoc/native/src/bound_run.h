@@ -43,8 +43,8 @@ struct LaunchReport {
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
 
-// The arguments stay the same tensors in every run, though not with the same content.  A tensor
-// that is given by DLTensor* (as over RPC) must live as long as this does.  The first run goes
+// The arguments stay the same tensors from run to run, though not with the same content, until one
+// is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as this.  The first run goes
 // through the virtual machine and is noted; later ones launch the same kernels on the same memory,
 // the outputs included.  While a caller holds those of the run before, the virtual machine makes
 // others.
@@ -58,6 +58,11 @@ class BoundRun {
 
   // Gives the commands of one run to the device, and its results: a tensor or an array of tensors.
   [[nodiscard]] tvm::ffi::Any run();
+
+  // Takes another tensor of the same shape, dtype and kind of memory for an argument that was given
+  // as a tensor, else throws ValueError.  What was kept is changed; what was recorded goes, and is
+  // recorded again once the arguments stay the same for some runs.
+  void rebind(size_t index, const tvm::runtime::Tensor& tensor);
 
   [[nodiscard]] LaunchReport report() const;
 
@@ -77,6 +82,8 @@ class BoundRun {
   [[nodiscard]] tvm::ffi::Any run_machine();
   [[nodiscard]] tvm::ffi::Any capture();
   void forget_locked();
+  void exchange(uint64_t old_number, const std::shared_ptr<Storage>& storage);
+  [[nodiscard]] bool is_shared(uint64_t number, size_t index) const;
   [[nodiscard]] bool outputs_are_held() const;
   [[nodiscard]] bool conditions_hold() const;
   [[nodiscard]] bool replay();
@@ -84,6 +91,7 @@ class BoundRun {
   [[nodiscard]] bool replay_for_trial(const QueueLock& queue);
   void prepare(const QueueLock& queue);
   void record(const QueueLock& queue);
+  void drop_recordings();
   void note_run(double host_ms, uint64_t calls);
 
   const tvm::ffi::Function main_;
@@ -102,6 +110,10 @@ class BoundRun {
   std::unique_ptr<KeptLaunches> kept_;
   std::unique_ptr<Replay> recorded_;
   Trial trial_;
+  std::string winner_;    // of the trial; "" before and where no recording won
+  bool is_tried_ = false;  // the trial has ended
+  bool is_recorded_ = false;  // recording was done, or found impossible, for these arguments
+  size_t same_runs_ = 0;   // replays since an argument was exchanged
   uint64_t queue_number_ = 0;
   std::string recording_reason_;
 

@@ -16,7 +16,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Functions: "run" gives the results, "report" JSON (LaunchReport), "forget" nothing.
+// Functions: "run" gives the results, "report" JSON (LaunchReport), "rebind" takes the number of an
+// argument and another tensor for it, "forget" gives memory back.
 class BoundRunModule final : public ffi::ModuleObj {
  public:
   BoundRunModule(const ffi::Function& main, const std::vector<ffi::AnyView>& arguments,
@@ -35,6 +36,11 @@ class BoundRunModule final : public ffi::ModuleObj {
     if (name == "report") {
       return ffi::Function::FromTyped(
           [self] { return ffi::json::Stringify(self->run_.report().to_json()); });
+    }
+    if (name == "rebind") {
+      return ffi::Function::FromTyped([self](int64_t index, const tvm::runtime::Tensor& tensor) {
+        self->run_.rebind(static_cast<size_t>(index), tensor);
+      });
     }
     if (name == "forget") {
       return ffi::Function::FromTyped([self] { self->run_.forget(); });

@@ -23,6 +23,11 @@ size_t size_class(size_t bytes) {
 
 }  // namespace
 
+uint64_t new_storage_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 std::string StorageSpec::text() const {
   const std::string size = std::to_string(bytes) + " bytes";
   if (!is_image()) return "buffer of " + size;
@@ -83,8 +88,6 @@ std::unique_ptr<Storage> MemoryPool::create(const StorageSpec& spec, cl_int* cod
   auto storage = std::make_unique<Storage>();
   storage->spec = spec;
   storage->mem = MemHandle(mem);
-  static std::atomic<uint64_t> last_number{0};
-  storage->number = ++last_number;
   return storage;
 }
 

@@ -39,11 +39,13 @@ struct StorageSpec {
   }
 };
 
+[[nodiscard]] uint64_t new_storage_number();
+
 // One OpenCL memory object.  Its number is no other's, while handles of released objects come again.
 struct Storage {
   StorageSpec spec;
   MemHandle mem;
-  uint64_t number = 0;
+  const uint64_t number = new_storage_number();
 };
 
 // The memory of one device.  What is freed waits in a pool for a request of the same kind: an

@@ -20,6 +20,11 @@ KeptLaunches::KeptLaunches(Device& device, const std::vector<CapturedLaunch>& la
   }
 }
 
+void KeptLaunches::set_argument(size_t launch, size_t index, const KernelArgument& argument) {
+  const Launch& changed = launches_[launch];
+  set_kernel_argument(changed.handle.get(), *changed.name, index, argument);
+}
+
 void KeptLaunches::enqueue(cl_command_queue queue) {
   Profiler& profiler = device_.profiler();
   const bool timed = profiler.is_recording();

@@ -45,6 +45,10 @@ class KeptLaunches final : public Replay {
 
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
 
+  // Sets one argument of one launch anew.  Not while a recording of the launches is in use: drivers
+  // differ in whether it sees the change.
+  void set_argument(size_t launch, size_t index, const KernelArgument& argument);
+
  private:
   Device& device_;
   std::vector<Launch> launches_;
