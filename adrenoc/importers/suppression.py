@@ -188,7 +188,7 @@ def _overlap(corners: Any, a: Any, b: Any, *batch: Any) -> Any:
     from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:
-        first, second = corners[(*batch, box, axis)], corners[(*batch, box, axis + 2)]
+        first, second = (corners[(*batch, box, at)] for at in (axis, axis + 2))
         return tirx.min(first, second), tirx.max(first, second)
 
     zero = tirx.const(0.0, "float32")
