@@ -28,7 +28,7 @@ from adrenoc.importers.onnx_norm import NORM_OPS
 from adrenoc.importers.onnx_ops import OWN as OWN_OPS
 from adrenoc.importers.onnx_quantised import QUANTISED_OPS
 from adrenoc.importers.onnx_refusals import Refused
-from adrenoc.importers.onnx_regions import REGION_OPS, roi_align_max
+from adrenoc.importers.onnx_regions import REGION_OPS
 from adrenoc.importers.onnx_resize import convert_resize
 from adrenoc.importers.onnx_rnn import RNN_OPS
 from adrenoc.importers.onnx_signal import SIGNAL_OPS
@@ -156,8 +156,6 @@ class _Importer(ONNXGraphImporter):
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         own = OWN.get(op_name)
-        if op_name == "RoiAlign" and attrs.get("mode") == b"max":
-            own = roi_align_max
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")

@@ -12,20 +12,51 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.importers.onnx_node import Node
-from adrenoc.importers.relax_values import constant_value, make_constant
+from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 
 _HALF_PIXEL_OPSET = 16
 """The first opset in which regions are shifted by half a pixel unless told otherwise."""
 
 
-def roi_align_max(node: Node) -> relax.Expr:
+def _roi_align(node: Node) -> relax.Expr:
+    """TVM: shifts by half a pixel of the image; of the feature map it is in ONNX."""
+    if node.text("mode", "avg") == "max":
+        return _roi_align_max(node)
+    half_pixel = _has_half_pixel(node)
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    dtype = dtype_of(node.inputs[1])
+    regions = node.emit(relax.op.multiply(node.inputs[1], make_constant(np.array(scale, dtype))))
+    if half_pixel:
+        regions = node.emit(relax.op.subtract(regions, make_constant(np.array(0.5, dtype))))
+    batches = node.emit(relax.op.astype(node.inputs[2], dtype))
+    batches = node.emit(relax.op.reshape(batches, [node.shape(1)[0], 1]))
+    return relax.op.vision.roi_align(
+        node.inputs[0],
+        node.emit(relax.op.concat([batches, regions], axis=1)),
+        pooled_size=tuple(int(node.attrs.get(f"output_{s}", 1)) for s in ("height", "width")),
+        spatial_scale=1.0,
+        sample_ratio=int(node.attrs.get("sampling_ratio", 0)),
+        aligned=half_pixel,
+        layout="NCHW",
+        mode="avg",
+    )
+
+
+def _has_half_pixel(node: Node) -> bool:
+    default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
+    mode = node.text("coordinate_transformation_mode", default)
+    if mode not in ("half_pixel", "output_half_pixel"):
+        raise ValueError(f"the coordinate_transformation_mode {mode} is unknown")
+    return mode == "half_pixel"
+
+
+def _roi_align_max(node: Node) -> relax.Expr:
     """TVM: takes the largest sample, ONNX the largest of its four weighted neighbours."""
     shape, regions = node.shape(), node.shape(1)[0]
     height, width = (int(node.attrs.get(f"output_{side}", 1)) for side in ("height", "width"))
     samples = int(node.attrs.get("sampling_ratio", 0))
     scale = float(node.attrs.get("spatial_scale", 1.0))
-    default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
-    half_pixel = node.text("coordinate_transformation_mode", default) == "half_pixel"
+    half_pixel = _has_half_pixel(node)
     if samples < 1:
         raise ValueError("the mode max needs a sampling_ratio of 1 or more")
     extents = (shape[2], shape[3])
@@ -107,4 +138,7 @@ def _max_unpool(node: Node) -> relax.Expr:
     return relax.op.nn.pad(node.emit(result), width)
 
 
-REGION_OPS: dict[str, Callable[[Node], relax.Expr]] = {"MaxUnpool": _max_unpool}
+REGION_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "MaxUnpool": _max_unpool,
+    "RoiAlign": _roi_align,
+}

@@ -188,7 +188,8 @@ def _overlap(corners: Any, a: Any, b: Any, *batch: Any) -> Any:
     from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:
-        first, second = (corners[(*batch, box, at)] for at in (axis, axis + 2))
+        ends = ((*batch, box, axis), (*batch, box, axis + 2))
+        first, second = (corners[at] for at in ends)
         return tirx.min(first, second), tirx.max(first, second)
 
     zero = tirx.const(0.0, "float32")
