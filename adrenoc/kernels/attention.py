@@ -91,6 +91,8 @@ class AttentionOperands:
     value_scale: float
     rescore: Rescore | None
     write: Write
+    lowest: float | None = None
+    """Counted in place of scores below it."""
 
 
 def attention(
@@ -223,6 +225,8 @@ class _Attention:
                 value = builder.let(value * splat(fconst(self._of.scale, ACCUMULATOR)), "s")
             if self._of.rescore is not None:
                 value = self._of.rescore(self._n, self._h, self._row[r], block, value)
+                if self._of.lowest is not None:
+                    value = maximum(value, splat(fconst(self._of.lowest, ACCUMULATOR)))
             if keys < self._tile.run:
                 value = self._only_keys(value, j, keys)
             rows.append(builder.let(value, "s"))

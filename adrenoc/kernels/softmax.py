@@ -16,6 +16,7 @@ from adrenoc.kernels.lines import LineTile, line_threads
 from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
+    LOWEST_HALF,
     Position,
     across,
     each_texel,
@@ -49,7 +50,10 @@ def softmax(
     state[1] = splat(fconst(0.0, ACCUMULATOR))
 
     def read(position: Position) -> Expr:
-        return builder.let(widened(x.texel(*position)), "x")
+        value = widened(x.texel(*position))
+        if x.spec.dtype == "float16":
+            value = maximum(value, splat(fconst(LOWEST_HALF, ACCUMULATOR)))
+        return builder.let(value, "x")
 
     def find_largest(position: Position, lanes: int) -> None:
         state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))

@@ -29,6 +29,9 @@ from adrenoc.tvmapi import (
     lane,
 )
 
+LOWEST_HALF = -65504.0
+"""What a mask holds in half storage is infinite where it was below this; counted as this, a row
+that is masked altogether comes out even, as it does in float, and not as no number."""
 UNROLLED = 4
 """Texels that a member of a team asks for before it waits."""
 

@@ -21,6 +21,7 @@ from adrenoc.kernels.attention import (
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.walk import LOWEST_HALF
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
@@ -92,6 +93,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         value_scale=float(node.attrs["value_scale"]),
         rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
         write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
+        lowest=LOWEST_HALF if context.options.storage_dtype == "float16" else None,
     )
     attention(kernel.builder, tile, operands, power)
     return kernel.call()
