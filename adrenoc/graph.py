@@ -42,6 +42,8 @@ class Placement:
     memory: Memory
     layout: Layout | None
     dtype: str
+    low: int = 0
+    """Of bytes: the number that zero stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,8 @@ class Graph:
     """Tensors that are computed and stored in float32, whatever the options say."""
     rounded: frozenset[str] = frozenset()
     """Tensors that are rounded to integers: computed in float32, stored as the options say."""
+    lows: Mapping[str, int] = field(default_factory=dict)
+    """Tensors of whole numbers to be stored as bytes, with the number that zero stands for."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:
@@ -154,6 +158,7 @@ class Graph:
             memory=placement.memory,
             layout=placement.layout,
             window=window,
+            low=placement.low,
         )
 
     def place(self, name: str) -> tuple[str, int]:

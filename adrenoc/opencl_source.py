@@ -15,9 +15,23 @@ _SPELLED = re.compile(r"(\d\.\d+e[+-]\d+f?)\(\)")
 _LOADS = {
     "LOAD_FLOAT4": "(((__global const float4*)(pointer) + (base))[offset])",
     "LOAD_HALF4": "vload_half4((base) + (offset), (__global const half*)(pointer))",
+    "LOAD_INT4": "(((__global const int4*)(pointer) + (base))[offset])",
     "LOAD_UINT4": "(((__global const uint4*)(pointer) + (base))[offset])",
 }
 """Bodies of the macros `(pointer, base, offset)` that `tvmapi.load_vector` calls."""
+DOT = """\
+#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
+#define DOT_PRODUCT(weights, word) dot_4x8packed_su_int(weights, word)
+#else
+#define DOT_BYTE(weights, word, i) ((int)as_char4(weights).s##i * (int)as_uchar4(word).s##i)
+#define DOT_PRODUCT(weights, word) (DOT_BYTE(weights, word, 0) + DOT_BYTE(weights, word, 1) \\
+  + DOT_BYTE(weights, word, 2) + DOT_BYTE(weights, word, 3))
+#endif
+#define DOT_PRODUCTS(weights, word, total) ((total) + (int4)( \\
+  DOT_PRODUCT((weights).x, word), DOT_PRODUCT((weights).y, word), \\
+  DOT_PRODUCT((weights).z, word), DOT_PRODUCT((weights).w, word)))
+"""
+"""Dot products of four signed by four unsigned bytes: OpenCL's own where the device has them."""
 _READS = """\
 #define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
 #define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
@@ -39,6 +53,8 @@ def tidy(source: str) -> str:
         for name, body in _LOADS.items()
         if f"{name}(" in source
     ]
+    if "DOT_PRODUCTS(" in source:
+        defined.append(DOT)
     return "".join(defined) + source
 
 

@@ -12,6 +12,10 @@ TEXTURE = "global.texture"
 """Memory scopes, in TVM's terms."""
 
 
+WORDS = 4
+"""Words of four channels that one 16-byte read of bytes gives."""
+
+
 class Memory(str, Enum):
     """The kinds of memory that a tensor can live in."""
 
@@ -20,6 +24,9 @@ class Memory(str, Enum):
 
     BLOCKED = "blocked"
     """The same blocks in a buffer."""
+
+    BYTES = "bytes"
+    """Whole numbers as bytes in a buffer: blocks of sixteen channels, four in each 32-bit word."""
 
     PLAIN = "plain"
     """Row-major in a buffer, as the model states the shape."""
@@ -43,6 +50,7 @@ class OperandSpec:
     `shape` is the logical shape, `dtype` the dtype in memory.  `layout` gives the axes their
     roles, of a plain tensor too; only a plain tensor can do without (None: no axis has a role).
     `window` is set where the tensor is a range of channels of another one, whose memory it is.
+    `low` is the number that a byte of zero stands for.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +58,7 @@ class OperandSpec:
     memory: Memory
     layout: Layout | None
     window: Window | None = None
+    low: int = 0
 
     @property
     def scope(self) -> str:
@@ -61,6 +70,8 @@ class OperandSpec:
         """The shape of the memory that a kernel is given: that of the larger tensor of a window."""
         if self.memory in (Memory.PLAIN, Memory.CPU):
             return self.shape
+        if self.memory is Memory.BYTES:
+            return self.roles.texture_shape(self.shape, -(-self.extents.blocks // WORDS))
         blocks = None if self.window is None else self.window.blocks
         return self.roles.texture_shape(self.shape, blocks)
 

@@ -109,7 +109,9 @@ def _simplify(state: State) -> State:
 
 
 def _keep_integers(state: State) -> State:
-    return replace(state, graph=keep_integers(_graph(state), state.options, state.log))
+    dot_products = state.target.has_extension("cl_khr_integer_dot_product") is True
+    graph = keep_integers(_graph(state), state.options, state.log, dot_products=dot_products)
+    return replace(state, graph=graph)
 
 
 def _pin_precision(state: State) -> State:

@@ -69,6 +69,8 @@ _LOADS = {
     ("float32", "float32"): ("LOAD_FLOAT4", "float32"),
     ("uint32", "float32"): ("LOAD_HALF4", "float32"),
     ("uint32", "float16"): ("LOAD_UINT4", "uint32"),
+    ("uint32", "uint32"): ("LOAD_UINT4", "uint32"),
+    ("int32", "int32"): ("LOAD_INT4", "int32"),
 }
 """(dtype of the buffer, of the arithmetic) -> (macro of `opencl_source`, dtype of its result)."""
 
@@ -183,6 +185,7 @@ _OPENCL_TYPE = {
     "float32": "float",
     "float16": "half",
     "int32": "int",
+    "uint32": "uint",
     "bool": "int",
 }
 
@@ -207,7 +210,18 @@ def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     """
     stored = str(buffer.dtype)
     name, dtype = _LOADS[stored, compute]
-    return tirx.call_pure_extern(vector_dtype(dtype), name, buffer.data, base, offset)
+    # Bytes are read by many products: TVM would repeat a call that it knows to be pure in each.
+    call_extern = tirx.call_extern if compute == "uint32" else tirx.call_pure_extern
+    return call_extern(vector_dtype(dtype), name, buffer.data, base, offset)
+
+
+def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
+    """Four sums and four products of four bytes each, in 32 bits.
+
+    `weights` holds four words of signed bytes, `word` one of unsigned bytes; a macro that
+    `opencl_source` defines, by the device's dot product where it has one.
+    """
+    return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
 
 
 def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:

@@ -146,7 +146,7 @@ def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
 
 
 def _pool(kind: str) -> Callable[[Node], relax.Expr]:
-    """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own."""
+    """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own; loops over integers."""
 
     def convert(node: Node) -> relax.Expr:
         attrs, shape = node.attrs, node.shape()
@@ -173,6 +173,10 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
             pads = grown
         check_window(shape[2:], kernel, dilations, pads)
         pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
+        dtype = dtype_of(x)
+        small = kind == "max" and dtype in ("int8", "uint8") and node.outputs == 1
+        if small:  # floats hold them, and pools of floats have kernels
+            x = node.emit(relax.op.astype(x, "float32"))
         pooled = pool(
             x,
             pool_size=kernel,
@@ -181,6 +185,8 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
             dilation=dilations,
             count_include_pad=include and any(pads),
         )
+        if small:
+            return relax.op.astype(node.emit(pooled), dtype)
         if node.outputs == 1:
             return pooled
         values = node.emit(pooled)

@@ -8,11 +8,11 @@ kernel family is written once against `Access` and serves them all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from adrenoc.layout import LANES, Extents, Fold
-from adrenoc.operand import Memory, OperandSpec
+from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
     BufferLoad,
     Expr,
@@ -223,18 +223,6 @@ class PlainAccess(Access):
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
         """Store one element."""
         self._builder.emit(store(self._buffer, list(index), self._stored(value)))
-
-
-_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, KernelBuilder], Access]] = {
-    Memory.TEXTURE: TextureAccess,
-    Memory.BLOCKED: BlockedBufferAccess,
-    Memory.PLAIN: PlainAccess,
-}
-
-
-def access_to(spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> Access:
-    """The access for this kind of memory."""
-    return _ACCESS[spec.memory](spec, buffer, builder)
 
 
 def _lanes() -> Expr:

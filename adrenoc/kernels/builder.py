@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from adrenoc.kernels.access import Access, access_to
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.memories import access_to
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.target import Limits
@@ -39,9 +40,9 @@ from adrenoc.tvmapi import (
     bits_of,
     decl_buffer,
     dtype_of,
-    fconst,
     iconst,
     splat,
+    tirx,
     vector_dtype,
 )
 
@@ -77,7 +78,7 @@ class Registers:
     def fill(self, value: float) -> None:
         """Set every vector to a constant."""
         for i in range(self._count):
-            self[i] = splat(fconst(value, self._dtype))
+            self[i] = splat(tirx.const(value, self._dtype))
 
     def __getitem__(self, index: int) -> Expr:
         return BufferLoad(self._buffer, [iconst(index)])

@@ -37,7 +37,7 @@ WIDEST_ROW = 7
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class Plan:
     """What follows from the extents and the tile."""
 
     window: int
@@ -80,14 +80,14 @@ def conv2d_local(
     source = x.extents
     grid = phase_grid(x.extents, out.extents, phases)
     per_work_group = tile.out_blocks * tile.bands
-    plan = _Plan(
+    plan = Plan(
         window=source.blocks,
         taps=geometry.kernel[1],
         channels=source.c if source.blocks == 1 else LANES,
         supers=-(-grid.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
-    kernel = _LocalConv(builder, geometry, tile, plan, x, weight, grid)
+    kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
     kernel.accumulate(weights_by_row)
     kernel.write(epilogue, out.extents, phases)
 
@@ -99,15 +99,20 @@ def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extent
     return Extents(out.n, out.blocks * LANES * phases[0] * phases[1], source.h, source.w)
 
 
-class _LocalConv:
-    """One kernel while it is written."""
+class LocalConv:
+    """One kernel while it is written; what depends on the kind of numbers can be replaced."""
+
+    sum_dtype: str | None = None
+    """Of the sums; None: that of the arithmetic."""
+    weight_dtype: str | None = None
+    """Of the weights in local memory."""
 
     def __init__(
         self,
         builder: KernelBuilder,
         geometry: ConvGeometry,
         tile: ConvTile,
-        plan: _Plan,
+        plan: Plan,
         x: Access,
         weight: Access,
         grid: Extents,
@@ -138,9 +143,30 @@ class _LocalConv:
         self.left = builder.let(gx * iconst(tile.pixels), "x")
         self.row0 = builder.let(self.gy * iconst(strides[0]) - iconst(padding[0]), "row")
         self.col0 = builder.let(self.left * iconst(strides[1]) - iconst(padding[1]), "col")
-        self.sums = builder.registers(tile.pixels * tile.out_blocks)
-        self.sums.fill(0.0)
+        self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype)
+        self.sums.fill(0)
         self.last = False
+
+    # What depends on the kind of numbers
+
+    def load(self, first: Expr, offset: int) -> list[Expr]:
+        """The weights of load `first + offset`, as vectors of four."""
+        words = load_vector(self.weight.buffer, first, offset, self.b.compute)
+        return as_texels(self.b, words)
+
+    def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
+        """An input block of a pixel: a vector of four."""
+        return self.x.padded_texel(self.n, in_block, row, column)
+
+    def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
+        """`total` and what one lane of a pixel adds to four output channels."""
+        return splat(lane(pixel, channel)) * weights + total
+
+    def finished(self, total: Expr, block: Expr) -> Expr:
+        """The sums of an output block as the epilogue takes them."""
+        return total
+
+    # The loops
 
     def accumulate(self, weights_by_row: bool) -> None:
         """All multiply-adds."""
@@ -148,7 +174,7 @@ class _LocalConv:
         kh = self.geometry.kernel[0]
         span = min(tile.chunk * tile.slices, plan.window)
         per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
-        shared = builder.shared(span * plan.vectors)
+        shared = builder.shared(span * plan.vectors, dtype=self.weight_dtype)
         block = self.super
         if weights_by_row:
             block = builder.group[1] * iconst(plan.supers) + self.super
@@ -209,9 +235,9 @@ class _LocalConv:
             last = loads - done < self.threads
             inside = self.thread < iconst(loads - done) if last else None
             with builder.when(inside):
-                words = load_vector(self.weight.buffer, first, done, builder.compute)
+                loaded = self.load(first, done)
                 at = (self.thread + iconst(done)) * iconst(per_load)
-                for part, texel in enumerate(as_texels(builder, words)):
+                for part, texel in enumerate(loaded):
                     shared[at + iconst(part)] = texel
 
     def _multiply(
@@ -230,8 +256,7 @@ class _LocalConv:
                 offset = p * geometry.strides[1] + kx * geometry.dilation[1]
                 if offset not in columns:
                     column = self.col0 + iconst(offset)
-                    texel = self.x.padded_texel(self.n, in_block, row, column)
-                    columns[offset] = builder.let(texel, "a")
+                    columns[offset] = builder.let(self.pixel(in_block, row, column), "a")
                 pixels.append(columns[offset])
             for b in range(tile.out_blocks):
                 for c in range(self.plan.channels):
@@ -239,7 +264,7 @@ class _LocalConv:
                     of_channel = builder.let(shared[index], "k")
                     for p, pixel in enumerate(pixels):
                         at = b * tile.pixels + p
-                        sums[at] = splat(lane(pixel, c)) * of_channel + sums[at]
+                        sums[at] = self.product(pixel, c, of_channel, sums[at])
 
     def write(self, epilogue: Epilogue, out: Extents, phases: tuple[int, int]) -> None:
         """Add the slices' sums, and store what lies inside of the output."""
@@ -255,7 +280,7 @@ class _LocalConv:
                     in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
                     in_blocks = None if full else block < iconst(e.blocks)
                     with builder.when(in_row if p else None), builder.when(in_blocks):
-                        value = self.sums[b * tile.pixels + p]
+                        value = self.finished(self.sums[b * tile.pixels + p], block)
                         row, col = self.gy, self.left + iconst(p)
                         if phases != (1, 1):
                             phase = builder.let(floordiv(block, out.blocks), "phase")
@@ -272,7 +297,7 @@ class _LocalConv:
         builder, tile = self.b, self.tile
         count = tile.pixels * tile.out_blocks
         per_slice = self.threads // tile.slices
-        shared = builder.shared(tile.slices // 2 * per_slice * count)
+        shared = builder.shared(tile.slices // 2 * per_slice * count, dtype=self.sum_dtype)
         half = tile.slices // 2
         while half:
             width = half * per_slice

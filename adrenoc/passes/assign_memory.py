@@ -69,6 +69,11 @@ def _place(
         return plain
     if not tensor.is_float or layout is None:
         return plain
+    if tensor.name in graph.lows:
+        low = graph.lows[tensor.name]
+        return Placement(
+            memory=Memory.BYTES, layout=layout.refolded(Fold.PLANES), dtype="uint32", low=low
+        )
     dtype = "float32" if tensor.name in graph.exact else options.storage_dtype
     if options.textures:
         for fold in Fold:
@@ -148,6 +153,8 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
             if copied not in placements:
                 tensor = replace(graph.tensors[name], name=copied, value=None)
                 tensors[copied] = tensor
+                if name in graph.lows:
+                    graph = replace(graph, lows={**graph.lows, copied: graph.lows[name]})
                 readers = graph.consumers[name]
                 pinned = name in graph.exact or any(r.output in graph.exact for r in readers)
                 as_given = _keeps_image(name, wanted, graph, options)

@@ -3,23 +3,27 @@
 Before -> after:
     lv[1, 1280, 1, 1]:NCHW4c -> reshape -> lv1[1, 1280]:WC4c      lv1 is lv: no kernel
     x:NHWC4c -> permute_dims -> y:NCHW4c                          y is x: no kernel
+    q:bytes from 0 -> add(-117) -> y:bytes from -117              y is q: no kernel
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from adrenoc.graph import Graph, Node
 from adrenoc.operand import Memory
+from adrenoc.passes.byte_ranges import Range, shift_of, whole_numbers
 from adrenoc.tvmapi import const_int, tvm
 
 
 def elide_copies(graph: Graph) -> Graph:
     """Make the output of such a map another name for its source's memory."""
     aliases = dict(graph.aliases)
+    ranges = whole_numbers(graph) if graph.lows else {}
     nodes = []
     for node in graph.nodes:
-        if _moves_nothing(graph, node):
+        if _moves_nothing(graph, node, ranges):
             source = node.inputs[0]
             aliases[node.output] = aliases.get(source, source)
         else:
@@ -27,7 +31,7 @@ def elide_copies(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), aliases=aliases)
 
 
-def _moves_nothing(graph: Graph, node: Node) -> bool:
+def _moves_nothing(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> bool:
     body = node.body
     if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
         return False
@@ -39,10 +43,18 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
         or source.roles.fold is not target.roles.fold
         or graph.tensors[node.inputs[0]].value is not None
         or source.extents != target.extents
-        or not isinstance(body.value, tvm.ir.TensorLoad)
     ):
         return False
-    for position, index in enumerate(body.value.indices):
+    load = body.value
+    if source.memory is Memory.BYTES:
+        # What a byte stands for is part of the name: another offset moves nothing either.
+        shifted = shift_of(body, {node.inputs[0]: ranges.get(node.inputs[0], (0.0, 0.0))})
+        if shifted is None or shifted[1] != target.low - source.low:
+            return False
+        load = shifted[0]
+    if not isinstance(load, tvm.ir.TensorLoad):
+        return False
+    for position, index in enumerate(load.indices):
         if source.shape[position] == 1:
             continue
         role = source.roles.roles[position]

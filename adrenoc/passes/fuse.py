@@ -93,7 +93,7 @@ class _Fuser:
     def _moves_for_maps_alone(self, producer: Node) -> bool:
         """Whether a node is one load at other indices, read by maps alone, by each once."""
         name = producer.output
-        if producer.body is None or not isinstance(producer.body.value, tvm.ir.TensorLoad):
+        if producer.body is None or not _is_move(producer.body):
             return False
         return name not in self._graph.outputs and all(
             reader.is_map and reader.body is not None and _reads(reader.body, name) == 1
@@ -147,10 +147,17 @@ class _Fuser:
     # A map moves into the reduction that reads it
 
     def _better_within_reader(self, node: Node) -> bool:
-        """Whether a map makes large numbers that a reduction alone will read."""
-        if not node.is_map or node.body is None or not _can_overflow(node.body):
+        """Whether a map makes large numbers that a reduction alone will read, or scales bytes.
+
+        Bytes that one map alone reads scaled are better stored as they are.
+        """
+        if not node.is_map or node.body is None:
             return False
         readers = self._graph.consumers[node.output]
+        if node.output not in self._graph.outputs and _scales_bytes(node.body):
+            return [reader.is_map for reader in readers] == [True]
+        if not _can_overflow(node.body):
+            return False
         return (
             node.output not in self._graph.outputs
             and [reader.op in REDUCTIONS for reader in readers] == [True]
@@ -277,6 +284,27 @@ def loads_of(expr: Expr) -> list[Any]:
 
 def _reads(body: Body, name: str) -> int:
     return sum(_source(body.sources, load.source) == name for load in loads_of(body.value))
+
+
+def _is_move(body: Body) -> bool:
+    """Whether a body is one load, or the conversion of one to bytes, which are moved as floats."""
+    value = body.value
+    if isinstance(value, tirx.Cast) and str(value.ty) in ("int8", "uint8"):
+        value = value.value
+    return isinstance(value, tvm.ir.TensorLoad)
+
+
+def _scales_bytes(body: Body) -> bool:
+    """Whether a body multiplies what it has from bytes."""
+    product = body.value
+    if not isinstance(product, tirx.Mul) or not isinstance(product.b, tirx.FloatImm):
+        return False
+    value = product.a
+    while isinstance(value, tirx.Cast | tirx.Add):
+        if isinstance(value, tirx.Cast) and str(value.value.ty) in ("int8", "uint8"):
+            return True
+        value = value.value if isinstance(value, tirx.Cast) else value.a
+    return False
 
 
 def _cost(expr: Expr) -> int:

@@ -11,6 +11,7 @@ Before -> after (fp16):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.options import CompileOptions
+from adrenoc.passes.byte_ranges import Range, byte_lows, whole_numbers
 from adrenoc.passes.pin_precision import moves
 from adrenoc.tvmapi import tirx, tvm
 
@@ -27,11 +29,15 @@ _ROUNDING = ("tirx.round", "tirx.nearbyint")
 _GREATEST_EXACT = 2048.0
 """Up to here a half holds every integer."""
 _NO_BOUND = 1e9
-_WIDE = ("int16", "uint16", "int32", "int64")
 
 
-def keep_integers(graph: Graph, options: CompileOptions, log: DecisionLog) -> Graph:
-    """Mark what is rounded, and the tensors that a half would change before."""
+def keep_integers(
+    graph: Graph, options: CompileOptions, log: DecisionLog, *, dot_products: bool = False
+) -> Graph:
+    """Mark what is rounded, and the tensors that a half would change before.
+
+    With `dot_products` of bytes on the GPU, whole numbers that fit are to be stored as bytes.
+    """
     rounded, exact = set(), set(graph.exact)
     floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
     for node in graph.nodes:
@@ -46,9 +52,11 @@ def keep_integers(graph: Graph, options: CompileOptions, log: DecisionLog) -> Gr
         for name in node.inputs:
             if _needs_float(graph, name):
                 exact.add(name)
+    ranges = whole_numbers(graph) if rounded else {}
+    graph = _in_bytes(graph, rounded, ranges, log, dot_products=dot_products)
     if floats:
         return replace(graph, rounded=frozenset(rounded))
-    exact |= _inexact_before(graph, rounded)
+    exact |= _inexact_before(graph, rounded, ranges)
     for node in graph.nodes:
         if moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -61,6 +69,34 @@ def keep_integers(graph: Graph, options: CompileOptions, log: DecisionLog) -> Gr
     return replace(graph, rounded=frozenset(rounded), exact=frozenset(exact))
 
 
+def _in_bytes(
+    graph: Graph,
+    rounded: set[str],
+    ranges: Mapping[str, Range],
+    log: DecisionLog,
+    *,
+    dot_products: bool,
+) -> Graph:
+    """Have whole numbers of a byte's range stored so, where the GPU multiplies bytes."""
+    floats = {n: r for n, r in ranges.items() if graph.tensors[n].is_float}
+    lows = byte_lows(floats)
+    if not lows or not rounded:
+        return graph
+    if not dot_products:
+        log.add(
+            f"{len(lows)} tensors",
+            "whole numbers stored as floats",
+            "the drivers seen of this GPU do not list cl_khr_integer_dot_product",
+        )
+        return graph
+    log.add(
+        f"{len(lows)} tensors",
+        "stored as bytes",
+        "whole numbers of a range of 256, which the GPU multiplies four at a time",
+    )
+    return replace(graph, lows=lows)
+
+
 def _needs_float(graph: Graph, name: str) -> bool:
     """Whether a small constant is other in half: weights hold integers, which are not."""
     value = graph.tensors[name].value
@@ -70,16 +106,17 @@ def _needs_float(graph: Graph, name: str) -> bool:
         return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
 
 
-def _inexact_before(graph: Graph, rounded: set[str]) -> set[str]:
-    """What a kernel of its own sums, or reads from wide integers, and the next one rounds."""
+def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]) -> set[str]:
+    """What a kernel of its own sums, scales, or reads from wide integers, and the next rounds."""
     found = set()
     for output in rounded:
         for name in graph.producers[output].inputs:
             maker = graph.producers.get(name)
-            if maker is None or name in rounded:
+            if maker is None or not graph.tensors[name].is_float:
                 continue
-            wide = any(graph.tensors[n].dtype in _WIDE for n in maker.inputs)
-            if _sums(maker) or (maker.is_map and wide):
+            if name in ranges and max(map(abs, ranges[name])) <= _GREATEST_EXACT:
+                continue
+            if _sums(maker) or maker.is_map:
                 found.add(name)
     return found
 

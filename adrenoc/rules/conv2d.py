@@ -16,6 +16,7 @@ from adrenoc.kernels.weights import group_window, pack_conv
 from adrenoc.layout import LANES
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.depthwise import depthwise_rule
@@ -57,6 +58,8 @@ def dense_conv(
     """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
     x_name, weight_name = node.inputs[:2]
     work = conv_work(context.graph, node, geometry, context.options)
+    if suits_dot(context, node, geometry, oihw):
+        return dot_conv(context, node, family, geometry, work, oihw)
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,

@@ -1,0 +1,26 @@
+"""Kind of memory -> the access that reads and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
+from adrenoc.kernels.bytes_access import BytesAccess
+from adrenoc.operand import Memory, OperandSpec
+from adrenoc.tvmapi import Expr
+
+if TYPE_CHECKING:
+    from adrenoc.kernels.builder import KernelBuilder
+
+_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, KernelBuilder], Access]] = {
+    Memory.TEXTURE: TextureAccess,
+    Memory.BLOCKED: BlockedBufferAccess,
+    Memory.BYTES: BytesAccess,
+    Memory.PLAIN: PlainAccess,
+}
+
+
+def access_to(spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> Access:
+    """The access for this kind of memory."""
+    return _ACCESS[spec.memory](spec, buffer, builder)

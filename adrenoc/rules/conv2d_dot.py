@@ -1,0 +1,89 @@
+"""Rules for convolutions of bytes by the GPU's dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from adrenoc.graph import Node
+from adrenoc.kernels.bytes_access import BytesAccess
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv2d_dot import conv2d_dot, fits_bytes, pack_rest, pack_words
+from adrenoc.kernels.conv2d_local import WIDEST_ROW
+from adrenoc.operand import WORDS, Memory
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv_tile_local import local_candidates, local_clocks
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
+
+WORD_BYTES = 4
+MOST_PRODUCTS = 65536
+"""In one sum: so many of bytes stay below 2^31."""
+
+Oihw = Callable[[np.ndarray], np.ndarray]
+
+
+def suits_dot(context: RuleContext, node: Node, geometry: ConvGeometry, oihw: Oihw) -> bool:
+    """Whether a convolution reads bytes, and its weights are such that integers do."""
+    x, weight = (context.graph.tensors[name] for name in node.inputs[:2])
+    if context.graph.operand(x.name).memory is not Memory.BYTES or weight.value is None:
+        return False
+    if geometry.groups > 1 or geometry.kernel[1] > WIDEST_ROW:
+        reason = f"{geometry.groups} groups, {geometry.kernel[1]} taps a row"
+    elif not fits_bytes(weight.value):
+        reason = f"its weights {weight.name} are not whole numbers of eight bits"
+    elif oihw(weight.value)[0].size > MOST_PRODUCTS:
+        reason = f"sums of {oihw(weight.value)[0].size} products, at most {MOST_PRODUCTS}"
+    else:
+        return True
+    context.log.add(node.name, "integers computed as floats", reason)
+    return False
+
+
+def dot_conv(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    geometry: ConvGeometry,
+    work: ConvWork,
+    oihw: Oihw,
+) -> KernelCall:
+    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    x_name, weight_name = node.inputs[:2]
+    spec = context.graph.operand(x_name)
+    blocks = spec.extents.blocks
+    # A read gives sixteen channels as four words: as a float texel gives four channels.
+    words = replace(
+        work,
+        in_blocks=-(-blocks // WORDS),
+        channels=min(blocks, WORDS),
+        storage_bytes=WORD_BYTES,
+        half=False,
+    )
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        f"{family}_dot",
+        local_candidates(words, context.limits),
+        lambda tile: local_clocks(words, tile, machine),
+    )
+    kernel = context.kernel(node, f"{family}_dot")
+    x = kernel.input(x_name)
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{x_name} does not lie in bytes")
+    shape = (tile.out_blocks, tile.bands)
+    weight = kernel.flat(
+        weight_name,
+        f"{family}_words{shape[0]}x{shape[1]}",
+        lambda w: pack_words(w, *shape),
+        oihw,
+        "float32",
+    )
+    rest = kernel.flat(
+        weight_name, f"{family}_rest{-spec.low}", lambda w: pack_rest(w, spec.low), oihw, "float32"
+    )
+    out, epilogue = kernel.output()
+    conv2d_dot(kernel.builder, geometry, tile, x, weight, rest, out, epilogue)
+    return kernel.call()

@@ -1,0 +1,127 @@
+"""Convolutions of bytes by dot products: the integers of onnxruntime, bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from adrenoc import opencl_source
+from adrenoc.build import kernel_sources
+from adrenoc.operand import Memory
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.host.run_op import CHECKED, execute
+from tests.qoperator import QNet
+
+
+def pointwise(dtype: str, channels: int = 20) -> QNet:
+    """Two 1x1 convolutions: the second reads bytes that the first wrote."""
+    net = QNet((1, 12, 5, 7), dtype=dtype)
+    net.conv(channels)
+    net.conv(13, per_channel=True)
+    return net
+
+
+def windows(dtype: str) -> QNet:
+    """Kernels, strides and borders of many kinds, on channels that fill no block."""
+    net = QNet((1, 3, 15, 17), dtype=dtype)
+    net.conv(18, kernel=3, stride=2)
+    net.conv(18, kernel=3, group=18, per_channel=True)
+    net.conv(37, kernel=5, pad=1)
+    net.conv(8, kernel=7, per_channel=True, bias=False)
+    net.conv(6, kernel=3, group=2)
+    net.conv(5, stride=2)
+    return net
+
+
+def images(dtype: str) -> QNet:
+    """A batch, and what moves bytes: a pool, a transpose, a reshape."""
+    net = QNet((2, 5, 12, 10), dtype=dtype)
+    net.conv(9, kernel=3)
+    net.node("MaxPool", (2, 9, 6, 5), kernel_shape=[2, 2], strides=[2, 2])
+    net.conv(16)
+    net.node("Transpose", (2, 16, 5, 6), perm=[0, 1, 3, 2])
+    net.conv(21, kernel=3)
+    return net
+
+
+NETWORKS = {"pointwise": pointwise, "windows": windows, "images": images}
+
+
+def compiled(net: QNet, folder: Path, preset: str) -> State:
+    """All stages for the software device."""
+    path = folder / "bytes.onnx"
+    onnx.save(net.model(), path)
+    target = load_target("host")
+    options = resolve_options(target, preset=preset, command_line=CHECKED).options
+    state = State(model=path, target=target, options=options)
+    return run_stages(state, reporter=SilentReporter())[0]
+
+
+def expected(net: QNet, image: np.ndarray) -> np.ndarray:
+    """What onnxruntime computes."""
+    session = onnxruntime.InferenceSession(
+        net.model().SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return np.asarray(session.run(None, {"x": image})[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(
+    ("name", "preset"), [("pointwise", "fp32"), ("windows", "fp16"), ("images", "mixed")]
+)
+def test_integers_are_those_of_onnxruntime(
+    device: Any, tmp_path: Path, name: str, preset: str, dtype: str
+) -> None:
+    net = NETWORKS[name](dtype)
+    image = net.image()
+    state = compiled(net, tmp_path, preset)
+    (seen,) = execute(state, [image], device)
+    wanted = expected(net, image)
+    assert np.ptp(wanted.astype(int)) > 60
+    np.testing.assert_array_equal(seen, wanted)
+    families = [kernel.family for kernel in state.program.kernels.values()]
+    assert "conv2d_dot" in families
+
+
+def test_bytes_lie_between_convolutions(tmp_path: Path) -> None:
+    state = compiled(pointwise("uint8"), tmp_path, "fp16")
+    graph = state.program.graph
+    (first, second) = [node for node in graph.nodes if node.op == "conv2d"]
+    between = graph.operand(second.inputs[0])
+    assert between.memory is Memory.BYTES
+    # Two reads of sixteen channels for twenty, a byte each: less than a sixth of float texels.
+    assert between.physical == (2, 5, 7, 4)
+    assert first.output == graph.aliases.get(second.inputs[0], second.inputs[0])
+
+
+def test_products_without_the_built_in(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = windows("uint8")
+    image = net.image()
+    text = opencl_source.DOT.replace("__opencl_c_integer_dot_product_input_4x8bit_packed", "NONE")
+    monkeypatch.setattr(opencl_source, "DOT", text)
+    state = compiled(net, tmp_path, "fp32")
+    assert "ifdef NONE" in "".join(kernel_sources(state.executable).values())
+    np.testing.assert_array_equal(execute(state, [image], device)[0], expected(net, image))
+
+
+@pytest.mark.parametrize(("gpu", "taken"), [("750", "stored as bytes"), ("730", "as floats")])
+def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
+    path = tmp_path / "bytes.onnx"
+    onnx.save(pointwise("uint8").model(), path)
+    target = load_target(f"adreno:{gpu}")
+    options = resolve_options(target, preset="fp16", command_line=CHECKED).options
+    state = State(model=path, target=target, options=options)
+    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
+    families = {kernel.family for kernel in state.program.kernels.values()}
+    assert ("conv2d_dot" in families) is (gpu == "750")
+    assert any(taken in decision.taken for decision in state.log)
