@@ -131,6 +131,33 @@ def test_check_passes_and_fails_with_a_code(
     assert np.load(tmp_path / "out.npz")["scores"].shape == SHAPE
 
 
+@pytest.mark.parametrize("recording", ["best", "always", "kept", "off"])
+def test_runs_are_repeated_in_each_way(bundle: Path, recording: str) -> None:
+    image = np.random.default_rng(2).standard_normal(SHAPE).astype("float32")
+    ran = run_bundle(open_bundle(bundle), inputs={"image": image}, recording=recording, repeat=6)
+    np.testing.assert_array_equal(ran.outputs["scores"], np.maximum(image + WEIGHT, 0))
+    assert ran.notes == ()
+    launching = ran.launching
+    assert launching is not None
+    assert launching.launches >= 1
+    assert launching.host_ms > 0
+    assert (launching.mode == "the virtual machine") == (recording == "off")
+    if recording == "kept":
+        assert launching.api_calls == launching.launches
+
+
+def test_what_is_said_of_launches(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(bundle), "--no-record", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["launching"]
+    assert told["mode"] == "the virtual machine"
+    assert told["reason"] == "it was not asked for"
+    assert told["api_calls"] > told["launches"]
+    assert main(["run", str(bundle)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert " OpenCL call" in shown
+    assert " ms of the host a run" in shown
+
+
 def test_inputs_must_fit(bundle: Path) -> None:
     opened = open_bundle(bundle)
     image = np.zeros(SHAPE, "float32")

@@ -1,98 +1,20 @@
 /* An OpenCL library without a device behind it: every call returns at once and is counted, so what
  * is left of a run's time is the host's, and calls can be counted exactly.
  *
- * Its devices differ in what they can record (`devices` below).  A kernel is "computed" by a line
- * in a log: name, work sizes and arguments, memory by the number of its object.  So a replay can be
+ * Its devices differ in what they can record (`devices` below; stub_recording.c).  A kernel is "computed" by a line
+ * in a log (stub_objects.c): name, work sizes and arguments, memory by the number of its object.  So a replay can be
  * compared with plain launches.  Control, by symbols of this library:
  *
- *   stub_calls(name)        calls of an entry point so far; NULL: of all
+ *   stub_calls(name)        calls of an entry point so far
  *   stub_fail(name, code)   from now on it fails with that code; 0: it works again
  *   stub_slow(microseconds) how long enqueueing a recording takes
  *   stub_log(on)            what was computed since the last call, a line a kernel, and whether
  *                           what follows is to be logged: that takes longer than all the rest
  *   stub_live()             objects that were made and not released
  */
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-typedef int32_t cl_int;
-typedef uint32_t cl_uint;
-typedef uint64_t cl_bitfield;
-
-enum {
-  SUCCESS = 0,
-  INVALID_VALUE = -30,
-  INVALID_QUEUE_PROPERTIES = -35,
-  INVALID_OPERATION = -59,
-  INVALID_COMMAND_BUFFER = -1138,
-};
-enum { MAX_ARGUMENTS = 24, MAX_LOG = 1 << 20, RECORDABLE_QUEUE = 1 << 30, MAX_RECORDED = 4 };
-
-/* --- counting and failing ---------------------------------------------------------------------- */
-
-typedef struct {
-  const char* name;
-  long calls;
-  int code;
-} entry;
-
-static entry entries[96];
-static int entry_count = 0;
-static unsigned slow_us = 0;
-static long live = 0;
-
-static entry* find(const char* name) {
-  for (int i = 0; i < entry_count; ++i) {
-    if (strcmp(entries[i].name, name) == 0) return &entries[i];
-  }
-  entries[entry_count].name = strdup(name);
-  return &entries[entry_count++];
-}
-
-long stub_calls(const char* name) {
-  if (name != NULL) return find(name)->calls;
-  long total = 0;
-  for (int i = 0; i < entry_count; ++i) total += entries[i].calls;
-  return total;
-}
-void stub_fail(const char* name, int code) { find(name)->code = code; }
-void stub_slow(unsigned microseconds) { slow_us = microseconds; }
-long stub_live(void) { return live; }
-
-/* Counts a call of the function it stands in; `failed` is the code that it shall fail with. */
-#define ENTER                                                       \
-  static entry* self = NULL;                                        \
-  if (self == NULL) self = find(__func__);                          \
-  __atomic_fetch_add(&self->calls, 1, __ATOMIC_RELAXED);            \
-  const int failed = self->code;                                    \
-  (void)failed
-#define CHECKED \
-  ENTER;        \
-  if (failed) return failed
-#define MADE(pointer)                            \
-  do {                                           \
-    if (code != NULL) *code = failed;            \
-    if (failed) return NULL;                     \
-    __atomic_fetch_add(&live, 1, __ATOMIC_RELAXED); \
-    return (pointer);                            \
-  } while (0)
-#define RELEASED(pointer)                            \
-  do {                                               \
-    __atomic_fetch_sub(&live, 1, __ATOMIC_RELAXED);  \
-    free(pointer);                                   \
-    return SUCCESS;                                  \
-  } while (0)
-
-/* --- objects ----------------------------------------------------------------------------------- */
-
-typedef struct {
-  const char* name;
-  const char* extensions;
-  cl_bitfield buffer_capabilities;
-} device;
+#include "stub_objects.h"
 
 static device devices[] = {
     {"stub plain", "", 0},
@@ -102,70 +24,6 @@ static device devices[] = {
     {"stub both", "cl_khr_command_buffer cl_qcom_recordable_queues", 1 << 2},
 };
 enum { DEVICES = sizeof(devices) / sizeof(devices[0]) };
-
-typedef struct { long number; size_t bytes; } memory;
-typedef struct { char name[128]; size_t sizes[MAX_ARGUMENTS]; uint64_t values[MAX_ARGUMENTS]; } kernel;
-typedef struct { char text[512]; } launch;
-typedef struct list list;
-typedef struct { device* on; cl_bitfield properties; list* recording; } queue;
-struct list { queue* recorder; launch* launches; int count; int finished; int shared; int pending; };
-typedef struct { list* of; } event;
-
-static list* pending_lists[256];
-static int pending_count = 0;
-static char log_text[MAX_LOG];
-static size_t log_size = 0;
-static char log_given[MAX_LOG];
-static int logging = 0;
-
-const char* stub_log(int on) {
-  logging = on;
-  memcpy(log_given, log_text, log_size + 1);
-  log_text[log_size = 0] = '\0';
-  return log_given;
-}
-
-static void compute(const launch* what) {
-  if (!logging) return;
-  const size_t size = strlen(what->text);
-  if (log_size + size + 2 > MAX_LOG) return;
-  memcpy(log_text + log_size, what->text, size);
-  log_size += size;
-  log_text[log_size++] = '\n';
-  log_text[log_size] = '\0';
-}
-
-static void describe(launch* out, const kernel* k, cl_uint dimensions, const size_t* global,
-                     const size_t* local) {
-  out->text[0] = '\0';
-  if (!logging) return;
-  int at = snprintf(out->text, sizeof(out->text), "%s", k->name);
-  for (cl_uint i = 0; i < dimensions; ++i) {
-    at += snprintf(out->text + at, sizeof(out->text) - at, " %zu/%zu", global[i], local[i]);
-  }
-  for (int i = 0; i < MAX_ARGUMENTS && k->sizes[i] != 0; ++i) {
-    /* Handles are the one thing here that is as long as a pointer. */
-    const long value = k->sizes[i] == sizeof(void*) ? ((memory*)(uintptr_t)k->values[i])->number
-                                                    : (long)k->values[i];
-    at += snprintf(out->text + at, sizeof(out->text) - at, " %ld", value);
-  }
-}
-
-static void append(list* to, const launch* what) {
-  to->launches = realloc(to->launches, (to->count + 1) * sizeof(launch));
-  to->launches[to->count++] = *what;
-}
-
-static void free_list(list* which) {
-  for (int i = 0; i < pending_count; ++i) {
-    if (pending_lists[i] == which) pending_lists[i] = pending_lists[--pending_count];
-  }
-  free(which->launches);
-}
-
-static void all_done(void) {
-  while (pending_count > 0) pending_lists[--pending_count]->pending = 0;
-}
 
 static cl_int give(const void* value, size_t bytes, size_t room, void* out, size_t* size) {
   if (size != NULL) *size = bytes;
@@ -249,7 +107,7 @@ void* clCreateCommandQueue(void* context, void* id, cl_bitfield properties, cl_i
   MADE(made);
 }
 cl_int clReleaseCommandQueue(void* q) { CHECKED; RELEASED(q); }
-cl_int clFinish(void* q) { CHECKED; (void)q; all_done(); return SUCCESS; }
+cl_int clFinish(void* q) { CHECKED; (void)q; stub_all_done(); return SUCCESS; }
 cl_int clFlush(void* q) { CHECKED; (void)q; return SUCCESS; }
 
 /* --- memory: none is there, and what is read is zero -------------------------------------------- */
@@ -361,14 +219,14 @@ cl_int clEnqueueNDRangeKernel(void* q, void* k, cl_uint dimensions, const size_t
   (void)offset, (void)events, (void)waited;
   queue* on = q;
   launch made;
-  describe(&made, k, dimensions, global, local);
+  stub_describe(&made, k, dimensions, global, local);
   if (on->properties & RECORDABLE_QUEUE) {
     if (on->recording == NULL || on->recording->count == MAX_RECORDED) return INVALID_OPERATION;
-    append(on->recording, &made);
+    stub_append(on->recording, &made);
     return SUCCESS;
   }
-  compute(&made);
-  if (done != NULL) *done = calloc(1, sizeof(event)), ++live;
+  stub_compute(&made);
+  if (done != NULL) *done = stub_new_event(NULL);
   return SUCCESS;
 }
 
@@ -377,7 +235,7 @@ cl_int clEnqueueNDRangeKernel(void* q, void* k, cl_uint dimensions, const size_t
 cl_int clEnqueueMarkerWithWaitList(void* q, cl_uint count, void* const* waited, void** done) {
   CHECKED;
   (void)q, (void)count, (void)waited;
-  if (done != NULL) *done = calloc(1, sizeof(event)), ++live;
+  if (done != NULL) *done = stub_new_event(NULL);
   return SUCCESS;
 }
 cl_int clWaitForEvents(cl_uint count, void* const* waited) {
@@ -395,121 +253,3 @@ cl_int clGetEventProfilingInfo(void* e, cl_uint what, size_t room, void* out, si
   return give(&time_ns, 8, room, out, size);
 }
 cl_int clReleaseEvent(void* e) { CHECKED; RELEASED(e); }
-
-/* --- cl_khr_command_buffer --------------------------------------------------------------------- */
-
-static void* clCreateCommandBufferKHR(cl_uint count, void* const* queues,
-                                      const uint64_t* properties, cl_int* code) {
-  ENTER;
-  const queue* on = queues[0];
-  const int shared = properties != NULL && properties[0] == 0x1293 && (properties[1] & 1);
-  if (count != 1 || (shared && on->on->buffer_capabilities == 0)) {
-    if (code != NULL) *code = INVALID_VALUE;
-    return NULL;
-  }
-  list* made = failed ? NULL : calloc(1, sizeof(list));
-  if (made != NULL) made->shared = shared;
-  MADE(made);
-}
-static cl_int clReleaseCommandBufferKHR(void* b) {
-  CHECKED;
-  free_list(b);
-  RELEASED(b);
-}
-static cl_int clFinalizeCommandBufferKHR(void* b) {
-  CHECKED;
-  ((list*)b)->finished = 1;
-  return SUCCESS;
-}
-static cl_int clCommandNDRangeKernelKHR(void* b, void* q, const uint64_t* properties, void* k,
-                                        cl_uint dimensions, const size_t* offset,
-                                        const size_t* global, const size_t* local, cl_uint points,
-                                        const cl_uint* waited, cl_uint* point, void** handle) {
-  CHECKED;
-  (void)q, (void)properties, (void)offset, (void)points, (void)waited, (void)handle;
-  list* to = b;
-  if (to->finished) return INVALID_OPERATION;
-  launch made;
-  describe(&made, k, dimensions, global, local);
-  append(to, &made);
-  if (point != NULL) *point = (cl_uint)to->count;
-  return SUCCESS;
-}
-static cl_int clEnqueueCommandBufferKHR(cl_uint count, void* const* queues, void* b, cl_uint events,
-                                        void* const* waited, void** done) {
-  CHECKED;
-  (void)count, (void)queues, (void)events, (void)waited;
-  list* of = b;
-  if (!of->finished || (of->pending && !of->shared)) return INVALID_OPERATION;
-  for (int i = 0; i < of->count; ++i) compute(&of->launches[i]);
-  if (!of->pending) pending_lists[pending_count++] = of;
-  of->pending = 1;
-  if (slow_us) usleep(slow_us);
-  if (done != NULL) {
-    event* made = calloc(1, sizeof(event));
-    made->of = of;
-    *done = made, ++live;
-  }
-  return SUCCESS;
-}
-
-/* --- cl_qcom_recordable_queues: signatures as in the open sources of MNN and TVM ---------------- */
-
-static void* clNewRecordingQCOM(void* q, cl_int* code) {
-  ENTER;
-  queue* on = q;
-  if (!(on->properties & RECORDABLE_QUEUE) || on->recording != NULL) {
-    if (code != NULL) *code = INVALID_OPERATION;
-    return NULL;
-  }
-  list* made = failed ? NULL : calloc(1, sizeof(list));
-  if (made != NULL) made->recorder = on;
-  on->recording = made;
-  MADE(made);
-}
-static cl_int clEndRecordingQCOM(void* r) {
-  CHECKED;
-  list* of = r;
-  of->finished = 1;
-  of->recorder->recording = NULL;
-  return SUCCESS;
-}
-static cl_int clReleaseRecordingQCOM(void* r) {
-  CHECKED;
-  free_list(r);
-  RELEASED(r);
-}
-static cl_int clEnqueueRecordingQCOM(void* q, void* r, size_t arguments, const void* a,
-                                     size_t offsets, const void* b, size_t globals, const void* c,
-                                     size_t locals, const void* d, cl_uint events,
-                                     void* const* waited, void** done) {
-  CHECKED;
-  (void)a, (void)b, (void)c, (void)d, (void)events, (void)waited, (void)done;
-  const list* of = r;
-  if (!of->finished || (((queue*)q)->properties & RECORDABLE_QUEUE)) return INVALID_OPERATION;
-  if (arguments || offsets || globals || locals) return INVALID_VALUE;
-  for (int i = 0; i < of->count; ++i) compute(&of->launches[i]);
-  if (slow_us) usleep(slow_us);
-  return SUCCESS;
-}
-
-void* clGetExtensionFunctionAddressForPlatform(void* platform, const char* name) {
-  ENTER;
-  (void)platform;
-  /* A failing look-up of one function is asked for by its own name with a ? behind. */
-  char asked[128];
-  snprintf(asked, sizeof(asked), "%s?", name);
-  if (failed || find(asked)->code) return NULL;
-#define KNOWN(function) \
-  if (strcmp(name, #function) == 0) return (void*)(uintptr_t)&function
-  KNOWN(clCreateCommandBufferKHR);
-  KNOWN(clReleaseCommandBufferKHR);
-  KNOWN(clFinalizeCommandBufferKHR);
-  KNOWN(clCommandNDRangeKernelKHR);
-  KNOWN(clEnqueueCommandBufferKHR);
-  KNOWN(clNewRecordingQCOM);
-  KNOWN(clEndRecordingQCOM);
-  KNOWN(clReleaseRecordingQCOM);
-  KNOWN(clEnqueueRecordingQCOM);
-  return NULL;
-}

@@ -78,6 +78,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("adrenoc.opencl.devices", devices)
       .def("adrenoc.opencl.memory_stats",
            [](int device_id) { return json::Stringify(device_at(device_id).memory().stats()); })
+      .def("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); })
       .def("adrenoc.opencl.release_pool",
            [](int device_id) { device_at(device_id).memory().release_pool(); })
       .def("adrenoc.opencl.profile_start", profile_start)
