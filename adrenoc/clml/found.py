@@ -35,9 +35,13 @@ class Found:
 
 
 class Bindings:
-    """The bindings of a function, asked by who makes and who reads what."""
+    """The bindings of a function, asked by who makes and who reads what.
 
-    def __init__(self, flat: FlatFunction) -> None:
+    `version` is the interface that they are matched for.
+    """
+
+    def __init__(self, flat: FlatFunction, *, version: int) -> None:
+        self.version = version
         self._uses: Counter[relax.Var] = flat.uses()
         self._returned = set(variables(flat.result))
         self._values: dict[relax.Var, Binding] = {b.var: b for b in flat.bindings}

@@ -82,7 +82,7 @@ def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str =
     With a `dtype`, rows that lack it are refused: what regions will hold may not be what the
     model says.
     """
-    bindings = Bindings(flat)
+    bindings = Bindings(flat, version=version)
     claimed: set[relax.Var] = set()
     taken: list[Found] = []
     refusals: list[Decision] = []

@@ -140,6 +140,7 @@ def conv_tail(table: Table, bindings: Bindings, start: Binding, *, norm: bool = 
         chain.append(bias)
         tags.insert(0, "bias")
         operands.append(constant(value))
+    norm = norm and bindings.version >= table["batch_norm"].version
     normed = bindings.next(chain[-1], "relax.nn.batch_norm") if norm else None
     if normed is not None and _foldable(bindings, normed):
         chain.append(normed)

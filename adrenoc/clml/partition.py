@@ -22,7 +22,7 @@ from adrenoc.clml.found import Found
 from adrenoc.clml.match import find_matches
 from adrenoc.clml.merge import merge
 from adrenoc.clml.patterns import Table, load_table
-from adrenoc.clml.region import Region
+from adrenoc.clml.region import Operator, Region
 from adrenoc.decision import Decision
 from adrenoc.gpu import Performance
 from adrenoc.importers.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
@@ -113,7 +113,7 @@ class _Cutter:
         region = Region(
             symbol="",
             dtype=self._dtype,
-            version=max(table[o.row].version for o in operators),
+            version=max(_version(o, table) for o in operators),
             inputs=tuple(inputs),
             outputs=tuple(str(v.name) for v in outputs),
             shapes={name: static_shape(var) or () for name, var in inputs.items()},
@@ -244,6 +244,12 @@ class _Cutter:
         result = results[0] if len(results) == 1 else relax.Tuple(results)
         function, _ = rebuild(FlatFunction(params=params, bindings=bindings, result=result))
         return function
+
+
+def _version(operator: Operator, table: Table) -> int:
+    """The first interface that has an operator, with the batch norm that it has taken in."""
+    rows = (operator.row, "batch_norm") if "batchnorm" in operator.attrs else (operator.row,)
+    return max(table[row].version for row in rows)
 
 
 def _sorted(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:

@@ -21,8 +21,9 @@ class RegionRun:
 
     `used` says that CLML runs it; else `reason` tells why its texture kernels do.  `library` is
     what runs it and `versions` its interfaces; `border_copies` and `inner_copies` are commands
-    that only convert layouts.  `clml_ms` and `textures_ms` are of one profiled run each, without
-    the kernels around the region.
+    that only convert layouts, `shared` the tensors at the border that CLML works on where they
+    lie.  `clml_ms` and `textures_ms` are of one profiled run each, without the kernels around the
+    region.
     """
 
     symbol: str
@@ -36,6 +37,7 @@ class RegionRun:
     memory_bytes: int
     recorded: bool
     tuning: str
+    shared: int = 0
     clml_ms: float | None = None
     textures_ms: float | None = None
 

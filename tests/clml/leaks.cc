@@ -1,15 +1,20 @@
-// Prepares and runs a region on an emulated device again and again, with one call failing each
-// time: under sanitizers nothing may be lost, read beyond its end, or left alive.
+// Prepares and runs a region on an emulated device again and again: with each call failing at each
+// place and with each error, plain, in a tuning run and with what was tuned; on devices of each
+// version and without any; and with OpenCL failing beneath.  Under sanitizers nothing may be lost,
+// read beyond its end, or left alive, and no number may be another.
 //
-//   leaks LIBRARY GRAPH.json CONSTANTS.bin INPUT_ELEMENTS OUTPUT_ELEMENTS
+//   leaks LIBRARY GRAPH.json CONSTANTS.bin TUNING.bin
 //
-// CONSTANTS.bin holds the floats of the graph's constants one after the other.
+// CONSTANTS.bin holds the floats of the graph's constants one after the other; TUNING.bin is
+// written.  Prints {"tried", "refused", "failed", "calls"} of all attempts.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/runtime/tensor.h>
+
+#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +25,7 @@
 
 #include "clml/backends.h"
 #include "clml/emulator.h"
+#include "clml/emulator_calls.h"
 #include "clml/module.h"
 
 namespace ffi = tvm::ffi;
@@ -86,46 +92,97 @@ Outcome attempt(const std::string& text, const std::string& constants, const std
   return outcome;
 }
 
+struct Counts {
+  int tried = 0, refused = 0, failed = 0;
+};
+
+struct Trials {
+  const std::string text, constants;
+  std::vector<float> good;
+  Counts counts;
+
+  // Whether CLML ran all of it; no wrong number is borne.
+  bool attempt_once(const std::string& settings) {
+    const Outcome outcome = attempt(text, constants, settings);
+    ++counts.tried;
+    counts.refused += !outcome.usable;
+    counts.failed += outcome.failed;
+    if (!outcome.result.empty() && outcome.result != good) std::exit(4);
+    return outcome.usable && !outcome.failed;
+  }
+};
+
+std::string failing(const std::string& call, const std::string& code, int after, bool recording) {
+  return "{\"failing_call\":\"" + call + "\",\"failing_code\":\"" + code +
+         "\",\"failing_after\":" + std::to_string(after) +
+         ",\"recording\":" + (recording ? "true" : "false") + "}";
+}
+
+// Each call at each of its places, then with each other error at the first; returns how many calls
+// the region makes at all.
+int fail_each_call(Trials* trials, bool recording) {
+  int called = 0;
+  for (const auto& [call, codes] : clml::emulated_calls()) {
+    const Counts before = trials->counts;
+    for (int after = 0; after < 60; ++after) {
+      if (trials->attempt_once(failing(call, codes[0], after, recording))) break;
+    }
+    if (trials->counts.tried == before.tried + 1) continue;  // it is not called
+    ++called;
+    for (const std::string& code : codes) {
+      (void)trials->attempt_once(failing(call, code, 0, recording));
+    }
+  }
+  return called;
+}
+
+void fail_opencl(Trials* trials, const char* library) {
+  void* handle = dlopen(library, RTLD_NOW);
+  auto* fail = reinterpret_cast<void (*)(const char*, int)>(dlsym(handle, "fail_opencl"));
+  if (fail == nullptr) std::exit(6);
+  for (const char* call : {"clCreateBuffer", "clEnqueueReadBuffer", "clEnqueueWriteBuffer"}) {
+    for (int after = 0; after < 60; ++after) {
+      fail(call, after);
+      bool whole = false;
+      try {
+        whole = trials->attempt_once("{}");
+      } catch (const ffi::Error&) {  // the tensors of the caller had no memory
+        ++trials->counts.failed;
+      }
+      fail("", 0);
+      if (whole) break;
+    }
+  }
+  dlclose(handle);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) return 2;
+  if (count != 5) return 2;
   adrenoc::opencl::set_library(arguments[1]);
-  const std::string text = whole_file(arguments[2]), constants = whole_file(arguments[3]);
-  const Outcome good = attempt(text, constants, "{}");
+  Trials trials{whole_file(arguments[2]), whole_file(arguments[3]), {}, {}};
+  const Outcome good = attempt(trials.text, trials.constants, "{}");
   if (!good.usable || good.failed) return 3;
-  int tried = 0, refused = 0, failed = 0;
-  const char* calls[] = {
-      "clQueryMLInterfaceVersionsQCOM",
-      "clGetMLInterfaceQCOM",
-      "clCreateMLTensorQCOM",
-      "clGetMLTensorMemorySizeQCOM",
-      "clCreateMLOp",
-      "clCreateMLTensorMemoryDescriptorSetQCOM",
-      "clUpdateMLTensorMemoryDescriptorSetQCOM",
-      "clEnqueueWriteMLTensorDataQCOM",
-      "clCreateMLTuningCacheQCOM",
-      "clNewRecordingQCOM",
-      "clEndRecordingQCOM",
-      "clEnqueueCopyMLTensorDataQCOM",
-      "clEnqueueMLOpQCOM",
-      "clEnqueueRecordingMLOpQCOM",
-  };
-  for (const char* call : calls) {
-    for (int after = 0; after < 40; ++after) {
-      const std::string settings = std::string("{\"failing_call\":\"") + call +
-                                   "\",\"failing_code\":\"CL_OUT_OF_RESOURCES\",\"failing_after\":" +
-                                   std::to_string(after) + "}";
-      const Outcome outcome = attempt(text, constants, settings);
-      ++tried;
-      refused += !outcome.usable;
-      failed += outcome.failed;
-      if (!outcome.result.empty() && outcome.result != good.result) return 4;
-      if (outcome.usable && !outcome.failed) break;  // it is not called so often
-    }
+  trials.good = good.result;
+  int calls = 0;
+  for (const bool recording : {true, false}) calls += fail_each_call(&trials, recording);
+  setenv("CLML_TUNING_CACHE", arguments[4], 1);
+  setenv("CLML_IS_TUNING_RUN", "1", 1);
+  if (!trials.attempt_once("{}")) return 3;
+  calls += fail_each_call(&trials, true);
+  if (!trials.attempt_once("{}")) return 3;
+  setenv("CLML_IS_TUNING_RUN", "0", 1);
+  calls += fail_each_call(&trials, true);
+  unsetenv("CLML_TUNING_CACHE");
+  for (const char* versions : {"[]", "[1]", "[1,2]", "[1,2,3]", "[1,2,3,4]", "[1,2,3,4,5]", "[5]"}) {
+    (void)trials.attempt_once(std::string("{\"versions\":") + versions + "}");
   }
+  (void)trials.attempt_once("{\"extension\":false}");
+  fail_opencl(&trials, arguments[1]);
   clml::emulate("");
   if (clml::live_emulator_objects() != 0) return 5;
-  std::printf("{\"tried\": %d, \"refused\": %d, \"failed\": %d}\n", tried, refused, failed);
+  std::printf("{\"tried\": %d, \"refused\": %d, \"failed\": %d, \"calls\": %d}\n",
+              trials.counts.tried, trials.counts.refused, trials.counts.failed, calls);
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace adrenoc {
 namespace opencl {
@@ -23,6 +24,15 @@ namespace {
 cl_platform_object the_platform;
 cl_device_object the_device;
 int live_count = 0;
+std::string failing_call;
+int failing_after = 0;
+
+// Whether this call is the one that was told to fail.
+bool fails(const char* call) {
+  if (failing_call != call || failing_after-- > 0) return false;
+  failing_call.clear();
+  return true;
+}
 
 template <typename T>
 T make_handle(size_t bytes, cl_int* code) {
@@ -49,6 +59,12 @@ cl_int answer(const char* text, size_t room, void* value, size_t* size) {
 extern "C" {
 
 int live_opencl_objects() { return live_count; }
+
+// `call` fails once, after so many successes; "" ends it.
+void fail_opencl(const char* call, int after) {
+  failing_call = call;
+  failing_after = after;
+}
 
 cl_int clGetPlatformIDs(cl_uint, cl_platform_id* ids, cl_uint* count) {
   if (count != nullptr) *count = 1;
@@ -109,18 +125,24 @@ cl_int clReleaseCommandQueue(cl_command_queue queue) { return drop_handle(queue)
 cl_int clFinish(cl_command_queue) { return CL_SUCCESS; }
 
 cl_mem clCreateBuffer(cl_context, cl_bitfield, size_t bytes, void*, cl_int* code) {
+  if (fails("clCreateBuffer")) {
+    *code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    return nullptr;
+  }
   return make_handle<cl_mem>(bytes, code);
 }
 cl_int clReleaseMemObject(cl_mem memory) { return drop_handle(memory); }
 
 cl_int clEnqueueReadBuffer(cl_command_queue, cl_mem memory, cl_uint, size_t offset, size_t bytes,
                            void* data, cl_uint, const cl_event*, cl_event*) {
+  if (fails("clEnqueueReadBuffer")) return CL_OUT_OF_RESOURCES;
   std::memcpy(data, reinterpret_cast<const char*>(memory) + offset, bytes);
   return CL_SUCCESS;
 }
 
 cl_int clEnqueueWriteBuffer(cl_command_queue, cl_mem memory, cl_uint, size_t offset, size_t bytes,
                             const void* data, cl_uint, const cl_event*, cl_event*) {
+  if (fails("clEnqueueWriteBuffer")) return CL_OUT_OF_RESOURCES;
   std::memcpy(reinterpret_cast<char*>(memory) + offset, data, bytes);
   return CL_SUCCESS;
 }

@@ -159,8 +159,10 @@ class Backend {
                                                   const std::vector<const Object*>& inputs,
                                                   const Object& output, Object* tuning) = 0;
 
-  // A table of tensors and their memory, which operators look theirs up in.
-  [[nodiscard]] virtual ObjectPtr create_bindings(const std::vector<Bound>& bound) = 0;
+  // A table of tensors and their memory, which operators look theirs up in when they are enqueued.
+  [[nodiscard]] virtual ObjectPtr create_bindings() = 0;
+  // Enters `bound`, which is all of the table.
+  virtual void update_bindings(Object& bindings, const std::vector<Bound>& bound) = 0;
 
   // Host data is dense, in the order n, c, h, w; returns when it may be changed again.
   virtual void write(cl_command_queue queue, const void* data, const Bound& to) = 0;

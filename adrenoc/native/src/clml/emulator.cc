@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "clml/emulator_calls.h"
 #include "clml/emulator_math.h"
 
 namespace adrenoc {
@@ -35,6 +36,7 @@ struct EmulatedOperator final : Counted {
 };
 struct EmulatedBindings final : Counted {
   std::map<const Object*, cl_mem> memory;
+  mutable bool recorded = false;
 };
 struct EmulatedRecording final : Counted {
   std::vector<const Object*> operators;
@@ -119,15 +121,6 @@ std::vector<float> decode_tensor(const TensorSpec& spec, const std::string& memo
   return data;
 }
 
-// The interface that has an operator first; see the pattern table for where this is from.
-int first_version(const Operation& operation) {
-  if (const auto* conv = std::get_if<Convolution>(&operation)) return conv->epsilon ? 3 : 1;
-  if (std::holds_alternative<BatchNorm>(operation)) return 3;
-  if (std::holds_alternative<Clip>(operation)) return 2;
-  const auto* binary = std::get_if<Binary>(&operation);
-  return binary != nullptr && binary->kind == Binary::Kind::kDivide ? 2 : 1;
-}
-
 const EmulatedTensor& tensor_of(const Object* object) {
   return dynamic_cast<const EmulatedTensor&>(*object);
 }
@@ -171,9 +164,10 @@ class Emulator final : public Backend {
   [[nodiscard]] ObjectPtr create_operator(const Operation& operation, Arithmetic arithmetic,
                                           const std::vector<const Object*>& inputs,
                                           const Object& output, Object*) override {
-    call("clCreateMLOp");
+    const std::string name = creating_call(operation);
+    call(name);
     if (first_version(operation) > version_) {
-      throw CallError("clCreateMLOp", "no such operator in interface " + std::to_string(version_));
+      throw CallError(name, "no such operator in interface " + std::to_string(version_));
     }
     auto op = std::make_unique<EmulatedOperator>();
     op->operation = operation;
@@ -183,20 +177,32 @@ class Emulator final : public Backend {
       op->inputs.push_back(&tensor_of(input));
       dims.push_back(op->inputs.back()->spec.dims);
     }
-    check_layouts(*op);
-    const std::string wrong = misfit(operation, dims, op->output->spec.dims);
-    if (!wrong.empty()) throw CallError("clCreateMLOp", std::string(kBadValue) + ": " + wrong);
     const bool is_float = op->output->spec.dtype == DType::kFloat32;
-    if (is_float != (arithmetic == Arithmetic::kFloat)) throw CallError("clCreateMLOp", kBadValue);
+    if (!layouts_fit(*op) || is_float != (arithmetic == Arithmetic::kFloat)) {
+      throw CallError(name, kBadValue);
+    }
+    const std::string wrong = misfit(operation, dims, op->output->spec.dims);
+    if (!wrong.empty()) throw CallError(name, std::string(kBadValue) + ": " + wrong);
     return op;
   }
 
-  [[nodiscard]] ObjectPtr create_bindings(const std::vector<Bound>& bound) override {
+  [[nodiscard]] ObjectPtr create_bindings() override {
     call("clCreateMLTensorMemoryDescriptorSetQCOM");
-    auto bindings = std::make_unique<EmulatedBindings>();
-    for (const Bound& one : bound) bindings->memory[one.tensor] = one.memory;
+    return std::make_unique<EmulatedBindings>();
+  }
+
+  void update_bindings(Object& bindings, const std::vector<Bound>& bound) override {
     call("clUpdateMLTensorMemoryDescriptorSetQCOM");
-    return bindings;
+    auto& table = dynamic_cast<EmulatedBindings&>(bindings);
+    // A recording looked its memory up when it was made.
+    if (table.recorded) throw CallError("clUpdateMLTensorMemoryDescriptorSetQCOM", kBadValue);
+    table.memory.clear();
+    for (const Bound& one : bound) {
+      if (one.memory == nullptr) {
+        throw CallError("clUpdateMLTensorMemoryDescriptorSetQCOM", kBadValue);
+      }
+      table.memory[one.tensor] = one.memory;
+    }
   }
 
   void write(cl_command_queue queue, const void* data, const Bound& to) override {
@@ -233,6 +239,7 @@ class Emulator final : public Backend {
     auto recording = std::make_unique<EmulatedRecording>();
     recording->operators = operators;
     recording->bindings = &bindings;
+    dynamic_cast<const EmulatedBindings&>(bindings).recorded = true;
     call("clEndRecordingQCOM");
     return recording;
   }
@@ -271,7 +278,8 @@ class Emulator final : public Backend {
   static constexpr const char* kBadValue = "CL_INVALID_VALUE";
 
   // Every entry point passes here, and may be told to fail.
-  void call(const char* entry_point) {
+  void call(const std::string& entry_point) {
+    if (emulated_calls().count(entry_point) == 0) throw std::logic_error(entry_point);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (settings_.failing_call != entry_point || settings_.failing_after-- > 0) return;
     settings_.failing_call.clear();  // once
@@ -279,14 +287,13 @@ class Emulator final : public Backend {
   }
 
   // Products of matrices and softmax over planes take rows; all else the library's own layout.
-  static void check_layouts(const EmulatedOperator& op) {
+  static bool layouts_fit(const EmulatedOperator& op) {
+    if (std::holds_alternative<Softmax>(op.operation)) return true;
     const bool rows = std::holds_alternative<Gemm>(op.operation);
-    if (std::holds_alternative<Softmax>(op.operation)) return;
-    for (const EmulatedTensor* tensor : op.inputs) check_layout(tensor->spec, rows);
-    check_layout(op.output->spec, rows);
-  }
-  static void check_layout(const TensorSpec& spec, bool rows) {
-    if ((spec.layout == Layout::kOptimal) == rows) throw CallError("clCreateMLOp", kBadValue);
+    const auto fits = [rows](const EmulatedTensor* tensor) {
+      return (tensor->spec.layout != Layout::kOptimal) == rows;
+    };
+    return fits(op.output) && std::all_of(op.inputs.begin(), op.inputs.end(), fits);
   }
 
   void execute(cl_command_queue queue, const EmulatedOperator& op,
@@ -368,7 +375,26 @@ EmulatorSettings read_emulator_settings(const std::string& text) {
       TVM_FFI_THROW(ValueError) << "The CLML emulator has no setting `" << name << "`";
     }
   }
+  if (!settings.failing_call.empty()) {
+    const auto known = emulated_calls().find(settings.failing_call);
+    if (known == emulated_calls().end() ||
+        std::count(known->second.begin(), known->second.end(), settings.failing_code) == 0) {
+      TVM_FFI_THROW(ValueError) << "The CLML emulator has no call " << settings.failing_call
+                                << " that fails with " << settings.failing_code;
+    }
+  }
   return settings;
+}
+
+tvm::ffi::String emulated_calls_text() {
+  namespace ffi = tvm::ffi;
+  ffi::json::Object calls;
+  for (const auto& [name, codes] : emulated_calls()) {
+    ffi::json::Array list;
+    for (const std::string& code : codes) list.push_back(ffi::String(code));
+    calls.Set(ffi::String(name), list);
+  }
+  return ffi::json::Stringify(calls);
 }
 
 std::unique_ptr<Backend> make_emulator(opencl::Device& device, const EmulatorSettings& settings) {

@@ -3,6 +3,8 @@
 #ifndef ADRENOC_NATIVE_CLML_EMULATOR_H_
 #define ADRENOC_NATIVE_CLML_EMULATOR_H_
 
+#include <tvm/ffi/string.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +29,9 @@ struct EmulatorSettings {
 
 // Throws ValueError for a text that is not such settings as JSON.
 [[nodiscard]] EmulatorSettings read_emulator_settings(const std::string& text);
+
+// The entry points with their error codes, as JSON.
+[[nodiscard]] tvm::ffi::String emulated_calls_text();
 
 [[nodiscard]] std::unique_ptr<Backend> make_emulator(opencl::Device& device,
                                                      const EmulatorSettings& settings);

@@ -26,8 +26,9 @@ Engine::Engine(opencl::Device& device, Backend& backend, const Graph& graph, std
   for (Value& value : values_) value.views.reserve(8);
   tuning_ = backend_.create_tuning();
   const std::string stored = tuning.is_tuning_run() ? "" : tuning.find(symbol_, &tuning_note_);
-  if (!stored.empty()) backend_.load_tuning(*tuning_, stored);
+  if (!stored.empty()) load_tuning(stored);
   build(graph);
+  if (!tuning.is_tuning_run()) share();  // tuning runs operators now, without a caller
   allocate();
   write_constants(graph, constants);
   bind();
@@ -43,7 +44,7 @@ void Engine::build(const Graph& graph) {
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const size_t node = graph.outputs[i];
     Value& value = values_[node];
-    const Form form = value.in_optimal ? own_form(graph.nodes[node]) : rows_form(graph.nodes[node]);
+    const Form form = value.in_rows ? rows_form(graph.nodes[node]) : own_form(graph.nodes[node]);
     const View& made = demand(graph, node, form, moment + 1);
     value.outside = backend_.create_tensor(
         {graph.nodes[node].dtype, Layout::kNchw, graph.nodes[node].dims(), Usage::kData});
@@ -132,8 +133,29 @@ Engine::View& Engine::view(const Graph& graph, size_t node, const Form& form) {
   }
   Piece& piece = pieces_[made.piece];
   piece.bytes = std::max(piece.bytes, backend_.memory_bytes(*made.tensor));
+  piece.dense_bytes = facts.elements() * (facts.dtype == DType::kFloat32 ? 4 : 2);
   value.views.push_back(std::move(made));
   return value.views.back();
+}
+
+// What is row-major inside of the region too lies in the caller's memory, without a copy.  But a
+// recording knows its memory by heart: where one is possible it is worth more.
+void Engine::share() {
+  if (backend_.can_record() && inner_copies() == 0) return;
+  const auto take_out = [this](std::vector<Border>* borders, bool are_outputs) {
+    const auto taken = [this, are_outputs](const Border& border) {
+      Piece& piece = pieces_[border.inner->piece];
+      // The library may ask for more memory than the elements take, which the caller's has not.
+      const bool fits = border.inner->form.linear && piece.bytes <= piece.dense_bytes;
+      if (piece.shared.has_value() || !fits) return false;
+      piece.shared = Argument{are_outputs, border.argument};
+      ++shared_;
+      return true;
+    };
+    borders->erase(std::remove_if(borders->begin(), borders->end(), taken), borders->end());
+  };
+  take_out(&loads_, false);
+  take_out(&stores_, true);
 }
 
 // A buffer serves the next tensor once its last reader has run; the smallest that fits is taken.
@@ -145,7 +167,9 @@ void Engine::allocate() {
   };
   std::vector<Slot> slots;
   std::vector<Piece*> order;
-  for (Piece& piece : pieces_) order.push_back(&piece);
+  for (Piece& piece : pieces_) {
+    if (!piece.shared.has_value()) order.push_back(&piece);
+  }
   std::stable_sort(order.begin(), order.end(),
                    [](const Piece* a, const Piece* b) { return a->first < b->first; });
   const auto create = [this](size_t bytes) {
@@ -185,11 +209,26 @@ void Engine::write_constants(const Graph& graph, const std::vector<const void*>&
 }
 
 void Engine::bind() {
+  bindings_ = backend_.create_bindings();
+  if (shared_ == 0) update_bindings();
+}
+
+void Engine::update_bindings() {
   std::vector<Bound> all;
   for (const Value& value : values_) {
     for (const View& view : value.views) all.push_back(bound(view));
   }
-  bindings_ = backend_.create_bindings(all);
+  backend_.update_bindings(*bindings_, all);
+}
+
+// What the library does not take any more is no reason to do without the library.
+void Engine::load_tuning(const std::string& stored) {
+  try {
+    backend_.load_tuning(*tuning_, stored);
+  } catch (const CallError& error) {
+    tuning_ = backend_.create_tuning();
+    tuning_note_ = "not " + tuning_note_ + ": " + error.what();
+  }
 }
 
 void Engine::tune(const TuningStore& store) {
@@ -204,12 +243,16 @@ void Engine::tune(const TuningStore& store) {
       backend_.tune(queue.get(), *op, *bindings_, *tuning_);
     }
   }
-  tuning_note_ = store.save(symbol_, backend_.save_tuning(*tuning_));
+  try {
+    tuning_note_ = store.save(symbol_, backend_.save_tuning(*tuning_));
+  } catch (const CallError& error) {
+    tuning_note_ = std::string("tuned, but not kept: ") + error.what();
+  }
 }
 
 // A recording replays operators alone, so a region with copies inside is not recorded.
 void Engine::record() {
-  if (!backend_.can_record() || inner_copies() != 0) return;
+  if (!backend_.can_record() || inner_copies() != 0 || shared_ != 0) return;
   std::vector<const Object*> all;
   for (const ObjectPtr& op : operators_) all.push_back(op.get());
   recording_ = backend_.record(all, *bindings_);
@@ -222,6 +265,7 @@ Bound Engine::bound(const View& view) const {
 size_t Engine::memory_bytes() const {
   std::vector<std::pair<cl_mem, size_t>> sizes;
   for (const Piece& piece : pieces_) {
+    if (piece.shared.has_value()) continue;
     const auto known = std::find_if(sizes.begin(), sizes.end(),
                                     [&](const auto& entry) { return entry.first == piece.buffer; });
     if (known == sizes.end()) {
@@ -258,6 +302,13 @@ void Engine::timed(const std::string& name, Command command) {
 void Engine::run(const std::vector<cl_mem>& inputs, const std::vector<cl_mem>& outputs) {
   const opencl::QueueLock lock = device_.lock_queue();
   const cl_command_queue queue = lock.get();
+  if (shared_ != 0) {
+    for (Piece& piece : pieces_) {
+      if (!piece.shared.has_value()) continue;
+      piece.buffer = (piece.shared->is_output ? outputs : inputs)[piece.shared->number];
+    }
+    update_bindings();
+  }
   for (const Border& load : loads_) {
     const Bound from{values_[load.node].outside.get(), inputs[load.argument]};
     timed("copy in", [&](cl_event* e) { backend_.copy(queue, from, bound(*load.inner), e); });

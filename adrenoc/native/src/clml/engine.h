@@ -2,6 +2,7 @@
 #ifndef ADRENOC_NATIVE_CLML_ENGINE_H_
 #define ADRENOC_NATIVE_CLML_ENGINE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class Engine {
   void run(const std::vector<cl_mem>& inputs, const std::vector<cl_mem>& outputs);
 
   [[nodiscard]] size_t operators() const { return operators_.size(); }
+  // Tensors of the caller that operators read and write where they lie.
+  [[nodiscard]] size_t shared() const { return shared_; }
   // Commands of a run that only convert between layouts: at the border, and inside.
   [[nodiscard]] size_t border_copies() const { return loads_.size() + stores_.size(); }
   [[nodiscard]] size_t inner_copies() const { return steps_.size() - operators_.size(); }
@@ -34,12 +37,19 @@ class Engine {
   [[nodiscard]] const std::string& tuning_note() const { return tuning_note_; }
 
  private:
+  // One of the tensors that a run is given.
+  struct Argument {
+    bool is_output = false;
+    size_t number = 0;
+  };
   // A piece of memory; tensors that are never alive together share one buffer.
   struct Piece {
-    size_t bytes = 0;
+    size_t bytes = 0;        // that the library asks for
+    size_t dense_bytes = 0;  // of the elements alone
     size_t first = SIZE_MAX;  // moments of the run at which it is written first and read last
     size_t last = 0;
     bool constant = false;
+    std::optional<Argument> shared;  // the caller's memory, anew in each run
     cl_mem buffer = nullptr;
   };
   // One way to see the elements of a node.
@@ -75,8 +85,11 @@ class Engine {
   const View& provide(const Graph& graph, size_t node, const Form& form, size_t moment);
   View& view(const Graph& graph, size_t node, const Form& form);
   void write_constants(const Graph& graph, const std::vector<const void*>& constants);
+  void share();
   void allocate();
   void bind();
+  void update_bindings();
+  void load_tuning(const std::string& stored);
   void tune(const TuningStore& store);
   void record();
   [[nodiscard]] Bound bound(const View& view) const;
@@ -94,6 +107,7 @@ class Engine {
   std::vector<Step> steps_;
   std::vector<Border> loads_;
   std::vector<Border> stores_;
+  size_t shared_ = 0;
   ObjectPtr bindings_;
   ObjectPtr recording_;
   std::string tuning_note_;

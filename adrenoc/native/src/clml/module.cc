@@ -272,6 +272,7 @@ ffi::json::Object ClmlModule::facts(int device_id) {
   };
   set_count("operators", engine != nullptr ? engine->operators() : 0);
   set_count("border_copies", engine != nullptr ? engine->border_copies() : 0);
+  set_count("shared", engine != nullptr ? engine->shared() : 0);
   set_count("inner_copies", engine != nullptr ? engine->inner_copies() : 0);
   set_count("memory_bytes", engine != nullptr ? engine->memory_bytes() : 0);
   result.Set(ffi::String("recorded"), engine != nullptr && engine->recorded());
@@ -286,6 +287,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("ffi.Module.load_from_bytes.clml", load_clml_module)
       .def("adrenoc.clml.regions", prepare_regions)
       .def("adrenoc.clml.emulate", [](const ffi::String& settings) { emulate(settings); })
+      .def("adrenoc.clml.emulated_calls", emulated_calls_text)
       .def("adrenoc.clml.emulated_objects", live_emulator_objects)
       .def("adrenoc.clml.switch_off", [](bool off) { switch_off(off); })
       .def("adrenoc.clml.set_cache_folder",

@@ -197,22 +197,25 @@ class RealBackend final : public Backend {
         maker.op, [i = interface_](cl_ml_op_qcom op) { (void)i->clReleaseMLOpQCOM(op); });
   }
 
-  [[nodiscard]] ObjectPtr create_bindings(const std::vector<Bound>& bound) override {
+  [[nodiscard]] ObjectPtr create_bindings() override {
     cl_ml_tensor_mem_desc_set_qcom set = nullptr;
     expect_success(interface_->clCreateMLTensorMemoryDescriptorSetQCOM(&set),
                    "clCreateMLTensorMemoryDescriptorSetQCOM");
-    auto held = std::make_unique<BindingsHandle>(
+    return std::make_unique<BindingsHandle>(
         set, [i = interface_](cl_ml_tensor_mem_desc_set_qcom value) {
           (void)i->clReleaseMLTensorMemoryDescriptorSetQCOM(value);
         });
+  }
+
+  void update_bindings(Object& bindings, const std::vector<Bound>& bound) override {
     std::vector<cl_ml_tensor_memory_desc_qcom> all;
     for (const Bound& one : bound) {
       all.push_back({value_of<cl_ml_tensor_qcom>(*one.tensor), native_memory(one.memory)});
     }
     expect_success(interface_->clUpdateMLTensorMemoryDescriptorSetQCOM(
-                       set, static_cast<uint32_t>(all.size()), all.data()),
+                       value_of<cl_ml_tensor_mem_desc_set_qcom>(bindings),
+                       static_cast<uint32_t>(all.size()), all.data()),
                    "clUpdateMLTensorMemoryDescriptorSetQCOM");
-    return held;
   }
 
   void write(opencl::cl_command_queue queue, const void* data, const Bound& to) override {

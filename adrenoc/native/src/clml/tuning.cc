@@ -80,6 +80,7 @@ uint64_t fnv_digest(const std::string& text) {
   return digest;
 }
 
+// TVM's runtime writes one N, the RFC that it came from two.
 bool asks_for_tuning() {
   for (const char* name : {"CLML_IS_TUNING_RUN", "CLML_IS_TUNNING_RUN"}) {
     const char* value = std::getenv(name);
@@ -88,12 +89,19 @@ bool asks_for_tuning() {
   return false;
 }
 
+std::string tuning_file() {
+  for (const char* name : {"CLML_TUNING_CACHE", "CLML_TUNNING_CACHE"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
 }  // namespace
 
 TuningStore::TuningStore(std::string folder, std::string key)
     : folder_(std::move(folder)), key_(std::move(key)) {
-  const char* file = std::getenv("CLML_TUNING_CACHE");
-  if (file != nullptr) file_ = file;
+  file_ = tuning_file();
   tuning_run_ = asks_for_tuning();
 }
 
