@@ -56,7 +56,7 @@ def test_both_variants_agree(
         "old": {"ADRENOC_CLML_EMULATOR": json.dumps({"extension": False})},
         "failing": {
             "ADRENOC_CLML_EMULATOR": json.dumps(
-                {"failing_call": "clCreateMLOp", "failing_code": "CL_OUT_OF_RESOURCES"}
+                {"failing_call": "clCreateMLTensorQCOM", "failing_code": "CL_INVALID_VALUE"}
             )
         },
     }.items():
