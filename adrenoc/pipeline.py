@@ -35,6 +35,7 @@ from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse_attention import fuse_attention
+from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_concats import fuse_around_concats
@@ -185,6 +186,15 @@ def _fuse(state: State) -> State:
 
 def _join_blocks(state: State) -> State:
     return _on_graph(lambda graph: join_blocks(graph, state.log))(state)
+
+
+def _fuse_prologues(state: State) -> State:
+    target = state.target
+    return _on_graph(
+        lambda graph: fuse_prologues(
+            graph, state.options, target.limits, target.performance, state.log
+        )
+    )(state)
 
 
 def _bridge_devices(state: State) -> State:
@@ -514,9 +524,18 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(_graph(s), s.target.limits),
     ),
     Stage(
+        name="fuse_prologues",
+        run=_fuse_prologues,
+        needs=_facts("placed", "blocks joined"),
+        gives=_facts("prologues fused"),
+        dump=_dump_graph,
+        note=_count_nodes,
+        check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
         name="split_winograd",
         run=_split_winograd,
-        needs=_facts("placed", "blocks joined"),
+        needs=_facts("placed", "prologues fused"),
         gives=_facts("convolutions chosen"),
         dump=_dump_graph,
         note=_count_nodes,

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tvm_ffi.structural import structural_equal
+
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.memories import access_to
 from adrenoc.layout import LANES
@@ -164,6 +166,16 @@ class KernelBuilder:
         var = Var(self.fresh(hint), dtype_of(value))
         self.emit(Bind(var, value))
         return var
+
+    def let_once(self, value: Expr) -> Expr:
+        """As `let`; what the innermost block has bound already gets the name that it has.
+
+        For values that never change: reads of inputs.
+        """
+        for stmt in self._blocks[-1]:
+            if isinstance(stmt, Bind) and structural_equal(stmt.value, value):
+                return stmt.var
+        return self.let(value)
 
     def registers(self, count: int, *, dtype: str | None = None) -> Registers:
         """Allocate `count` vectors of four."""

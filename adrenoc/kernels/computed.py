@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from adrenoc.graph import Body
-from adrenoc.kernels.access import Access
+from adrenoc.kernels.access import Access, BlockedAccess
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.expression import Evaluator, splatted
+from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
-from adrenoc.tvmapi import Expr, iconst
+from adrenoc.tvmapi import Expr, iconst, minimum
 
 
 class ComputedAccess(Access):
@@ -28,9 +32,28 @@ class ComputedAccess(Access):
         spec: OperandSpec,
     ) -> None:
         super().__init__(spec, None, builder)
-        reads = {buffer: accesses[name] for buffer, name in body.sources.items()}
+        reads: dict[Any, Access | Texel] = {
+            buffer: accesses[name] for buffer, name in body.sources.items()
+        }
+        self._anywhere = all(accesses[name].safe_outside for name in body.sources.values())
+        self._reads = reads
+        self._of_channels = {
+            buffer: access
+            for buffer, name in body.sources.items()
+            if _is_of_channels(body, buffer, access := accesses[name], spec)
+        }
         self._evaluator = Evaluator(builder, body, reads)
         self._evaluator.know_channels(spec.extents.c)
+
+    @property
+    def of_channels(self) -> tuple[Access, ...]:
+        """The tensors that it reads a texel of for each block, whatever the row and column."""
+        return tuple(self._of_channels.values())
+
+    def give(self, texels: Sequence[Expr]) -> None:
+        """Take these texels for those of `of_channels` from now on: a kernel has them at hand."""
+        for buffer, texel in zip(self._of_channels, texels, strict=True):
+            self._reads[buffer] = partial(_same, texel)
 
     def element(self, index: Sequence[Expr]) -> Expr:
         """One element at a logical index."""
@@ -42,8 +65,44 @@ class ComputedAccess(Access):
         for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
             self._evaluator.know(var, extent)
         index = self.index(n, block * iconst(LANES), h, w)
-        return splatted(self._evaluator.texel(index, self.spec.roles.axis("C")))
+        with self._builder.computing(ACCUMULATOR):  # as a kernel of its own would
+            value = splatted(self._evaluator.texel(index, self.spec.roles.axis("C")))
+        return self._computed(value)
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """As `texel`; outside of the tensor any number, without harm.
+
+        Zeros there would cost a test, and those that read beyond an edge without padding drop it.
+        """
+        if not self._anywhere:
+            e = self.extents
+            h, w = minimum(h, iconst(e.h - 1)), minimum(w, iconst(e.w - 1))
+        return self.texel(n, block, h, w)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Refuse: there is nothing to write to."""
         raise TypeError("a computed tensor cannot be written")
+
+
+def _same(texel: Expr) -> Expr:
+    return texel
+
+
+def _is_of_channels(body: Body, buffer: Any, access: Access, spec: OperandSpec) -> bool:
+    """Whether all that is read of a tensor is what it holds for the element's channel."""
+    if not isinstance(access, BlockedAccess):
+        return False
+    mine, other = access.extents, spec.extents
+    if (mine.c, mine.h, mine.w) != (other.c, 1, 1) or mine.n not in (1, other.n):
+        return False
+    wanted = {role: spec.roles.axis(role) for role in "NC"}
+    for load in loads_of(body.value):
+        if not load.source.same_as(buffer):
+            continue
+        for role, index, extent in zip(
+            access.spec.roles.roles, load.indices, access.spec.shape, strict=True
+        ):
+            axis = wanted.get(role)
+            if extent != 1 and (axis is None or not index.same_as(body.axes[axis])):
+                return False
+    return True

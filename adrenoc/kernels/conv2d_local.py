@@ -19,15 +19,18 @@ tile, and their sums are added through local memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import blocks
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, load_vector, splat
@@ -175,6 +178,9 @@ class LocalConv:
         span = min(tile.chunk * tile.slices, plan.window)
         per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
         shared = builder.shared(span * plan.vectors, dtype=self.weight_dtype)
+        self.beside = [
+            (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._of_channels()
+        ]
         block = self.super
         if weights_by_row:
             block = builder.group[1] * iconst(plan.supers) + self.super
@@ -209,6 +215,7 @@ class LocalConv:
         """Bring the weights of `span` input blocks from `start` on, then use them."""
         builder, tile, plan = self.b, self.tile, self.plan
         self._bring(span * plan.vectors, first_load, shared)
+        self._bring_beside(start, span)
         builder.barrier()
         of_slice = span // tile.slices
         mine = self.slice * iconst(of_slice)
@@ -216,6 +223,8 @@ class LocalConv:
         with builder.loop(of_slice, "i") as i:
             in_block = builder.let(start + mine + i, "ib")
             weights = builder.let((mine + i) * iconst(plan.vectors) + band, "wi")
+            if isinstance(self.x, ComputedAccess):
+                self.x.give([builder.let(held[mine + i], "beside") for _, held in self.beside])
             if partial is not self.sums:
                 partial.fill(0.0)
             self._multiply(in_block, weights, row, shared, partial)
@@ -224,6 +233,21 @@ class LocalConv:
                     self.sums[at] = self.sums[at] + partial[at]
         if not self.last:
             builder.barrier()
+
+    def _of_channels(self) -> Sequence[Access]:
+        """What the prologue reads of each input block beside the activations."""
+        return self.x.of_channels if isinstance(self.x, ComputedAccess) else ()
+
+    def _bring_beside(self, start: Expr, span: int) -> None:
+        """Of so many input blocks from `start` on, each thread one."""
+        for access, held in self.beside:
+            n = self.n if access.extents.n > 1 else iconst(0)
+            for done in range(0, span, self.threads):
+                last = span - done < self.threads
+                mine = self.thread + iconst(done)
+                inside = self.thread < iconst(span - done) if last else None
+                with self.b.when(inside), self.b.computing(ACCUMULATOR):
+                    held[mine] = access.texel(n, start + mine, iconst(0), iconst(0))
 
     def _bring(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
         """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""

@@ -230,7 +230,10 @@ class Evaluator:
         index[channel] = first
         n, c, h, w = source.position(index)
         block = self._analyzer.simplify(floordiv(c, LANES))
-        return self._shared(source.texel(n, block, h, w), safe=source.safe_outside)
+        texel = source.texel(n, block, h, w)
+        if source.safe_outside or self._conditions == 0:
+            return self._builder.let_once(texel)
+        return texel
 
     def _index_of_all_lanes(self, expr: Any) -> Expr:
         return self._index(expr, None)

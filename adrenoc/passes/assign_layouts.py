@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.layout import Layout, default_layout
-from adrenoc.passes.fuse import REDUCTIONS, loads_of, reads_elementwise
+from adrenoc.passes.fuse import REDUCTIONS, reads_elementwise
 from adrenoc.passes.region_nodes import ALLOC, CLML
 
 _CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")

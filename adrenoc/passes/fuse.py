@@ -28,6 +28,7 @@ from typing import Any
 from tvm_ffi.structural import structural_equal, structural_map
 
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.layout import default_layout
 from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU
@@ -268,18 +269,6 @@ def inline(reader: Body, name: str, producer: Body) -> Body:
     used = loaded(value)
     sources = {b: n for b, n in known.items() if any(b.same_as(u) for u in used)}
     return replace(reader, value=value, sources=sources)
-
-
-def loads_of(expr: Expr) -> list[Any]:
-    """All loads of an expression, repeated ones too."""
-    found: list[Any] = []
-
-    def note(load: Any) -> Any:
-        found.append(load)
-        return load
-
-    structural_map(expr, (tvm.ir.TensorLoad, note))
-    return found
 
 
 def _reads(body: Body, name: str) -> int:

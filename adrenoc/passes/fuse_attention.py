@@ -18,8 +18,9 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.layout import LANES
-from adrenoc.passes.fuse import inline, loads_of
+from adrenoc.passes.fuse import inline
 from adrenoc.passes.index_maps import (
     Movement,
     movement_of,

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_ffi.structural import WalkResult, structural_walk
+from tvm_ffi.structural import structural_walk
 
-from adrenoc.graph import Body, Graph, Node
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.body_cost import body_operations
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Kernel, Program, Step
@@ -34,7 +35,6 @@ from adrenoc.tvmapi import (
     IfThenElse,
     Op,
     SeqStmt,
-    tvm,
 )
 
 _NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
@@ -174,27 +174,6 @@ def _read_once(graph: Graph, node: Node) -> int:
 
 def _window(node: Node) -> int:
     return math.prod(node.attrs.get("pool_size", ()))
-
-
-_COUNTED = (tvm.ir.prim.BinaryOpExpr, tvm.ir.prim.CmpExpr, tvm.ir.prim.Select, Call)
-
-
-def body_operations(body: Body) -> int:
-    """Operations of one element: arithmetic, comparisons, selections and functions.
-
-    What indexes a load is address arithmetic and does not count.
-    """
-    count = 0
-
-    def visit(expr: Any) -> WalkResult:
-        nonlocal count
-        if isinstance(expr, tvm.ir.TensorLoad):
-            return WalkResult.SKIP
-        count += isinstance(expr, _COUNTED)
-        return WalkResult.ADVANCE
-
-    structural_walk(body.value, (tvm.ir.Expr, visit), order="pre")
-    return count
 
 
 # Texture reads

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.graph import Graph, Node
+from adrenoc.kernels.body_cost import body_instructions
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
 from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
 from adrenoc.kernels.conv_weights import pack_uniform
@@ -56,7 +57,7 @@ def dense_conv(
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
     """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
-    x_name, weight_name = node.inputs[:2]
+    weight_name = node.inputs[1]
     work = conv_work(context.graph, node, geometry, context.options)
     if suits_dot(context, node, geometry, oihw):
         return dot_conv(context, node, family, geometry, work, oihw)
@@ -68,7 +69,7 @@ def dense_conv(
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, family, half=work.half)
-    x = kernel.input(x_name)
+    x = kernel.folded_input()
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
         weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
@@ -99,6 +100,8 @@ def conv_work(
         channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bits_of(options.storage_dtype) // 8,
         half=options.compute_dtype == "float16" and out.h * out.w > FEW_PIXELS,
+        texel_work=LANES * body_instructions(node.prologue) if node.prologue else 0,
+        block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
     )
 
 

@@ -10,7 +10,10 @@ that `scripts/bench_kernels` asks, so that its figures can be held against each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from heapq import nsmallest
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
@@ -20,12 +23,32 @@ from adrenoc.rules.conv_tile_texture import texture_candidates, texture_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 
+MOST_TILES = 32
+"""Tiles that are tried again for a convolution with a prologue."""
+
 
 def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
     """The tiles that suit the extents of a convolution."""
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW:
         yield from local_candidates(work, limits)
     yield from texture_candidates(work, limits)
+
+
+def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    """The least estimate of a convolution as one kernel.
+
+    With a prologue, of the tiles that suit it best without: what it costs differs little.
+    """
+    plain = replace(work, texel_work=0, block_texels=0)
+    return min(estimate_clocks(work, t, machine) for t in _best_tiles(plain, limits, machine))
+
+
+@lru_cache(maxsize=512)
+def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
+    """The tiles of the least estimates; a network repeats the same few convolutions."""
+    return nsmallest(
+        MOST_TILES, candidates(work, limits), key=lambda tile: estimate_clocks(work, tile, machine)
+    )
 
 
 def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:

@@ -128,11 +128,12 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     )
     channels = work.channels
     mads = sums * LANES * channels * kw
-    reads = channels * tile.out_blocks * kw
+    reads = channels * tile.out_blocks * kw + work.block_texels
     half = machine.half_rate if work.half else 1.0
-    alu = WAVE * (mads / half + ALU_PASS + ALU_TEXEL * texels) / machine.lanes
+    made = work.texel_work * texels
+    alu = WAVE * (mads / half + made + ALU_PASS + ALU_TEXEL * texels) / machine.lanes
     texture = WAVE * texels / machine.texels_of(work.storage_bytes)
-    slots = mads + reads + texels + PASS_OVERHEAD + TEXEL_OVERHEAD * texels
+    slots = mads + made + reads + texels + PASS_OVERHEAD + TEXEL_OVERHEAD * texels
     passes = kh * math.ceil(work.in_blocks / tile.slices)
     chunks = kh * math.ceil(work.in_blocks / (tile.slices * tile.chunk))
     end = 40.0 + 12.0 * sums + (10.0 * sums * tile.slices if tile.slices > 1 else 0.0)

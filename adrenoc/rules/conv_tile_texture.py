@@ -93,6 +93,7 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     # Beside the multiply-adds: a coordinate for each read, unpacking, and the loop.
     unpack = HALF_LOAD_OVERHEAD if work.half else FLOAT_LOAD_OVERHEAD
     overhead = TEXEL_OVERHEAD * texels + unpack * loads + LOOP_OVERHEAD
+    overhead += work.texel_work * _activations(work, tile)
     alu = mads / lanes + overhead / machine.lanes
     texture = texels / machine.texels_of(work.storage_bytes)
     buffer = loads * 16 / BYTES_PER_CLOCK
@@ -110,12 +111,17 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     return machine.clocks(waves, busiest, serial, _registers(work, tile))
 
 
+def _activations(work: ConvWork, tile: ConvTile) -> float:
+    """Activation texels that one thread reads for one tap and input block."""
+    kw, stride = work.geometry.kernel[1], work.geometry.strides[1]
+    if kw <= UNROLLED_TAPS and work.geometry.dilation[1] == 1:
+        return min(float(tile.pixels), ((tile.pixels - 1) * stride + kw) / kw)
+    return float(tile.pixels)
+
+
 def _reads(work: ConvWork, tile: ConvTile) -> tuple[float, float]:
     """Texels and 16-byte loads that one thread reads for one tap and input block."""
-    kw, stride = work.geometry.kernel[1], work.geometry.strides[1]
-    activation = float(tile.pixels)
-    if kw <= UNROLLED_TAPS and work.geometry.dilation[1] == 1:
-        activation = min(activation, ((tile.pixels - 1) * stride + kw) / kw)
+    activation = _activations(work, tile) + work.block_texels
     weights = 4 * tile.out_blocks
     if tile.route is Route.TEXTURE:
         return activation + weights, 0.0
@@ -125,7 +131,7 @@ def _reads(work: ConvWork, tile: ConvTile) -> tuple[float, float]:
 def _registers(work: ConvWork, tile: ConvTile) -> int:
     """Full registers of four that a thread needs."""
     kw = work.geometry.kernel[1]
-    columns = tile.pixels + (kw - 1 if kw <= UNROLLED_TAPS else 0)
+    columns = tile.pixels + work.block_texels + (kw - 1 if kw <= UNROLLED_TAPS else 0)
     vectors = tile.pixels * tile.out_blocks + columns + 4 * tile.out_blocks
     return math.ceil(vectors * (0.5 if work.half else 1.0)) + ADDRESS_REGISTERS
 

@@ -22,3 +22,7 @@ class ConvWork:
     """Of one element in memory: 2 or 4."""
     half: bool
     """Whether arithmetic is in half precision."""
+    texel_work: int = 0
+    """Scalar instructions that make an activation texel of what is read (a prologue)."""
+    block_texels: int = 0
+    """Further texels that a thread reads of each input block: what the prologue reads beside."""

@@ -19,6 +19,10 @@ LOCAL_READ_CLOCKS = 8.0
 """Of a wave that reads one vector a thread from local memory."""
 TEXTURE_LATENCY_CLOCKS = 150
 BUFFER_LATENCY_CLOCKS = 300
+LAUNCH_US = 4.0
+"""Of one more kernel in a queue: until the one before is done, its caches are written back, and
+this one's first waves run.  Nobody has published it for an Adreno; clpeak's 67 on an Adreno 730
+include the way to the host and back."""
 MOST_WAVES = 16
 """That one processor keeps, however few registers they take."""
 
@@ -35,6 +39,8 @@ class Machine:
     dram_bytes: float
     """A clock, for the whole GPU."""
     l2_bytes: int
+    launch_clocks: float
+    """Of one more kernel in the queue."""
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
@@ -55,6 +61,7 @@ class Machine:
             registers=p.registers_vec4_per_fiber_slot or 64,
             dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
             l2_bytes=p.l2_bytes or 131072,
+            launch_clocks=LAUNCH_US * (p.clock_mhz or 840),
         )
 
     def memory_clocks(self, *tensors: int) -> float:

@@ -4,66 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from branches import Net
 from planning import plan
 
 from adrenoc.graph import Graph, View
 from adrenoc.operand import Memory
 from adrenoc.passes.checks import IllegalIrError, check_graph
 from adrenoc.pipeline import State
-from tests.models import graph
-
-Node = onnx.NodeProto
-
-
-class Net:
-    """A network under construction; every tensor is [1, channels, 8, 8]."""
-
-    def __init__(self, channels: int) -> None:
-        self._nodes: list[Node] = []
-        self._constants: dict[str, np.ndarray] = {}
-        self._channels = {"x": channels}
-        self._first = channels
-
-    def conv(self, source: str, channels: int, kernel: int = 1, groups: int = 1) -> str:
-        """A convolution that keeps rows and columns."""
-        name = self._new(channels)
-        weight = np.ones((channels, self._channels[source] // groups, kernel, kernel), np.float32)
-        self._constants[f"w_{name}"] = weight
-        pads = [kernel // 2] * 4
-        self._nodes.append(
-            helper.make_node("Conv", [source, f"w_{name}"], [name], pads=pads, group=groups)
-        )
-        return name
-
-    def concat(self, *parts: str) -> str:
-        name = self._new(sum(self._channels[part] for part in parts))
-        self._nodes.append(helper.make_node("Concat", list(parts), [name], axis=1))
-        return name
-
-    def split(self, source: str, *channels: int) -> list[str]:
-        names = [self._new(count) for count in channels]
-        self._constants[f"s_{names[0]}"] = np.array(channels)
-        self._nodes.append(helper.make_node("Split", [source, f"s_{names[0]}"], names, axis=1))
-        return names
-
-    def op(self, kind: str, *sources: str) -> str:
-        name = self._new(self._channels[sources[0]])
-        self._nodes.append(helper.make_node(kind, list(sources), [name]))
-        return name
-
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        return graph(
-            self._nodes, {"x": [1, self._first, 8, 8]}, list(outputs), self._constants, opset=18
-        )
-
-    def _new(self, channels: int) -> str:
-        name = f"t{len(self._channels)}"
-        self._channels[name] = channels
-        return name
 
 
 def _joined(model: onnx.ModelProto, preset: str = "mixed", **limits: int) -> tuple[Graph, State]:

@@ -1,0 +1,61 @@
+"""Maps that convolutions compute where they read, against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.host.test_views import PRESETS, Net
+
+
+def _norm(net: Net, x: str) -> str:
+    """Batch norm and ReLU, as they stand before a convolution."""
+    channels = net.channels[x]
+    scale, shift = net.weight(1, channels, 1, 1, around=1.0), net.weight(1, channels, 1, 1)
+    for kind, other in (("Mul", scale), ("Add", shift)):
+        x = net.op(kind, x, other)
+    return net.op("Relu", x)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_before_a_dense_layer(device: Any, preset: str) -> None:
+    """The whole is read by its next layer and by those after it."""
+    net = Net()
+    first = net.conv(net.start(3, images=2), 12, kernel=3)
+    second = net.conv(net.conv(_norm(net, first), 7), 6, kernel=3)
+    whole = net.concat(first, second)
+    third = net.conv(_norm(net, whole), 9)
+    net.output(third, net.op("Sigmoid", whole))
+    net.check(device, preset)
+    assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["sigmoid"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("channels", [5, 16])
+def test_scales_of_channels_and_smooth_activations(device: Any, preset: str, channels: int) -> None:
+    """A gate that the model computes, Swish, two readers, strides, more than one tap."""
+    net = Net()
+    x = net.conv(net.start(4), channels)
+    gate = net.op("Sigmoid", net.conv(net.op("GlobalAveragePool", x), channels))
+    gated = net.op("Mul", x, gate)
+    one, other = (
+        net.conv(gated, 20),
+        net("Conv", gated, net.weight(3, channels, 1, 1), strides=[2, 2]),
+    )
+    swish = net.op("HardSwish", x)
+    taps = net("Conv", swish, net.weight(6, channels, 3, 2))
+    net.output(one, other, taps, net.op("Tanh", x))
+    net.check(device, preset)
+    assert [k for k in net.kernels if k not in ("layout", "conv2d", "gemv", "mean")] == ["tanh"]
+
+
+@pytest.mark.parametrize("preset", ["fp32", "buffer"])
+def test_zeros_of_padding_come_after_the_map(device: Any, preset: str) -> None:
+    net = Net()
+    x = net.conv(net.start(4), 8)
+    shifted = net.op("Add", x, net.weight(1, 8, 1, 1, around=3.0))
+    net.output(net.conv(shifted, 6, kernel=3), net.op("Relu", x))
+    net.check(device, preset)
+    assert "add" in net.kernels
+    assert any("padding" in d.reason for d in net.decisions)

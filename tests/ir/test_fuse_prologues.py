@@ -1,0 +1,117 @@
+"""Maps before convolutions: where they are computed where they are read, and where not."""
+
+from __future__ import annotations
+
+import pytest
+from branches import Net
+from planning import plan
+
+from adrenoc.graph import Graph
+from adrenoc.pipeline import State
+from adrenoc.rules import machine
+
+
+def _fused(net: Net, *outputs: str, preset: str = "mixed") -> tuple[Graph, State]:
+    state = plan(net.model(*outputs), until="fuse_prologues", preset=preset)
+    assert state.graph is not None
+    return state.graph, state
+
+
+def _maps(found: Graph) -> list[tuple[str, ...]]:
+    return [n.operators for n in found.nodes if n.is_map and n.operators != ("layout",)]
+
+
+def _said(state: State, name: str) -> str:
+    return " / ".join(d.reason for d in state.log if d.subject == name and "before" in d.taken)
+
+
+@pytest.mark.parametrize("preset", ["mixed", "buffer"])
+def test_a_norm_is_computed_where_it_is_read(preset: str) -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    y = net.conv(net.norm(x), 8)
+    found, _ = _fused(net, y, net.op("Sigmoid", x), preset=preset)
+    assert _maps(found) == [("sigmoid",)]
+    node = found.producers[y]
+    assert node.operators == ("multiply", "add", "nn.relu", "conv2d")
+    assert node.inputs[0] == x
+    assert node.prologue is not None
+    assert set(node.prologue.sources.values()) == {x, *node.inputs[2:]}
+
+
+def test_each_of_several_readers_computes_it() -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    one, other = net.conv(read, 8), net.conv(read, 4)
+    found, _ = _fused(net, one, other, net.op("Sigmoid", x))
+    assert _maps(found) == [("sigmoid",)]
+    assert all(found.producers[name].prologue is not None for name in (one, other))
+
+
+def test_a_norm_after_a_whole_reads_the_range_that_it_needs() -> None:
+    net = Net(4)
+    a, b = net.conv("x", 8), net.conv("x", 4)
+    whole = net.concat(a, b)
+    y = net.conv(net.norm(whole), 8)
+    found, _ = _fused(net, y)
+    assert _maps(found) == []
+    assert found.producers[y].inputs[0] == whole
+    assert found.owner(a) == whole
+
+
+def test_padding_comes_after_the_map() -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    found, state = _fused(net, net.conv(read, 8, kernel=3), net.op("Sigmoid", x))
+    assert len(_maps(found)) == 2
+    assert "has padding" in _said(state, read)
+
+
+def test_another_reader_needs_the_tensor() -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    pooled = net.op("GlobalAveragePool", read)
+    found, state = _fused(net, net.conv(read, 8), pooled, net.op("Sigmoid", x))
+    assert len(_maps(found)) == 2
+    assert "reads it too" in _said(state, read)
+
+
+def test_groups_of_channels_stay_as_they_are() -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    found, state = _fused(net, net.conv(read, 8, groups=2), net.op("Sigmoid", x))
+    assert len(_maps(found)) == 2
+    assert "groups" in _said(state, read)
+
+
+def test_a_map_of_two_whole_tensors_stays_a_kernel() -> None:
+    net = Net(4)
+    a, b = net.op("Relu", "x"), net.conv("x", 4)
+    added = net.op("Mul", a, b)
+    outputs = (net.conv(added, 8), net.op("Sigmoid", b), net.op("Sigmoid", a))
+    found, _ = _fused(net, *outputs)
+    assert any("multiply" in operators for operators in _maps(found))
+
+
+@pytest.mark.parametrize(("channels", "fused"), [(8, True), (6, False)])
+def test_what_is_no_number_beyond_the_last_channel_stays_out(channels: int, fused: bool) -> None:
+    net = Net(4)
+    x = net.conv("x", channels)
+    read = net.op("Reciprocal", x)
+    found, state = _fused(net, net.conv(read, 8), net.op("Sigmoid", x))
+    assert (len(_maps(found)) == 1) is fused
+    assert ("not be a number" in _said(state, read)) is not fused
+
+
+def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LAUNCH_US", -1e6)
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    found, state = _fused(net, net.conv(read, 8), net.op("Sigmoid", x))
+    assert len(_maps(found)) == 2
+    assert "estimated" in _said(state, read)
