@@ -16,7 +16,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import TO_CPU, TO_GPU
 from adrenoc.passes.find_near_misses import find_near_misses
 from adrenoc.passes.lower import Program, Step
-from adrenoc.passes.measure_work import StepWork, measure_work
+from adrenoc.passes.measure_work import StepWork, least_bytes, measure_work
 from adrenoc.passes.pack_slots import most_alive
 from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
 from adrenoc.passes.region_nodes import ALLOC, CLML
@@ -234,6 +234,7 @@ def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
         macs=sum(node.macs for node in nodes),
         flops=sum(node.flops for node in nodes),
         bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
+        floor_bytes=least_bytes(program),
         time_us=sum(times) if times else None,
     )
 

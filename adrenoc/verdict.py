@@ -63,7 +63,9 @@ class NodeVerdict:
 class Totals:
     """Sums over all nodes; `time_us` leaves out the CPU and is None without a single rate.
 
-    Nodes that write the model's own outputs are `output_nodes` and not `buffer_nodes`.
+    Nodes that write the model's own outputs are `output_nodes` and not `buffer_nodes`.  `bytes` are
+    what all nodes read and write; `floor_bytes` would be moved if inputs, outputs and constants
+    were touched once, and what lies between kernels were written once and read once.
     """
 
     texture_nodes: int
@@ -76,6 +78,7 @@ class Totals:
     macs: int
     flops: int
     bytes: int
+    floor_bytes: int
     time_us: float | None
 
 

@@ -183,7 +183,8 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         (
             "arithmetic",
             f"{_count(totals.macs)}MAC, {_count(totals.flops)}FLOP; "
-            f"{console.size(totals.bytes)} through the memory bus at least",
+            f"{console.size(totals.bytes)} through the memory bus at least, "
+            f"{console.size(totals.floor_bytes)} if each tensor were written and read once",
         ),
         (
             "GPU memory",

@@ -95,6 +95,19 @@ def _bytes(program: Program, name: str) -> int:
     )
 
 
+def least_bytes(program: Program) -> int:
+    """What a run moves if it touches each tensor no more often than it must.
+
+    Inputs, outputs and constants once; what lies between kernels is written once and read once.
+    """
+    graph = program.graph
+    constants = sum(param.value.nbytes for param in program.params.values())
+    border = {*graph.inputs, *(graph.owner(name) for name in graph.outputs)}
+    between = {graph.owner(step.arguments[-1]) for step in program.steps} - border
+    sizes = {name: size_bytes(graph.operand(name)) for name in (*border, *between)}
+    return constants + sum(sizes[n] for n in border) + 2 * sum(sizes[n] for n in between)
+
+
 # Arithmetic
 
 

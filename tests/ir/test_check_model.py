@@ -17,8 +17,9 @@ from adrenoc.check_model import check_model
 from adrenoc.cli.main import main
 from adrenoc.errors import MemoryLimitError, PolicyError
 from adrenoc.options import resolve_options
+from adrenoc.passes.checks import check_graph
 from adrenoc.passes.fit_memory import in_freeing_order
-from adrenoc.passes.plan_memory import plan_memory
+from adrenoc.passes.plan_memory import live_intervals, plan_memory
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
@@ -248,6 +249,40 @@ def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
     )
     before, after = plan_memory(state.program).plan, plan_memory(other).plan
     assert after.slot_bytes < before.slot_bytes / 2
+
+
+def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_path: Path) -> None:
+    """Every part is memory of the whole; a reader waits for those alone that it reads."""
+    nodes, constants = [], {"last": _weights(4, 24, 1, 1), "first": _weights(4, 8, 1, 1)}
+    for i, source in enumerate(("x", "x", "b1")):
+        channels = 4 if source == "x" else 8
+        constants[f"w{i}"] = _weights(8, channels, 3, 3)
+        nodes.append(helper.make_node("Conv", [source, f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", [f"b{i}", f"v{i}"], [f"p{i}"]))
+        constants[f"v{i}"] = _weights(8, 8, 1, 1)
+    nodes.append(helper.make_node("Concat", ["p0", "p1", "p2"], ["whole"], axis=1))
+    nodes.append(helper.make_node("Conv", ["whole", "last"], ["y"]))
+    nodes.append(helper.make_node("Conv", ["p0", "first"], ["z"]))
+    state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y", "z"], constants), tmp_path)
+    assert state.program is not None
+    assert state.program.graph.owner("p1") == "whole"
+    other = in_freeing_order(state.program)
+    check_graph(other.graph)
+    assert [n.output for n in other.graph.nodes] == [s.arguments[-1] for s in other.steps]
+    assert sorted(s.arguments for s in other.steps) == sorted(
+        s.arguments for s in state.program.steps
+    )
+    assert sum(i.name == "whole" for i in live_intervals(other)) == 1
+
+
+def test_bytes_are_held_against_the_least_that_a_run_moves(tmp_path: Path) -> None:
+    """A tensor that two nodes read is moved once more than it must be."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
+    nodes += [helper.make_node("Conv", ["c", f"w{i}"], [f"y{i}"]) for i in range(2)]
+    constants = {"w": _weights(8, 8, 1, 1), "w0": _weights(8, 8, 1, 1), "w1": _weights(8, 8, 1, 1)}
+    model = graph(nodes, {"x": [1, 8, 16, 16]}, ["y0", "y1"], constants)
+    totals = _check(model, tmp_path).totals
+    assert totals.bytes - totals.floor_bytes == 8 * 16 * 16 * 2
 
 
 # The command

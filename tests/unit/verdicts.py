@@ -62,6 +62,7 @@ def totals(nodes: tuple[NodeVerdict, ...]) -> Totals:
         macs=sum(n.macs for n in nodes),
         flops=sum(n.flops for n in nodes),
         bytes=sum(n.bytes_read + n.bytes_written for n in nodes),
+        floor_bytes=sum(n.bytes_read + n.bytes_written for n in nodes),
         time_us=sum(times) if times else None,
     )
 
