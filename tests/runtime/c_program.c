@@ -121,6 +121,7 @@ static void wrong_calls(adrenoc_model *model, const char *path) {
   adrenoc_options unsized;
   adrenoc_tensor_info info;
   adrenoc_times times;
+  adrenoc_launching launching;
   float value = 0;
   memset(&unsized, 0, sizeof(unsized));
   EXPECT(adrenoc_run(model) == ADRENOC_BAD_ARGUMENT);
@@ -146,6 +147,13 @@ static void wrong_calls(adrenoc_model *model, const char *path) {
   EXPECT(adrenoc_input_count(NULL) == 0 && adrenoc_output_count(NULL) == 0);
   EXPECT(strcmp(adrenoc_model_name(NULL), "") == 0);
   EXPECT(adrenoc_get_times(model, &times) == ADRENOC_OK && times.runs == 0);
+  memset(&launching, 0, sizeof(launching));
+  EXPECT(adrenoc_get_launching(model, &launching) == ADRENOC_BAD_ARGUMENT);
+  EXPECT(adrenoc_get_launching(model, NULL) == ADRENOC_BAD_ARGUMENT);
+  launching.struct_bytes = sizeof(launching.struct_bytes) + sizeof(launching.launches);
+  launching.api_calls = 77;
+  EXPECT(adrenoc_get_launching(model, &launching) == ADRENOC_OK);
+  EXPECT(launching.launches == 0 && launching.api_calls == 77 && launching.mode == NULL);
   adrenoc_free(NULL);
 }
 

@@ -65,6 +65,10 @@ typedef struct adrenoc_options {
   /* 1: on Qualcomm's drivers, kernels that another driver built are used if that driver is of the
    * same branch or older.  0: only if it is the very same. */
   uint32_t qualcomm_programs;
+  /* 1: every run goes through TVM's virtual machine.  0: runs after the first repeat its launches,
+   * on the same memory, which the model then keeps: as one command where the driver can record and
+   * a trial does not show that to be slower, else one by one with arguments that were set once. */
+  uint32_t no_record;
 } adrenoc_options;
 
 typedef struct adrenoc_tensor_info {
@@ -90,6 +94,17 @@ typedef struct adrenoc_times {
   uint32_t cache_misses;  /* kernels that had to be built */
   uint32_t cache_damaged; /* of these: what the cache had for them could not be used */
 } adrenoc_times;
+
+/* How the last run reached the device.  Set `struct_bytes` to sizeof(adrenoc_launching) first. */
+typedef struct adrenoc_launching {
+  uint32_t struct_bytes;
+  uint32_t launches;  /* of kernels */
+  uint32_t api_calls; /* to OpenCL, without those that move inputs and outputs */
+  double host_ms;     /* until the device had all of it: the median of the runs in that mode */
+  const char* mode;   /* "the virtual machine", "kept arguments", "a command buffer" or
+                       * "a recordable queue"; "none" before the first run and on the CPU */
+  const char* reason; /* why it is no better one; "" where it is the best */
+} adrenoc_launching;
 
 /* "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 <digest of the sources>". */
 ADRENOC_API const char* adrenoc_runtime_version(void);
@@ -163,6 +178,10 @@ ADRENOC_API adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms
 
 /* Times of the load and of the last run. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
+
+/* How the last run was launched; the texts are good until the next call of this for the model. */
+ADRENOC_API adrenoc_status adrenoc_get_launching(adrenoc_model* model,
+                                                 adrenoc_launching* launching);
 
 /* For adrenoc_serve_rpc.  Set everything to 0 and `struct_bytes` to sizeof first. */
 typedef struct adrenoc_rpc_options {

@@ -36,6 +36,7 @@ struct Options {
   std::string cache_folder;
   bool trust_files = false;
   bool qualcomm_programs = false;
+  bool no_record = false;
 };
 
 struct Tensor {
@@ -121,6 +122,13 @@ class Model {
     check(adrenoc_get_times(model_.get(), &times));
     return times;
   }
+  // How the last run was launched; the texts are good until the next call.
+  [[nodiscard]] adrenoc_launching launching() {
+    adrenoc_launching launching{};
+    launching.struct_bytes = sizeof(launching);
+    check(adrenoc_get_launching(model_.get(), &launching));
+    return launching;
+  }
 
  private:
   struct Free {
@@ -141,6 +149,7 @@ class Model {
     plain.opencl_library = or_null(options.opencl_library);
     plain.cache_folder = or_null(options.cache_folder);
     plain.qualcomm_programs = options.qualcomm_programs ? 1 : 0;
+    plain.no_record = options.no_record ? 1 : 0;
     return plain;
   }
   template <typename Load>

@@ -80,7 +80,7 @@ LoadOptions read_options(const adrenoc_options* given) {
     std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
   }
   return {plain.trust_files != 0, text_or_empty(plain.device), text_or_empty(plain.opencl_library),
-          text_or_empty(plain.cache_folder), plain.qualcomm_programs != 0};
+          text_or_empty(plain.cache_folder), plain.qualcomm_programs != 0, plain.no_record != 0};
 }
 
 // `open(verify)` gives the bundle.
@@ -275,6 +275,19 @@ adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* time
     require(model, "model");
     require(times, "times");
     *times = model->model.times();
+  });
+}
+
+adrenoc_status adrenoc_get_launching(adrenoc_model* model, adrenoc_launching* launching) {
+  return guarded([&] {
+    require(model, "model");
+    require(launching, "launching");
+    if (launching->struct_bytes == 0) {
+      throw adrenoc::Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the launching is 0");
+    }
+    adrenoc_launching told = model->model.launching();
+    told.struct_bytes = launching->struct_bytes;
+    std::memcpy(launching, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
   });
 }
 

@@ -62,7 +62,8 @@ void check_bytes(const TensorSpec& spec, size_t bytes) {
 }  // namespace
 
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
-    : bundle_(std::move(bundle)) {
+    : bundle_(std::move(bundle)),
+      recording_(options.no_record ? opencl::Recording::kOff : opencl::Recording::kBest) {
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
   device_ = chosen.device;
   device_name_ = chosen.name;
@@ -185,7 +186,10 @@ Model::Pace Model::run_repeatedly(uint32_t runs) {
   synchronize();
   const Stopwatch computing;
   ffi::Any result;
-  for (uint32_t i = 0; i < runs; ++i) result = launch();
+  for (uint32_t i = 0; i < runs; ++i) {
+    result = nullptr;  // else the next run would need outputs of its own
+    result = launch();
+  }
   const double host_ms = computing.ms() / runs;
   synchronize();
   const double ms = computing.ms() / runs;
@@ -221,8 +225,15 @@ void Model::upload() {
   times_.upload_ms = uploading.ms();
 }
 
-ffi::Any Model::launch() const {
+ffi::Any Model::launch() {
   const std::vector<ffi::AnyView> views(arguments_.begin(), arguments_.end());
+  if (device_.device_type == kDLOpenCL) {
+    if (bound_run_ == nullptr) {
+      bound_run_ =
+          std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
+    }
+    return bound_run_->run();
+  }
   ffi::Any result;
   main_.CallPacked(views.data(), static_cast<int>(views.size()), &result);
   return result;
@@ -258,6 +269,18 @@ void Model::download(const ffi::Any& result) {
 adrenoc_times Model::times() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return times_;
+}
+
+adrenoc_launching Model::launching() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  launching_ = bound_run_ == nullptr ? opencl::LaunchReport() : bound_run_->report();
+  adrenoc_launching told{};
+  told.launches = static_cast<uint32_t>(launching_.launches);
+  told.api_calls = static_cast<uint32_t>(launching_.api_calls);
+  told.host_ms = launching_.host_ms;
+  told.mode = launching_.mode.c_str();
+  told.reason = launching_.reason.c_str();
+  return told;
 }
 
 void Model::synchronize() const { DeviceAPI::Get(device_)->StreamSync(device_, nullptr); }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "adrenoc.h"
+#include "bound_run.h"
 #include "bundle.h"
 #include "program_build.h"
 
@@ -26,6 +27,7 @@ struct LoadOptions {
   std::string opencl_library;
   std::string cache_folder;
   bool qualcomm_programs = false;
+  bool no_record = false;
 };
 
 class Model {
@@ -47,6 +49,8 @@ class Model {
   // JSON: [kernel, start_ns, end_ns] of each launch of one run; good until the next call.
   [[nodiscard]] const char* profile();
   [[nodiscard]] adrenoc_times times() const;
+  // Of the last run; the texts are good until the next call.
+  [[nodiscard]] adrenoc_launching launching();
 
  private:
   void load_module();
@@ -55,7 +59,7 @@ class Model {
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
   void upload();
-  [[nodiscard]] tvm::ffi::Any launch() const;
+  [[nodiscard]] tvm::ffi::Any launch();
   void download(const tvm::ffi::Any& result);
   void synchronize() const;
 
@@ -69,6 +73,9 @@ class Model {
   std::vector<tvm::runtime::Tensor> arguments_;  // the inputs, then the constants
   std::vector<const void*> bound_inputs_;
   std::vector<void*> bound_outputs_;
+  opencl::Recording recording_;
+  std::unique_ptr<opencl::BoundRun> bound_run_;
+  opencl::LaunchReport launching_;
   adrenoc_times times_{};
   std::string profile_;
   mutable std::mutex mutex_;

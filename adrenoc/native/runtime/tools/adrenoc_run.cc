@@ -1,7 +1,7 @@
 // Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
 //
 //   adrenoc_run BUNDLE [--input NAME=FILE]... [--output NAME=FILE]... [--repeat N] [--warmup N]
-//               [--queue N] [--profile FILE] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files]
+//               [--queue N] [--profile FILE] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files] [--no-record]
 //
 // --queue also runs N times with one wait at the end.  --profile writes when each kernel ran.
 // Files hold a tensor's bytes, dense and row-major.  Inputs that are not given are zeros.  Prints
@@ -69,6 +69,10 @@ Arguments parse(int count, char** values) {
     }
     if (option == "--trust-files") {
       arguments.options.trust_files = true;
+      continue;
+    }
+    if (option == "--no-record") {
+      arguments.options.no_record = true;
       continue;
     }
     if (i + 1 == count) throw UsageError(option + " has no value, or is unknown");
@@ -144,7 +148,7 @@ double percentile(const std::vector<double>& ascending, size_t percent) {
   return ascending[std::max<size_t>(rank, 1) - 1];
 }
 
-void print_result(const adrenoc::Model& model, std::vector<double> warm_ms,
+void print_result(const adrenoc_launching& launching, const adrenoc::Model& model, std::vector<double> warm_ms,
                   const adrenoc::Model::Pace& pace) {
   std::sort(warm_ms.begin(), warm_ms.end());
   const adrenoc_times times = model.times();
@@ -154,13 +158,15 @@ void print_result(const adrenoc::Model& model, std::vector<double> warm_ms,
       "{\"runtime\": %s, \"model\": %s, \"device\": %s, \"load_ms\": %.3f, \"build_ms\": %.3f, "
       "\"first_ms\": %.3f, \"cold_ms\": %.3f, \"p50_ms\": %.3f, \"p90_ms\": %.3f, "
       "\"p99_ms\": %.3f, \"queued_ms\": %.3f, \"host_ms\": %.3f, \"runs\": %llu, \"cache_hits\": %u, \"cache_misses\": %u, "
-      "\"cache_damaged\": %u}\n",
+      "\"cache_damaged\": %u, \"launches\": %u, \"api_calls\": %u, \"launch_ms\": %.4f, "
+      "\"mode\": %s, \"mode_reason\": %s}\n",
       quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
       quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
       load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
       percentile(warm_ms, 90), percentile(warm_ms, 99), pace.ms, pace.host_ms,
       static_cast<unsigned long long>(times.runs), times.cache_hits, times.cache_misses,
-      times.cache_damaged);
+      times.cache_damaged, launching.launches, launching.api_calls, launching.host_ms,
+      quoted(launching.mode).c_str(), quoted(launching.reason).c_str());
 }
 
 void run(const Arguments& arguments) {
@@ -196,11 +202,12 @@ void run(const Arguments& arguments) {
   }
   adrenoc::Model::Pace pace{};
   if (arguments.queue > 0) pace = model.run_repeatedly(static_cast<uint32_t>(arguments.queue));
+  const adrenoc_launching launching = model.launching();
   if (!arguments.profile.empty()) {
     const std::string text = model.profile();
     write_file(arguments.profile, std::vector<char>(text.begin(), text.end()));
   }
-  print_result(model, std::move(warm_ms), pace);
+  print_result(launching, model, std::move(warm_ms), pace);
 }
 
 }  // namespace
@@ -222,7 +229,7 @@ int main(int count, char** values) {
                  "usage: adrenoc_run BUNDLE [--input NAME=FILE] [--output NAME=FILE] [--repeat N] "
                  "[--warmup N] [--queue N] [--profile FILE] [--device NAME] "
                  "[--opencl LIBRARY] [--cache FOLDER] "
-                 "[--trust-files]\n",
+                 "[--trust-files] [--no-record]\n",
                  error.what());
     return kUsageCode;
   } catch (const std::exception& error) {

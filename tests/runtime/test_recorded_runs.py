@@ -1,0 +1,114 @@
+"""Repeated runs without Python: recorded, launched anew, and where they cannot be recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
+from adrenoc.runtime_build import Runtime
+from tests.models import graph, write
+from tests.runtime.programs import Finished
+
+Execute = Callable[..., Finished]
+
+SHAPE = (1, 3, 12, 12)
+# More than the trial of the ways to launch takes.
+RUNS = 9
+
+
+@pytest.fixture(scope="module")
+def gpu_bundle(work: Path) -> Bundle:
+    """Two convolutions and two outputs, all on the GPU."""
+    rng = np.random.default_rng(5)
+    constants = {
+        "w": rng.standard_normal((8, 3, 3, 3)).astype("float32"),
+        "v": rng.standard_normal((6, 8, 3, 3)).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["c"], ["d"]),
+    ]
+    model = write(graph(nodes, {"image": SHAPE}, ["c", "d"], constants), work, "gpu.onnx")
+    output = work / "gpu.adrenoc"
+    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+    assert main([*command, "--output", str(output)]) == 0
+    return open_bundle(output)
+
+
+def _run(
+    execute: Execute, runtime: Runtime, bundle: Bundle, opencl: str, folder: Path, *options: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `adrenoc_run` tells, and the outputs of its last run."""
+    image = np.random.default_rng(9).standard_normal(SHAPE).astype("float32")
+    image.tofile(folder / "image")
+    command: list[object] = [runtime.runner, bundle.path, "--opencl", opencl, *options]
+    command += ["--input", f"image={folder / 'image'}"]
+    for spec in bundle.manifest.outputs:
+        command += ["--output", f"{spec.name}={folder / spec.name}"]
+    told = execute(*command).json()
+    outputs = {
+        spec.name: np.fromfile(folder / spec.name, spec.dtype).reshape(spec.shape)
+        for spec in bundle.manifest.outputs
+    }
+    return told, outputs
+
+
+@pytest.mark.parametrize("options", [(), ("--no-record",)])
+def test_the_last_of_many_runs(
+    runtime: Runtime,
+    gpu_bundle: Bundle,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+    options: tuple[str, ...],
+) -> None:
+    told, outputs = _run(
+        execute, runtime, gpu_bundle, opencl, tmp_path, "--repeat", str(RUNS), *options
+    )
+    assert told["launches"] == len(gpu_bundle.launches())
+    assert told["launch_ms"] > 0
+    if options:
+        assert told["mode"] == "the virtual machine"
+        assert told["mode_reason"] == "it was not asked for"
+        assert told["api_calls"] > told["launches"]
+    else:
+        assert told["mode"] in ("a command buffer", "kept arguments")
+        assert told["api_calls"] <= told["launches"] + 1
+    image = np.fromfile(tmp_path / "image", "float32").reshape(SHAPE)
+    expected = run_bundle(gpu_bundle, inputs={"image": image}, recording="off", repeat=1).outputs
+    for name, array in expected.items():
+        np.testing.assert_array_equal(outputs[name], array)
+
+
+def test_a_queue_and_a_profile_of_recorded_runs(
+    runtime: Runtime, gpu_bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    times = tmp_path / "times.json"
+    options = ("--warmup", str(RUNS), "--queue", "5", "--profile", str(times))
+    told, _ = _run(execute, runtime, gpu_bundle, opencl, tmp_path, *options)
+    assert told["mode"] in ("a command buffer", "kept arguments")
+    assert 0 < told["host_ms"] <= told["queued_ms"]
+    launches = json.loads(times.read_text())
+    names = [name.removesuffix("_kernel") for name, _, _ in launches]
+    assert names == [info.kernel for info in gpu_bundle.launches()]
+    assert all(start <= end for _, start, end in launches)
+
+
+def test_a_part_on_the_cpu_keeps_runs_on_the_virtual_machine(
+    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute
+) -> None:
+    told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--repeat", 3).json()
+    assert told["mode"] == "the virtual machine"
+    assert told["mode_reason"].startswith("tensors are copied between its launches")
+    assert told["launches"] > 0
