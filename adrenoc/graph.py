@@ -130,6 +130,8 @@ class Graph:
     """Tensors that are rounded to integers: computed in float32, stored as the options say."""
     lows: Mapping[str, int] = field(default_factory=dict)
     """Tensors of whole numbers to be stored as bytes, with the number that zero stands for."""
+    wide: frozenset[str] = frozenset()
+    """Tensors computed in float32 and stored as the options say, since their errors spread."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

@@ -46,6 +46,7 @@ from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import Storage, plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
+from adrenoc.passes.widen_sums import widen_sums
 from adrenoc.reporter import Reporter
 from adrenoc.spelling import did_you_mean
 from adrenoc.target import Target
@@ -240,6 +241,12 @@ def _split_winograd(state: State) -> State:
     )
     changed = graph.nodes != _graph(state).nodes
     return replace(state, graph=graph, unsplit=state.graph if changed else None)
+
+
+def _widen_sums(state: State) -> State:
+    limits, performance = state.target.limits, state.target.performance
+    graph = widen_sums(_graph(state), state.options, limits, performance, state.log)
+    return replace(state, graph=graph)
 
 
 def _lower(state: State) -> State:
@@ -540,6 +547,15 @@ STAGES: tuple[Stage, ...] = (
         dump=_dump_graph,
         note=_count_nodes,
         check=lambda s: check_graph(_graph(s), s.target.limits),
+    ),
+    Stage(
+        name="widen_sums",
+        run=_widen_sums,
+        needs=_facts("placed", "convolutions chosen"),
+        gives=_facts("arithmetic chosen"),
+        dump=_dump_graph,
+        note=lambda s: f"{len(_graph(s).wide)} sums in float",
+        when=lambda options: options.compute_dtype == "float16",
     ),
     Stage(
         name="lower",

@@ -18,6 +18,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, wanted_layout
 from adrenoc.passes.cpu_nodes import row_major_tensors, tensors_on_cpu
 from adrenoc.passes.region_nodes import region_border
+from adrenoc.passes.widen_sums import is_deep
 from adrenoc.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
@@ -183,14 +184,15 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
 def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
     """Whether a copy keeps the model's input as it was given: an image, one texel a pixel.
 
-    Half arithmetic would round it as it reads it.
+    Half arithmetic rounds it as it reads it, but in deep networks the first sums are in float.
     """
     tensor = graph.tensors[name]
     return (
         name in graph.inputs
         and tensor.is_float
         and layout.extents(tensor.shape).c <= LANES
-        and (options.storage_dtype, options.compute_dtype) == ("float16", "float32")
+        and options.storage_dtype == "float16"
+        and (options.compute_dtype == "float32" or is_deep(graph))
     )
 
 

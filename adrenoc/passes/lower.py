@@ -172,7 +172,7 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
         )
     if node.output in context.graph.exact:
         context = context.in_float32()
-    elif node.output in context.graph.rounded:
+    elif node.output in context.graph.rounded | context.graph.wide:
         context = context.computing_in_float32()
     return rule(context, node)
 

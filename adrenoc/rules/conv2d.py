@@ -32,21 +32,25 @@ float for nothing (`scripts/bench_kernels`: 960-160@7 and 512-512@7 take the sam
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     """A convolution, dense, grouped or depthwise, of an activation by constant weights."""
-    x_name, weight_name = node.inputs[:2]
     kernel_layout = str(node.attrs["kernel_layout"])
-    weight = context.graph.tensors[weight_name]
-    out_channels, per_in, _, _ = _extents(weight.shape, kernel_layout)
     geometry = conv_geometry(context.graph, node)
-    in_channels = context.graph.operand(x_name).extents.c
-    one_each = geometry.groups == in_channels == out_channels and per_in == 1
     oihw = partial(as_oihw, layout=kernel_layout)
-    if one_each:
+    if is_depthwise(context.graph, node):
         work = conv_work(context.graph, node, geometry, context.options)
         return depthwise_rule(context, node, work, oihw)
     vectors = geometry == ConvGeometry(kernel=(1, 1))
     if vectors and suits_gemv(context.graph.operand(node.output).extents):
         return gemv_rule(context, node, "gemv", oihw)
     return dense_conv(context, node, "conv2d", geometry, oihw)
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether each channel of a convolution's output is made of one channel of its own."""
+    out_channels, per_in, _, _ = _extents(
+        graph.tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
+    )
+    in_channels = graph.operand(node.inputs[0]).extents.c
+    return int(node.attrs["groups"]) == in_channels == out_channels and per_in == 1
 
 
 def dense_conv(

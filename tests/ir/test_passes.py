@@ -263,3 +263,28 @@ def test_an_image_is_kept_as_it_was_given() -> None:
     assert dtype_of_copy(5, "mixed") == "float16"
     assert dtype_of_copy(3, "fp16") == "float16"
     assert dtype_of_copy(3, "fp32") == "float32"
+
+
+@pytest.mark.parametrize(("depth", "preset"), [(44, "fp16"), (44, "mixed"), (8, "fp16")])
+def test_deep_networks_add_up_in_float_at_first(depth: int, preset: str) -> None:
+    """The first layers' errors are handed on by all others; a network of few has none to spare."""
+    nodes = [helper.make_node("Conv", ["x", "image"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2])]
+    for i in range(1, depth):
+        nodes.append(helper.make_node("Conv", [f"c{i - 1}", "w"], [f"c{i}"]))
+    constants = {"image": _weights(128, 3, 3, 3), "w": _weights(128, 128, 1, 1)}
+    model = graph(nodes, {"x": [1, 3, 112, 112]}, [f"c{depth - 1}"], constants)
+    state = plan(model, until="lower", preset=preset)
+    assert state.graph is not None and state.program is not None
+    kept = [d for d in state.log if d.taken == "float32 arithmetic"]
+    if depth == 8 or preset == "mixed":
+        assert not kept and not state.graph.wide
+        return
+    assert len(kept) == 1 and "44" in kept[0].reason
+    made = [node.output for node in state.graph.nodes if node.op == "conv2d"]
+    assert 1 <= len(state.graph.wide) < depth // 4
+    assert state.graph.wide == set(made[: len(state.graph.wide)])
+    assert state.graph.placements["x_NCHW"].dtype == "float32"
+    first = state.program.kernels[state.program.steps[1].kernel]
+    assert "float16x" not in str(first.func.body), "its sums are in half"
+    last = state.program.kernels[state.program.steps[-1].kernel]
+    assert "float16x" in str(last.func.body)

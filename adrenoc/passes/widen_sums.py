@@ -1,0 +1,84 @@
+"""In deep networks, let the first convolutions add up in float, as far as a little time goes.
+
+Every layer hands on the errors of those before it, and a network without training data at hand
+does not tell which of them it damps: MobileNetV2 at 224 x 224 makes ten times more of an error in
+its first layers than in its last.  The first convolutions are also the cheapest to mend: they have
+few channels, and wait for memory more than for arithmetic.  So a deep network spends `SHARE` of the
+estimated time of its convolutions on float arithmetic, from its inputs on.
+
+Before -> after (fp16, 40 convolutions or more):
+    %c0 = conv2d(%x, %w0); ...     the same, and `wide` = {c0, ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from adrenoc.decision import DecisionLog
+from adrenoc.gpu import Limits, Performance
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.options import CompileOptions
+from adrenoc.passes.split_winograd import MULTIPLY
+from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
+from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
+
+DEEP = 40
+"""Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
+SHARE = 0.04
+"""Of the time of all convolutions."""
+
+
+def widen_sums(
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    performance: Performance,
+    log: DecisionLog,
+) -> Graph:
+    """Mark the first convolutions of a deep network, which compute in float32."""
+    if options.compute_dtype != "float16" or not is_deep(graph):
+        return graph
+    machine = Machine.of(performance)
+    works = [(node, work) for node, work in _works(graph, options) if work.half]
+    budget = SHARE * sum(_clocks(work, limits, machine) for _, work in works)
+    left, wide = budget, []
+    for node, work in works:
+        in_float = _clocks(replace(work, half=False), limits, machine)
+        left -= max(0.0, in_float - _clocks(work, limits, machine))
+        if left < 0 or node.op == MULTIPLY:
+            break
+        wide.append(node.output)
+    if wide:
+        log.add(
+            f"{wide[0]} to {wide[-1]}",
+            "float32 arithmetic",
+            f"the first {len(wide)} of {len(works)} convolutions in half: all later ones hand on "
+            f"their errors; at most {SHARE:.0%} of the convolutions' estimated time",
+        )
+    return replace(graph, wide=frozenset(wide))
+
+
+def is_deep(graph: Graph) -> bool:
+    """Whether so many convolutions follow each other that the errors of the first matter."""
+    return sum(node.op in ("conv2d", MULTIPLY) for node in graph.nodes) >= DEEP
+
+
+def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWork]]:
+    """The convolutions over channels, in order."""
+    for node in graph.nodes:
+        if node.output in graph.exact | graph.rounded:
+            continue
+        if node.op == MULTIPLY:
+            yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+        elif node.op == "conv2d" and not is_depthwise(graph, node):
+            yield node, conv_work(graph, node, conv_geometry(graph, node), options)
+
+
+@lru_cache(maxsize=512)
+def _clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    return min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
