@@ -12,6 +12,11 @@ _DECLARATION = re.compile(r"^__kernel void \w+\([^{;]*\);\n", re.MULTILINE)
 _OLD_READS = re.compile(r"#ifdef __OPENCL_VERSION__\n.*?#endif\n#endif\n", re.DOTALL)
 _SPELLED = re.compile(r"(\d\.\d+e[+-]\d+f?)\(\)")
 """A float with all its digits, which TVM takes for a function (`build.spell_floats`)."""
+ROLLED = "rolled_"
+"""Variables of loops that compilers are not to unroll begin so."""
+_ROLLED_LOOP = re.compile(rf"(for \(int {ROLLED}(\w+) = 0; {ROLLED}\2 < \d+);")
+_ZERO = "#define ROLLED ((int)get_num_groups(2) >> 30)\n"
+"""Zero, as no launch has so many work-groups; but compilers do not know, and hints are ignored."""
 _LOADS = {
     "LOAD_FLOAT4": "(((__global const float4*)(pointer) + (base))[offset])",
     "LOAD_HALF4": "vload_half4((base) + (offset), (__global const half*)(pointer))",
@@ -45,9 +50,11 @@ def tidy(source: str) -> str:
       with the square of their number.
     - It drops the sampler unless the *device* version is exactly 2.0 or 3.0; without a sampler
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
+    - It has no way to say that a loop stays a loop.
     """
     source = _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
     source = _SPELLED.sub(r"\1", source)
+    source, rolled = _ROLLED_LOOP.subn(r"\1 + ROLLED;", source)
     defined = [
         f"#define {name}(pointer, base, offset) {body}\n"
         for name, body in _LOADS.items()
@@ -55,6 +62,8 @@ def tidy(source: str) -> str:
     ]
     if "DOT_PRODUCTS(" in source:
         defined.append(DOT)
+    if rolled:
+        defined.append(_ZERO)
     return "".join(defined) + source
 
 

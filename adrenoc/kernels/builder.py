@@ -22,6 +22,7 @@ from tvm_ffi.structural import structural_equal
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.memories import access_to
 from adrenoc.layout import LANES
+from adrenoc.opencl_source import ROLLED
 from adrenoc.operand import OperandSpec
 from adrenoc.target import Limits
 from adrenoc.tvmapi import (
@@ -199,12 +200,15 @@ class KernelBuilder:
         self.compute = before
 
     @contextmanager
-    def loop(self, extent: int, hint: str = "i") -> Iterator[Expr]:
-        """A serial loop; a loop of one iteration leaves no trace."""
+    def loop(self, extent: int, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
+        """A serial loop; a loop of one iteration leaves no trace.
+
+        Compilers are asked to keep a rolled one as it is (`opencl_source`).
+        """
         if extent == 1:
             yield iconst(0)
             return
-        var = Var(self.fresh(hint), "int32")
+        var = Var(self.fresh(f"{ROLLED}{hint}" if rolled else hint), "int32")
         self._blocks.append([])
         yield var
         body = self._blocks.pop()

@@ -61,6 +61,8 @@ class ConvTile:
     """Threads that share the input blocks of one tile (local route)."""
     chunk: int = 1
     """Input blocks of a slice whose weights are in local memory at a time (local route)."""
+    unroll: int = 1
+    """Input blocks whose texels are asked for together (local route)."""
 
 
 def conv2d(

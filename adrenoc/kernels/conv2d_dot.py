@@ -70,8 +70,11 @@ class _DotConv(LocalConv):
     sum_dtype = "int32"
     weight_dtype = "uint32"
 
-    def load(self, first: Expr, offset: int) -> list[Expr]:
-        return [self.b.let(load_vector(self.weight.buffer, first, offset, "uint32"), "k")]
+    def load(self, first: Expr, offset: int) -> Expr:
+        return self.b.let(load_vector(self.weight.buffer, first, offset, "uint32"), "w")
+
+    def vectors(self, loaded: Expr) -> list[Expr]:
+        return [loaded]
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
         e, geometry = self.grid, self.geometry

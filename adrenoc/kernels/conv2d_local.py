@@ -8,10 +8,13 @@ only activations come through the texture cache.
 ```
 for ky, chunk:
     each thread: shared[t] = weights[t of this chunk]        barrier
-    for input block of chunk: for kx:
-        texels of a row, reused by its taps                  sums += texel * shared
+    for input blocks of chunk:
+        texels of a row of `unroll` blocks, reused by its taps
+        for kx:                                              sums += texel * shared
     barrier
 ```
+
+A thread waits for texels once a pass: the more blocks a pass takes, the fewer waits.
 
 Few pixels and many channels leave a GPU idle: then `slices` threads share the input blocks of one
 tile, and their sums are added through local memory.
@@ -33,10 +36,21 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import blocks
 from adrenoc.layout import LANES, Extents
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, load_vector, splat
+from adrenoc.tvmapi import (
+    Expr,
+    floordiv,
+    floormod,
+    iconst,
+    lane,
+    load_vector,
+    minimum,
+    splat,
+)
 
 WIDEST_ROW = 7
 """Widest kernel row: its taps are unrolled, so that neighbours share their reads."""
+LOADS_AT_ONCE = 4
+"""Of weights, that a thread waits for together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +166,13 @@ class LocalConv:
 
     # What depends on the kind of numbers
 
-    def load(self, first: Expr, offset: int) -> list[Expr]:
-        """The weights of load `first + offset`, as vectors of four."""
-        words = load_vector(self.weight.buffer, first, offset, self.b.compute)
-        return as_texels(self.b, words)
+    def load(self, first: Expr, offset: int) -> Expr:
+        """Load `first + offset` of the weights, 16 bytes or four numbers."""
+        return self.b.let(load_vector(self.weight.buffer, first, offset, self.b.compute), "w")
+
+    def vectors(self, loaded: Expr) -> list[Expr]:
+        """What was loaded, as vectors of four."""
+        return as_texels(self.b, loaded)
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
         """An input block of a pixel: a vector of four."""
@@ -188,9 +205,10 @@ class LocalConv:
         base = builder.let(block * iconst(kh * row_loads), "wb")
         whole, tail = divmod(plan.window, span)
         self.last = kh * whole == 1 and not tail
-        # A total in halves is rounded with each number that is added to it, so the products of an
-        # input block are added up first.
-        parts = builder.compute == "float16" and kh * plan.window > tile.slices
+        # A total in halves is rounded with each number that is added to it, so the products of a
+        # pass are added up first.
+        passes = kh * plan.window // tile.unroll
+        parts = builder.compute == "float16" and passes > tile.slices
         partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
         with builder.loop(kh, "ky") as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
@@ -220,14 +238,21 @@ class LocalConv:
         of_slice = span // tile.slices
         mine = self.slice * iconst(of_slice)
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
-        with builder.loop(of_slice, "i") as i:
-            in_block = builder.let(start + mine + i, "ib")
-            weights = builder.let((mine + i) * iconst(plan.vectors) + band, "wi")
-            if isinstance(self.x, ComputedAccess):
-                self.x.give([builder.let(held[mine + i], "beside") for _, held in self.beside])
+        with builder.loop(of_slice // tile.unroll, "i", rolled=True) as i:
+            done = mine + i * iconst(tile.unroll)
+            in_block = builder.let(start + done, "ib")
+            weights = builder.let(done * iconst(plan.vectors) + band, "wi")
             if partial is not self.sums:
                 partial.fill(0.0)
-            self._multiply(in_block, weights, row, shared, partial)
+            texels = []
+            for u in range(tile.unroll):
+                if isinstance(self.x, ComputedAccess):
+                    at = done + iconst(u)
+                    self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
+                texels.append(self._row(in_block + iconst(u), row))
+            for u, columns in enumerate(texels):
+                at = weights + iconst(u * plan.vectors) if u else weights
+                self._multiply(columns, at, shared, partial)
             if partial is not self.sums:
                 for at in range(tile.pixels * tile.out_blocks):
                     self.sums[at] = self.sums[at] + partial[at]
@@ -255,17 +280,39 @@ class LocalConv:
         per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
         loads = vectors // per_load
         first = builder.let(first_load + self.thread, "load")
-        for done in range(0, loads, self.threads):
-            last = loads - done < self.threads
-            inside = self.thread < iconst(loads - done) if last else None
-            with builder.when(inside):
-                loaded = self.load(first, done)
-                at = (self.thread + iconst(done)) * iconst(per_load)
-                for part, texel in enumerate(loaded):
-                    shared[at + iconst(part)] = texel
+        starts = list(range(0, loads, self.threads))
+        for run in range(0, len(starts), LOADS_AT_ONCE):
+            waiting: list[tuple[int, Expr, Expr | None]] = []
+            for done in starts[run : run + LOADS_AT_ONCE]:
+                at, inside, left = first, None, loads - done
+                if left < self.threads:
+                    # Asked for by all, so that all loads are under way before the first is used.
+                    at = first_load + minimum(self.thread, iconst(left - 1))
+                    inside = self.thread < iconst(left)
+                waiting.append((done, self.load(at, done), inside))
+            for done, words, inside in waiting:
+                with builder.when(inside):
+                    to = (self.thread + iconst(done)) * iconst(per_load)
+                    for part, texel in enumerate(self.vectors(words)):
+                        shared[to + iconst(part)] = texel
+
+    def _row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
+        """The texels that the thread's pixels need of one kernel row, by offset of their column."""
+        strides, dilation = self.geometry.strides[1], self.geometry.dilation[1]
+        offsets = sorted(
+            {
+                p * strides + kx * dilation
+                for p in range(self.tile.pixels)
+                for kx in range(self.plan.taps)
+            }
+        )
+        return {
+            offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
+            for offset in offsets
+        }
 
     def _multiply(
-        self, in_block: Expr, weights: Expr, row: Expr, shared: SharedArray, sums: Registers
+        self, columns: dict[int, Expr], weights: Expr, shared: SharedArray, sums: Registers
     ) -> None:
         """One input block of one kernel row.
 
@@ -273,15 +320,11 @@ class LocalConv:
         a GPU keeps in flight.
         """
         builder, tile, geometry = self.b, self.tile, self.geometry
-        columns: dict[int, Expr] = {}
         for kx in range(self.plan.taps):
-            pixels = []
-            for p in range(tile.pixels):
-                offset = p * geometry.strides[1] + kx * geometry.dilation[1]
-                if offset not in columns:
-                    column = self.col0 + iconst(offset)
-                    columns[offset] = builder.let(self.pixel(in_block, row, column), "a")
-                pixels.append(columns[offset])
+            pixels = [
+                columns[p * geometry.strides[1] + kx * geometry.dilation[1]]
+                for p in range(tile.pixels)
+            ]
             for b in range(tile.out_blocks):
                 for c in range(self.plan.channels):
                     index = weights + iconst((kx * LANES + c) * tile.out_blocks + b)

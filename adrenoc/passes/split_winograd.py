@@ -93,11 +93,15 @@ def _best(
 ) -> Tiling | None:
     """The tiling with the least estimate; None if the convolution as it is takes less."""
     work = conv_work(graph, node, geometry, options)
-    direct = least_clocks(work, limits, machine)
-    x = graph.operand(node.inputs[0])
-    specs = (x, graph.operand(node.output))
-    whole = [math.prod(spec.alone.physical) * work.storage_bytes for spec in specs]
-    direct = max(direct, machine.memory_clocks(*whole))
+    source, result = (
+        math.prod(graph.operand(name).alone.physical) * work.storage_bytes
+        for name in (node.inputs[0], node.output)
+    )
+    weights = work.out.blocks * work.in_blocks * LANES * LANES * work.storage_bytes
+    direct = max(
+        least_clocks(work, limits, machine),
+        machine.memory_clocks(source, weights * TAPS * TAPS, result),
+    )
     found: list[tuple[float, Tiling]] = []
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
@@ -113,15 +117,27 @@ def _best(
             )
             continue
         product = multiply_work(work, tiling)
-        clocks = LAUNCHES * machine.launch_clocks + transform_clocks(work, tiling, machine)
-        clocks += _product_clocks(product, limits, machine)
         tiles, planes = (
-            channels.blocks * LANES * tiling.planes * tiling.tiles * work.storage_bytes
-            for channels in (x.extents, work.out)
+            blocks * LANES * tiling.planes * tiling.tiles * work.storage_bytes
+            for blocks in (work.in_blocks, work.out.blocks)
         )
-        moved = machine.memory_clocks(whole[0], tiles, tiles, planes, planes, whole[1])
-        found.append((max(clocks, moved), tiling))
-    if not found:
+        clocks = (
+            LAUNCHES * machine.launch_clocks
+            + max(
+                transform_clocks(work, tiling, machine, back=False),
+                machine.memory_clocks(source, tiles),
+            )
+            + max(
+                _product_clocks(product, limits, machine),
+                machine.memory_clocks(tiles, weights * tiling.planes, planes),
+            )
+            + max(
+                transform_clocks(work, tiling, machine, back=True),
+                machine.memory_clocks(planes, result),
+            )
+        )
+        found.append((clocks, tiling))
+    if not found or min(clocks for clocks, _ in found) >= direct:
         return None
     clocks, tiling = min(found, key=lambda pair: pair[0])
     if WORTH * clocks >= direct:

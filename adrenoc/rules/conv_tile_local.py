@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
+from adrenoc.kernels.conv_weights import HALVES_A_LOAD
 from adrenoc.layout import LANES
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
     LOCAL_READ_CLOCKS,
-    TEXTURE_LATENCY_CLOCKS,
     WAVE,
     Machine,
 )
@@ -25,19 +26,22 @@ from adrenoc.rules.machine import (
 SHARED_BYTES = 8192
 """Local memory for the weights of a work-group: a quarter of what the listed GPUs have, so that
 several work-groups run beside each other."""
-PASS_OVERHEAD = 14.0
-"""Instructions and empty slots of a pass beside reads and multiply-adds."""
-TEXEL_OVERHEAD = 7.0
-"""The same for each texel: coordinates to float, centred, in a row."""
-ALU_PASS, ALU_TEXEL = 7.0, 4.2
-"""Those of the two that take the arithmetic pipe."""
-CHUNK_OVERHEAD = 60.0
-"""Instructions to bring a chunk, and its barriers."""
-OTHER_REGISTERS = 4.0
+TURN_SLOTS, TURN_ALU = 48.0, 27.0
+"""Instructions and empty slots of a turn of the loop beside reads and multiply-adds, and those of
+them that take the arithmetic pipe."""
+TEXEL_SLOTS, TEXEL_ALU = 2.4, 0.4
+"""The same for each texel: its column as a float."""
+CHUNK_SLOTS, CHUNK_ALU = 72.0, 15.0
+LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
+"""To bring a chunk, and for each load of it; with its barriers it waits CHUNK_WAITS times."""
+CHUNK_WAITS = 2.0
+END_SLOTS, SLICE_SLOTS = 30.0, 11.0
+"""At the end; and for each sum and each halving of the slices."""
+OTHER_REGISTERS, SLICE_REGISTERS = 2.5, 3.0
 """Full registers that coordinates, loop counters and pointers take."""
 WAITING_WEIGHTS = 3
-UNROLLED_SLOTS, UNROLLED_REGISTERS = 900.0, 14.0
-"""A loop of fewer instructions is unrolled by the compiler, which then needs more registers."""
+UNROLLS = (1, 2, 4)
+"""Input blocks a turn."""
 
 
 def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
@@ -91,7 +95,12 @@ def _deep(
         )
         chunk = _chunk(work, tile)
         if chunk:
-            yield ConvTile(**{**tile.__dict__, "chunk": chunk})
+            for unroll in UNROLLS:
+                # What is left beyond whole chunks is a chunk too.
+                # One turn of a chunk would share its registers with what brings the weights.
+                fits = chunk % unroll == 0 and work.in_blocks // slices % unroll == 0
+                if fits and (chunk > unroll or unroll == 1):
+                    yield replace(tile, chunk=chunk, unroll=unroll)
 
 
 def _chunk(work: ConvWork, tile: ConvTile) -> int:
@@ -126,35 +135,52 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
             for k in range(kw)
         }
     )
-    channels = work.channels
-    mads = sums * LANES * channels * kw
-    reads = channels * tile.out_blocks * kw + work.block_texels
-    half = machine.half_rate if work.half else 1.0
+    channels, blocks = work.channels, tile.unroll
+    mads = blocks * sums * LANES * channels * kw
+    reads = blocks * (channels * tile.out_blocks * kw + work.block_texels)
+    texels *= blocks
     made = work.texel_work * texels
-    alu = WAVE * (mads / half + made + ALU_PASS + ALU_TEXEL * texels) / machine.lanes
-    texture = WAVE * texels / machine.texels_of(work.storage_bytes)
-    slots = mads + made + reads + texels + PASS_OVERHEAD + TEXEL_OVERHEAD * texels
-    passes = kh * math.ceil(work.in_blocks / tile.slices)
+    flush = sums * LANES if _in_parts(work, tile) else 0
+    turns = kh * math.ceil(work.in_blocks / (tile.slices * blocks))
     chunks = kh * math.ceil(work.in_blocks / (tile.slices * tile.chunk))
-    end = 40.0 + 12.0 * sums + (10.0 * sums * tile.slices if tile.slices > 1 else 0.0)
-    serial = passes * (2 * slots + TEXTURE_LATENCY_CLOCKS)
-    serial += chunks * (2 * CHUNK_OVERHEAD + BUFFER_LATENCY_CLOCKS) + 2 * end
-    extra = WAVE * (chunks * CHUNK_OVERHEAD + end) / machine.lanes
-    busiest = max(passes * alu + extra, passes * texture, passes * reads * LOCAL_READ_CLOCKS)
+    loads = _loads(work, tile)
+    halvings = math.log2(tile.slices) * sums
+    half = machine.half_rate if work.half else 1.0
+    alu = turns * ((mads + flush) / half + made + TURN_ALU + TEXEL_ALU * texels)
+    alu += chunks * (CHUNK_ALU + LOAD_ALU * loads) + END_SLOTS + SLICE_SLOTS * halvings
+    slots = turns * (mads + flush + made + reads + texels + TURN_SLOTS + TEXEL_SLOTS * texels)
+    slots += chunks * (CHUNK_SLOTS + LOAD_SLOTS * loads) + END_SLOTS + SLICE_SLOTS * halvings
+    busiest = max(
+        WAVE * alu / machine.lanes,
+        WAVE * turns * texels / machine.texels_of(work.storage_bytes),
+        turns * reads * LOCAL_READ_CLOCKS,
+    )
+    serial = 2 * slots + (turns + CHUNK_WAITS * chunks) * BUFFER_LATENCY_CLOCKS
     supers = math.ceil(e.blocks / (tile.out_blocks * tile.bands))
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * supers
     waves = groups * math.ceil(wx * wy * deep / WAVE)
-    registers = _registers(work, tile, texels)
-    if chunks > kh and tile.chunk * slots < UNROLLED_SLOTS:
-        registers += UNROLLED_REGISTERS
-    return machine.clocks(waves, busiest, serial, registers)
+    return machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
+
+
+def _loads(work: ConvWork, tile: ConvTile) -> int:
+    """Loads of a thread to bring a chunk, 16 bytes each."""
+    vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
+    per_load = HALVES_A_LOAD // LANES if work.half else 1
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    return math.ceil(vectors * tile.chunk * tile.slices / per_load / threads)
 
 
 def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
-    other = OTHER_REGISTERS + (1.5 if tile.bands > 1 else 0) + (8 if tile.slices > 1 else 0)
+    other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
     if not work.half:
         return sums + texels + WAITING_WEIGHTS + other
-    partial = 2 if work.in_blocks * work.geometry.kernel[0] > tile.slices else 1
+    partial = 2 if _in_parts(work, tile) else 1
     return (sums * partial + texels + WAITING_WEIGHTS) / 2 + other
+
+
+def _in_parts(work: ConvWork, tile: ConvTile) -> bool:
+    """Whether the products of a pass are added up before they are added to the total."""
+    passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
+    return work.half and passes > tile.slices

@@ -38,7 +38,6 @@ class Machine:
     registers: int
     dram_bytes: float
     """A clock, for the whole GPU."""
-    l2_bytes: int
     launch_clocks: float
     """Of one more kernel in the queue."""
 
@@ -60,16 +59,15 @@ class Machine:
             texels=texels,
             registers=p.registers_vec4_per_fiber_slot or 64,
             dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
-            l2_bytes=p.l2_bytes or 131072,
             launch_clocks=LAUNCH_US * (p.clock_mhz or 840),
         )
 
-    def memory_clocks(self, *tensors: int) -> float:
-        """Clocks that DRAM needs to move tensors of so many bytes, each once.
+    def memory_clocks(self, *sizes: int) -> float:
+        """Clocks that DRAM needs to move so many bytes, each once.
 
-        What fits into the second-level cache is still there when the next kernel reads it.
+        The second-level cache of the listed GPUs is smaller than nearly every tensor.
         """
-        return sum(size for size in tensors if size > self.l2_bytes) / self.dram_bytes
+        return sum(sizes) / self.dram_bytes
 
     def resident_waves(self, registers: float) -> int:
         """Waves that fit beside each other with so many full registers a thread.

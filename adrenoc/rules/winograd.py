@@ -82,27 +82,25 @@ def multiply_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
             yield tile
 
 
-def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine) -> float:
-    """Clocks of the transforms there and back."""
+def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
+    """Clocks of the transform to tiles, or of the one back; without memory's."""
     side, step = tiling.transform.side, tiling.transform.outputs
-    total = 0.0
-    parts = len(row_parts(side))
-    for blocks, rows, shares in ((work.in_blocks, side, parts), (work.out.blocks, step, 1)):
-        texels, stores, live = side * side, rows * rows / shares, rows * side / shares
-        # Each row of a matrix adds about half of a column; coordinates come with each access.
-        adds = 4 * (live + stores) * side / 2
-        slots = adds + 7 * (texels + stores)
-        lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
-        busiest = max(
-            WAVE * (adds / lanes + 5 * (texels + stores) / machine.lanes),
-            WAVE * (texels + stores) / machine.texels_of(work.storage_bytes),
-        )
-        waves = math.ceil(tiling.tiles * blocks * shares / WAVE)
-        registers = (live + side) * (0.5 if work.half else 1.0) + 8
-        total += machine.clocks(
-            waves, busiest, 2 * slots + side * TEXTURE_LATENCY_CLOCKS, registers
-        )
-    return total
+    blocks, rows, shares = work.in_blocks, side, len(row_parts(side))
+    if back:
+        blocks, rows, shares = work.out.blocks, step, 1
+    texels, stores, live = side * side, rows * rows / shares, rows * side / shares
+    # Each row of a matrix adds about half of a column; coordinates come with each access.
+    adds = 4 * (live + stores) * side / 2
+    slots = adds + 7 * (texels + stores)
+    lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
+    busiest = max(
+        WAVE * (adds / lanes + 5 * (texels + stores) / machine.lanes),
+        WAVE * (texels + stores) / machine.texels_of(work.storage_bytes),
+    )
+    waves = math.ceil(tiling.tiles * blocks * shares / WAVE)
+    registers = (live + side) * (0.5 if work.half else 1.0) + 8
+    serial = 2 * slots + side * TEXTURE_LATENCY_CLOCKS
+    return machine.clocks(waves, busiest, serial, registers)
 
 
 def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
