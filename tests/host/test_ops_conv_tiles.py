@@ -17,11 +17,23 @@ TILES = (
     ConvTile(
         pixels=2, out_blocks=2, route=Route.LOCAL, work_group=(4, 2, 8), bands=2, slices=4, chunk=1
     ),
+    ConvTile(
+        pixels=3, out_blocks=1, route=Route.LOCAL, work_group=(4, 2, 4), bands=4, chunk=4, unroll=2
+    ),
+    ConvTile(
+        pixels=1,
+        out_blocks=3,
+        route=Route.LOCAL,
+        work_group=(8, 1, 2),
+        slices=2,
+        chunk=2,
+        unroll=2,
+    ),
 )
 
 
 @pytest.mark.parametrize(
-    "tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}x{t.slices}-{t.route.value}"
+    "tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}x{t.slices}u{t.unroll}-{t.route.value}"
 )
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

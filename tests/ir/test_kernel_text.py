@@ -79,13 +79,19 @@ def test_half_arithmetic_in_fp16() -> None:
 
 
 def test_weights_come_through_local_memory() -> None:
-    text = _source(_conv(16, 16, 1), "conv2d")
+    text = _source(_conv(64, 64, 1), "conv2d")
     brought, used = text.split("barrier(", 1)
     assert brought.count("LOAD_HALF4(in1_ptr") >= 1
     assert "in1_ptr" not in used
     # four input channels a step, a vector of four output channels for each
     assert len(re.findall(r"= shared0_ptr\[", used)) % 4 == 0
     assert "vload" not in used
+
+
+def test_compilers_cannot_unroll_the_loop_over_input_blocks() -> None:
+    text = _source(_conv(64, 64, 1), "conv2d")
+    assert text.startswith("#define ROLLED ")
+    assert len(re.findall(r"for \(int (rolled_\w+) = 0; \1 < \d+ \+ ROLLED; \+\+\1\)", text)) == 1
 
 
 @pytest.mark.parametrize("gpu", ["", ":a660", ":a750"])
