@@ -90,7 +90,7 @@ def test_weights_come_through_local_memory() -> None:
 
 def test_compilers_cannot_unroll_the_loop_over_input_blocks() -> None:
     text = _source(_conv(64, 64, 1), "conv2d")
-    assert text.startswith("#define ROLLED ")
+    assert "#define ROLLED " in text
     assert len(re.findall(r"for \(int (rolled_\w+) = 0; \1 < \d+ \+ ROLLED; \+\+\1\)", text)) == 1
 
 
