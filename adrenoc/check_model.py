@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from adrenoc.allocation import pitched_image_bytes
-from adrenoc.compiler import kind_of
+from adrenoc.compiler import kind_of, region_infos
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import MemoryLimitError
 from adrenoc.graph import Graph, Node
+from adrenoc.manifest import RegionInfo
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import TO_CPU, TO_GPU
@@ -98,6 +99,21 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
             {**decision, "subject": names.get(decision["subject"], decision["subject"])}
             for decision in state.log.to_json()
         ),
+        regions=_regions(state, program, names),
+        kept_back=state.clml.kept_back if state.clml is not None else 0,
+    )
+
+
+def _regions(state: State, program: Program, names: Mapping[str, str]) -> tuple[RegionInfo, ...]:
+    """The regions of OpenCL ML, with the model's own names of what they read and make."""
+    shown = {**names, **_shown_names(program.graph, names)}
+    return tuple(
+        replace(
+            region,
+            inputs=tuple(shown.get(name, name) for name in region.inputs),
+            outputs=tuple(shown.get(name, name) for name in region.outputs),
+        )
+        for region in region_infos(state.clml, program)
     )
 
 
@@ -228,6 +244,7 @@ def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
         output_nodes=sum(node.is_output and node.place == "buffer" for node in nodes),
         buffer_nodes=sum(node.is_off_texture for node in nodes),
         cpu_nodes=sum(node.place == "cpu" for node in nodes),
+        clml_nodes=sum(node.place == "clml" for node in nodes),
         copies=sum(node.is_copy for node in nodes),
         launches=sum(step.place == "gpu" for step in program.steps),
         kernels=len(program.kernels),

@@ -95,7 +95,7 @@ def compile_model(
         decisions=state.log,
         stages=stages,
         statistics=statistics_of(state.program),
-        regions=_region_infos(state.clml, state.program),
+        regions=region_infos(state.clml, state.program),
         launches=list_launches(
             state.program,
             half=options.compute_dtype == "float16",
@@ -106,7 +106,8 @@ def compile_model(
     )
 
 
-def _region_infos(found: Partition | None, program: Program) -> tuple[RegionInfo, ...]:
+def region_infos(found: Partition | None, program: Program) -> tuple[RegionInfo, ...]:
+    """What a bundle says of the regions that OpenCL ML computes, with their own kernels."""
     if found is None:
         return ()
     return tuple(

@@ -93,6 +93,8 @@ class Gpu:
     performance: Performance
     extensions: tuple[tuple[str, bool], ...] = ()
     """(OpenCL extension, listed by the drivers seen); the runtime still has to ask the device."""
+    clml_version: int | None = None
+    """The OpenCL ML interface that its drivers are known to have."""
     quirks: tuple[Quirk, ...] = ()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from adrenoc.build import build_executable, kernel_sources
 from adrenoc.clml.codegen import with_regions
+from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import Partition, partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.clml.region import Region
@@ -126,11 +127,16 @@ def _spread_precision(state: State) -> State:
 
 
 def _partition_clml(state: State) -> State:
-    options, costs = state.options, load_table().costs
-    version = options.clml_version
+    options, table = state.options, load_table()
+    version = options.clml_version or state.target.gpu.clml_version
     if version is None:
-        version = costs.default_version
-        state.log.add("clml", f"CLML version {version}", costs.default_version_source)
+        version = table.costs.default_version
+        state.log.add("clml", f"CLML version {version}", table.costs.sources["default_version"])
+    elif options.clml_version is None:
+        source = state.target.source_of("clml_version") or "the target file"
+        state.log.add("clml", f"CLML version {version}", source)
+    half = options.storage_dtype == "float16"
+    state.log.add("clml", *reckoning(table, state.target.performance, half=half))
     found = partition(
         state.module,
         keep_all=options.clml == "all",

@@ -177,7 +177,7 @@ class _Catalog:
     def _read_gpu(self, name: str) -> Target:
         file = SourcedFile(self.folder / "gpu" / f"{name}.toml")
         tables = ("sources", "limits", "performance", "extensions", "options", "quirks")
-        file.check_keys(file.tables, {"title", "generation", *tables})
+        file.check_keys(file.tables, {"title", "generation", "clml_version", *tables})
         title = file.text(file.tables, "title")
         generation = file.value(file.tables, "generation", str)
         limits = file.facts(Limits, "limits")
@@ -191,6 +191,9 @@ class _Catalog:
             limits=limits,
             performance=file.facts(Performance, "performance"),
             extensions=_read_extensions(file),
+            clml_version=file.value(file.tables, "clml_version", int)
+            if "clml_version" in file.tables
+            else None,
             quirks=_read_quirks(file),
         )
         return Target(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from adrenoc.manifest import MemoryPlan
+from adrenoc.manifest import MemoryPlan, RegionInfo
 
 MIB = 2**20
 
@@ -16,12 +16,11 @@ class NodeVerdict:
 
     `tensor` is the model's name of what it makes, `node` the model's node that makes it ("" where
     the model names none), `operators` all that are computed in it.  `place` is where its result
-    lies: `texture`, `buffer`, `clml` or `cpu`; `reason` says why not in a texture.  `kind` is
-    `compute`,
-    or what is only moved: `copy`, `layout`, `pad`, `device`.  `is_output`: it is one of the
-    model's own outputs, which lie in buffers, row-major, by nature.  `reads` are the nodes before
-    it, by `tensor`.  Bytes count each tensor once; times are floors in microseconds, None where
-    the target states no rate.
+    lies: `texture`, `buffer`, `clml` or `cpu`; `reason` says why not in a texture.  `kernel` is the
+    region's symbol where OpenCL ML computes it.  `kind` is `compute`, or what is only moved:
+    `copy`, `layout`, `pad`, `device`.  `is_output`: it is one of the model's own outputs, which lie
+    in buffers, row-major, by nature.  `reads` are the nodes before it, by `tensor`.  Bytes count
+    each tensor once; times are floors in microseconds, None where the target states no rate.
     """
 
     tensor: str
@@ -61,7 +60,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Sums over all nodes; `time_us` leaves out the CPU and is None without a single rate.
+    """Sums over all nodes; `time_us` leaves out CPU and OpenCL ML, and is None without any rate.
 
     Nodes that write the model's own outputs are `output_nodes` and not `buffer_nodes`.  `bytes` are
     what all nodes read and write; `floor_bytes` would be moved if inputs, outputs and constants
@@ -80,6 +79,7 @@ class Totals:
     bytes: int
     floor_bytes: int
     time_us: float | None
+    clml_nodes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,8 @@ class Verdict:
     """The whole result of a check, before any code for a device is generated.
 
     `unknown_rates` are the keys of the target's file that the estimate would need; `broken` are
-    the limits of the policy that the model does not keep.
+    the limits of the policy that the model does not keep.  `regions` are what OpenCL ML computes
+    with `--clml`, `kept_back` how many operators of the model it was asked for and does not.
     """
 
     model: str
@@ -159,6 +160,8 @@ class Verdict:
     broken: tuple[str, ...]
     nodes: tuple[NodeVerdict, ...]
     decisions: tuple[dict[str, str], ...]
+    regions: tuple[RegionInfo, ...] = ()
+    kept_back: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,6 +131,7 @@ def _policy_error(verdict: Verdict) -> Any:
 
 def _show(verdict: Verdict, *, show_all: bool) -> None:
     from adrenoc.cli import console
+    from adrenoc.cli.show_regions import show_regions
 
     console.blank()
     console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
@@ -149,6 +150,7 @@ def _show(verdict: Verdict, *, show_all: bool) -> None:
         else:
             by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
             _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
+    show_regions(verdict.regions)
     if verdict.near_misses:
         console.blank()
         console.print_table(
@@ -171,13 +173,13 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
         f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
     )
-    regions = sum(node.operators == ("clml",) for node in verdict.nodes)
-    if regions:
-        places += f", {console.counted(regions, 'region')} of OpenCL ML"
+    if verdict.regions:
+        places += f", {console.counted(len(verdict.regions), 'region')} of OpenCL ML"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
     fields = [
         ("nodes", places),
+        *_clml(verdict),
         ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
         ("launches", f"{totals.launches} of {totals.kernels} kernels"),
         (
@@ -205,6 +207,17 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
         fields.append(("unknown", f"{missing} of {verdict.target}: left out of the time"))
     return fields
+
+
+def _clml(verdict: Verdict) -> list[tuple[str, str]]:
+    """What became of `--clml`; nothing where it was not asked for."""
+    from adrenoc.cli import console
+
+    if not verdict.regions and not verdict.kept_back:
+        return []
+    operators = sum(len(region.operators) for region in verdict.regions)
+    said = f"{console.counted(operators, 'operator')} go to it, {verdict.kept_back} do not"
+    return [("OpenCL ML", f"{said} (--json lists why)")]
 
 
 def _time(verdict: Verdict) -> str:

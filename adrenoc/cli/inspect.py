@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from adrenoc.cli.options import json_option, path_argument
 
 if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
-    from adrenoc.manifest import FileEntry, Manifest, TensorSpec
+    from adrenoc.manifest import FileEntry, TensorSpec
 
 
 @click.command("inspect")
@@ -53,6 +52,7 @@ def _source(bundle: Bundle, name: str) -> str:
 
 def _show(bundle: Bundle) -> None:
     from adrenoc.cli import console
+    from adrenoc.cli.show_regions import show_regions
 
     manifest = bundle.manifest
     library = manifest.library
@@ -103,44 +103,13 @@ def _show(bundle: Bundle) -> None:
         ],
         right=("calls", "work-group", "groups"),
     )
-    if manifest.regions:
-        _show_regions(manifest)
+    show_regions(manifest.regions)
     console.blank()
     console.print_table(
         ("file", "size", "SHA-256"),
         _files(manifest.files),
         right=("size",),
     )
-
-
-def _show_regions(manifest: Manifest) -> None:
-    from adrenoc.cli import console
-
-    console.blank()
-    console.print_table(
-        ("region", "CLML", "operators", "in, out", "copies", "CLML", "copies", "textures"),
-        [
-            (
-                region.symbol,
-                f"{region.version}, {region.dtype}",
-                _operators(region.operators),
-                f"{len(region.inputs)}, {len(region.outputs)}",
-                str(region.copies),
-                f"{region.clml_us} us",
-                f"{region.copies_us} us",
-                f"{region.texture_us} us",
-            )
-            for region in manifest.regions
-        ],
-        right=("copies",),
-    )
-    console.print_fields([("times", "estimates of the compiler, for this target")])
-
-
-def _operators(names: tuple[str, ...]) -> str:
-    """`nn.conv2d+add x12, reshape`: each kind with its number, the most frequent first."""
-    counts = Counter(names).most_common()
-    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counts)
 
 
 def _show_buckets(bundle: Bundle) -> None:

@@ -183,7 +183,7 @@ def clml_options() -> Decorator:
         "--clml-version",
         type=int,
         metavar="N",
-        help="The CLML interface of the device, 1 to 5.  [default: 3]",
+        help="The CLML interface of the device, 1 to 5.  [default: the target's, else 3]",
     )
     return lambda command: mode(version(command))
 

@@ -6,8 +6,9 @@ reads beyond its neighbour's result; CLML pays a command and a round through mem
 tensor at the border of a region is written row-major by a kernel, and copied into CLML's own
 layout (and back): twice through memory and two launches.
 
-The figures are the target's where it has them, else those of `targets/clml.toml`.  They are
-estimates until somebody measures: `adrenoc run --profile` shows both variants side by side.
+The figures are the target's where it has them, else those of `targets/clml.toml`, each with its
+source.  Their errors are larger than small gains: CLML has to win by a margin.  They are estimates
+until somebody measures: `adrenoc run --profile` shows both variants side by side.
 """
 
 from __future__ import annotations
@@ -34,17 +35,24 @@ class Verdict:
     clml_us: float
     copies_us: float
     copies: int
+    margin: float
+
+    @property
+    def gain(self) -> float:
+        """Time in textures over that of CLML with its copies."""
+        return self.texture_us / (self.clml_us + self.copies_us)
 
     @property
     def wins(self) -> bool:
-        """Whether CLML is faster after its copies."""
-        return self.clml_us + self.copies_us < self.texture_us
+        """Whether CLML is faster after its copies, by the margin."""
+        return self.gain >= self.margin
 
     def text(self) -> str:
-        """`estimated 120 us in textures, 85 + 24 us for 2 copies in CLML`."""
+        """`estimated 120 us in textures, 85 us in CLML and 24 us for 2 copies: 1.10 times ...`"""
         return (
             f"estimated {self.texture_us:.0f} us in textures, {self.clml_us:.0f} us in CLML and "
-            f"{self.copies_us:.0f} us for {self.copies} copies"
+            f"{self.copies_us:.0f} us for {self.copies} copies: {self.gain:.2f} times as fast, "
+            f"{self.margin} asked"
         )
 
 
@@ -68,7 +76,8 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
         flops = flops_of(operator, reads)
         moved = (sum(map(math.prod, reads)) + math.prod(operator.shape)) * width
         whole = max(flops / machine.flops_per_us, moved / machine.bytes_per_us)
-        clml_us += whole / table[operator.row].gain + table.costs.recorded_us
+        gain = table[operator.row].gain_of(region.dtype, pointwise=_is_pointwise(operator, reads))
+        clml_us += whole / gain + table.costs.recorded_us
         if operator.row in _FREE_IN_TEXTURES:
             pass
         elif operator.row in _FUSED_BY_TEXTURES:
@@ -84,7 +93,30 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
         clml_us=clml_us,
         copies_us=copied / machine.bytes_per_us + 2 * len(borders) * machine.launch_us,
         copies=2 * len(borders),
+        margin=table.costs.margin,
     )
+
+
+def reckoning(table: Table, performance: Performance, *, half: bool) -> tuple[str, str]:
+    """What estimates are made with, and where that is from: for the decision log."""
+    machine, costs = _machine(performance, table.costs, half=half), table.costs
+    what = (
+        f"{machine.flops_per_us / 1000:.0f} GFLOPS, {machine.bytes_per_us / 1000:.0f} GB/s, "
+        f"{costs.launch_us:.0f} us a launch, {costs.recorded_us:.0f} us an operator of CLML"
+    )
+    own = performance.fp32_fma_lanes is not None and performance.clock_mhz is not None
+    parts = [
+        f"{costs.efficiency:g} of the {'target' if own else 'stand-in'}'s peak",
+        *(() if own else (costs.sources["gflops"],)),
+        *(() if performance.dram_gb_per_s else (f"memory: {costs.sources['gb_per_s']}",)),
+        f"efficiency: {costs.sources['efficiency']}",
+        f"launch: {costs.sources['launch_us']}",
+    ]
+    return what, "; ".join(parts)
+
+
+def _is_pointwise(operator: Operator, reads: list[tuple[int, ...]]) -> bool:
+    return "conv2d" in operator.row and math.prod(reads[1][2:]) == 1
 
 
 def flops_of(operator: Operator, reads: list[tuple[int, ...]]) -> float:

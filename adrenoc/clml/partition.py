@@ -31,12 +31,16 @@ from adrenoc.importers.relax_values import dtype_of, static_shape
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partition:
-    """The module with the calls, the functions for textures in it, and the regions."""
+    """The module with the calls, the functions for textures in it, and the regions.
+
+    `kept_back` counts the operators that CLML was asked for and does not compute.
+    """
 
     module: tvm.IRModule
     regions: tuple[Region, ...]
     verdicts: tuple[Verdict, ...]
     decisions: tuple[Decision, ...]
+    kept_back: int = 0
 
 
 def partition(
@@ -58,7 +62,7 @@ def partition(
     matches = find_matches(flat, table, version=version, dtype=dtype)
     decisions = list(matches.refusals)
     cutter = _Cutter(flat, dtype, "" if sum_dtype == dtype else sum_dtype)
-    verdicts = []
+    verdicts, kept_back = [], len(matches.refusals)
     for members in merge(flat, matches.found):
         region = cutter.describe(members, table)
         verdict = judge(region, table, performance)
@@ -67,11 +71,14 @@ def partition(
         if taken:
             cutter.cut(region, members)
             verdicts.append(verdict)
+        else:
+            kept_back += len(region.operators)
     return Partition(
         module=cutter.module(module),
         regions=tuple(cutter.regions),
         verdicts=tuple(verdicts),
         decisions=tuple(decisions),
+        kept_back=kept_back,
     )
 
 

@@ -6,6 +6,7 @@ be used at all (interface version, dtypes, limits) is data.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,8 +19,9 @@ from adrenoc.files import data_folder, read_toml
 class Row:
     """One operator family and its limits.
 
-    `version` is the first interface that has it, `gain` the time of a texture kernel over that
-    of CLML for the same operator (a guess of the cost model), `source` tells where both are from.
+    `version` is the first interface that has it.  `gain` is the time of a texture kernel over that
+    of CLML for the same operator, in float32 and in float16, `pointwise_gain` the same for windows
+    of one element.  `source` tells where all are from.
     """
 
     name: str
@@ -29,21 +31,33 @@ class Row:
     max_rank: int
     max_batch: int
     max_extent: int
-    gain: float
+    gain: tuple[float, float]
     source: str
+    pointwise_gain: tuple[float, float] | None = None
+
+    def gain_of(self, dtype: str, *, pointwise: bool) -> float:
+        """The gain of one operator."""
+        pair = self.pointwise_gain if pointwise and self.pointwise_gain is not None else self.gain
+        return pair[dtype == "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Stand-ins of the cost model for a target that does not tell."""
+    """What the cost model reckons with.
+
+    `gflops` and `gb_per_s` stand in for a target that does not tell, `efficiency` is the part of
+    the peak that a good kernel reaches.  A launch takes `launch_us`, an operator of a recording
+    `recorded_us`.  CLML has to be `margin` times faster.  `sources` says of each where it is from.
+    """
 
     gflops: float
     gb_per_s: float
     efficiency: float
     launch_us: float
     recorded_us: float
+    margin: float
     default_version: int
-    default_version_source: str
+    sources: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +83,24 @@ def load_table() -> Table:
     try:
         shared: dict[str, Any] = data["limits"]
         rows = {name: _row(name, {**shared, **row}) for name, row in data["rows"].items()}
-        return Table(rows=rows, costs=Costs(**data["costs"]))
+        return Table(rows=rows, costs=_costs(data["costs"], data["sources"]))
     except (KeyError, TypeError) as error:
         raise OptionError(
             f"{path}: {error}", hint=f"correct {path} after the rows beside the wrong one"
         ) from error
 
 
+def _costs(entries: dict[str, Any], shared: Mapping[str, str]) -> Costs:
+    sources = {}
+    for key, entry in entries.items():
+        cited, _, rest = entry["source"].partition(":")
+        whole = cited.startswith("@")
+        sources[key] = f"{shared[cited[1:]]}:{rest}" if whole else entry["source"]
+    return Costs(**{key: entry["value"] for key, entry in entries.items()}, sources=sources)
+
+
 def _row(name: str, values: dict[str, Any]) -> Row:
-    for key in ("operators", "dtypes"):
-        values[key] = tuple(values[key])
+    for key in ("operators", "dtypes", "gain", "pointwise_gain"):
+        if key in values:
+            values[key] = tuple(values[key])
     return Row(name=name, **values)

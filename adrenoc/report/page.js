@@ -6,7 +6,7 @@
   );
   const { totals, memory, nodes } = verdict;
   const byTensor = new Map(nodes.map((node) => [node.tensor, node]));
-  const PLACE = { texture: "#0f9d8a", buffer: "#e08a00", cpu: "#c62828", output: "#64748b" };
+  const PLACE = { texture: "#0f9d8a", buffer: "#e08a00", cpu: "#c62828", clml: "#7c3aed", output: "#64748b" };
   const BOUND = { alu: "#6d5bd0", texture: "#0f9d8a", dram: "#e08a00", "": "#94a3b8" };
   const KIND = { compute: "#0f9d8a", copy: "#e08a00", layout: "#d9b300", pad: "#b45309", device: "#c62828" };
   const $ = (id) => document.getElementById(id);
@@ -36,6 +36,14 @@
     made.append(...children);
     return made;
   };
+  const regions = new Map(verdict.regions.map((region) => [region.symbol, region]));
+  const gain = (r) => r.texture_us / Math.max(r.clml_us + r.copies_us, 1);
+  const kinds = (r) => {
+    const found = new Map();
+    r.operators.forEach((name) => found.set(name, (found.get(name) || 0) + 1));
+    return [...found].sort((a, b) => b[1] - a[1])
+      .map(([name, times]) => (times === 1 ? name : `${name} ×${times}`)).join(", ");
+  };
   const placeOf = (node) => (node.is_output && node.place === "buffer" ? "output" : node.place);
   const tag = (place) => el("span", { className: "tag", style: { background: PLACE[place] } }, place);
 
@@ -64,7 +72,8 @@
       counted(totals.output_nodes, "output"),
     `${copies} only move data`,
   ], split([[totals.texture_nodes, PLACE.texture], [totals.buffer_nodes, PLACE.buffer],
-    [totals.cpu_nodes, PLACE.cpu], [totals.output_nodes, PLACE.output]]));
+    [totals.cpu_nodes, PLACE.cpu], [totals.clml_nodes, PLACE.clml],
+    [totals.output_nodes, PLACE.output]]));
   const bounds = {};
   nodes.forEach((node) => { if (node.time_us) bounds[node.bound] = (bounds[node.bound] || 0) + node.time_us; });
   card("Time, at least", time(totals.time_us), [
@@ -88,6 +97,16 @@
   ]);
   card("Kernels", String(totals.kernels), [counted(totals.launches, "launch"),
     `${counted(verdict.decisions.length, "decision")}, ${counted(verdict.near_misses.length, "near miss")}`]);
+
+  if (verdict.regions.length || verdict.kept_back) {
+    const offloaded = verdict.regions.reduce((sum, r) => sum + r.operators.length, 0);
+    const us = (key) => verdict.regions.reduce((sum, r) => sum + r[key], 0);
+    card("OpenCL ML", counted(offloaded, "operator"), [
+      `in ${counted(verdict.regions.length, "region")}; ${counted(verdict.kept_back, "operator")} kept back`,
+      ...(offloaded ? [`estimated ${time(us("clml_us"))} + ${time(us("copies_us"))} for copies, ` +
+        `${time(us("texture_us"))} in textures`] : []),
+    ], split([[offloaded, PLACE.clml], [verdict.kept_back, PLACE.texture]]));
+  }
 
   // Graph
 
@@ -185,6 +204,9 @@
   const readers = new Map();
   nodes.forEach((node) => node.reads.forEach((name) =>
     readers.set(name, [...(readers.get(name) || []), node.tensor])));
+  const inRegion = (r) => (r ? [...row("runs", kinds(r)), ...row("needs", `CLML ${r.version}, ${r.dtype}`),
+    ...row("estimated", `${time(r.clml_us)} and ${time(r.copies_us)} for ${r.copies} copies, ` +
+      `${time(r.texture_us)} in textures: ${gain(r).toFixed(2)} ×`)] : []);
   const show = (node) => {
     const decided = verdict.decisions.filter((d) => d.subject === node.tensor);
     $("details").replaceChildren(
@@ -192,7 +214,8 @@
       ...(node.reason ? [el("div", { className: "why" }, node.reason)] : []),
       el("dl", {}, ...row("node", node.node), ...row("operators", node.operators.join(", ")),
         ...row("shape", `${dims(node.shape)}, ${node.dtype}`), ...row("layout", node.layout),
-        ...row("kernel", node.kernel),
+        ...row(regions.has(node.kernel) ? "region" : "kernel", node.kernel),
+        ...inRegion(regions.get(node.kernel)),
         ...row("arithmetic", node.flops ? `${count(node.macs, "MAC")}, ${count(node.flops, "FLOP")}` : ""),
         ...row("reads", `${bytes(node.bytes_read)}${node.weight_bytes ? `, ${bytes(node.weight_bytes)} of it constants` : ""}`),
         ...row("writes", bytes(node.bytes_written)),
@@ -352,6 +375,20 @@
     { title: "decision", key: (d) => d.taken, wide: true },
     { title: "reason", key: (d) => d.reason, wide: true },
   ], verdict.decisions);
+  if (verdict.regions.length) {
+    $("regions").hidden = false;
+    table("regions-table", [
+      { title: "region", key: (r) => r.symbol, wide: true },
+      { title: "needs", key: (r) => r.version, show: (r) => `CLML ${r.version}, ${r.dtype}`, tight: true },
+      { title: "operators", key: (r) => r.operators.length, show: kinds, wide: true },
+      { title: "in, out", key: (r) => r.inputs.length, show: (r) => `${r.inputs.length}, ${r.outputs.length}`, tight: true },
+      { title: "copies", key: (r) => r.copies, show: (r) => String(r.copies), number: true },
+      { title: "by CLML", key: (r) => r.clml_us, show: (r) => time(r.clml_us), number: true },
+      { title: "its copies", key: (r) => r.copies_us, show: (r) => time(r.copies_us), number: true },
+      { title: "in textures", key: (r) => r.texture_us, show: (r) => time(r.texture_us), number: true },
+      { title: "gain", key: gain, show: (r) => `${gain(r).toFixed(2)} ×`, number: true },
+    ], verdict.regions, { pick: (r) => r.outputs[0] });
+  }
   if (verdict.near_misses.length) {
     $("near").hidden = false;
     table("near-table", [

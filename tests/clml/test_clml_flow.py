@@ -57,6 +57,26 @@ def test_the_manifest_and_the_decisions_tell(bundle: Path, capsys: pytest.Captur
     assert first["symbol"] in shown and "estimates of the compiler" in shown
 
 
+def test_a_check_shows_the_regions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    page = tmp_path / "page.html"
+    command = ["check", str(model), "--device", "adreno:a730", "--clml", "all"]
+    assert main([*command, "--html", str(page), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    first, second = verdict["regions"]
+    assert first["operators"] == ["nn.conv2d+add+nn.relu"] and second["outputs"] == ["y"]
+    assert first["copies"] == 4 and first["clml_us"] > 0 and first["copies_us"] > 0
+    assert verdict["kept_back"] == 1 and verdict["totals"]["clml_nodes"] == 2
+    nodes = {node["kernel"]: node for node in verdict["nodes"] if node["place"] == "clml"}
+    assert set(nodes) == {first["symbol"], second["symbol"]}
+    assert "times as fast" in nodes[first["symbol"]]["reason"]
+    text = page.read_text()
+    assert first["symbol"] in text and "Regions of OpenCL ML" in text
+    assert main(command) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 operators go to it, 1 do not" in shown
+    assert f"{first['symbol']} CLML 1, float16" in shown and "gain" in shown
+
+
 def test_both_variants_are_timed(bundle: Path, emulate: Emulate):
     opened = open_bundle(bundle)
     inputs = {"x": random(1, 3, 9, 7, seed=3)}

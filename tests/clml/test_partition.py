@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
 
-from adrenoc.clml.cost import judge
+from adrenoc.clml.cost import judge, reckoning
 from adrenoc.clml.merge import merge
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
+from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Performance
 from adrenoc.importers.flat import flatten
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import STAGES, State
+from adrenoc.target import load_target
 from tests.clml.regions import (
     Emulate,
     build,
@@ -258,22 +264,67 @@ def _chain(convs: int, size: int, channels: int) -> Any:
     return module_of(make, (1, channels, size, size))
 
 
-def test_auto_keeps_what_wins_after_its_copies():
+@pytest.mark.parametrize(("convs", "size", "wins"), [(1, 14, False), (12, 56, True)])
+def test_auto_keeps_what_wins_after_its_copies(convs: int, size: int, wins: bool):
+    """A small convolution loses to its copies, a chain of large ones pays for them."""
+    module, table = _chain(convs, size, 64), load_table()
+    (region,) = cut(module).regions
+    verdict = judge(region, table, Performance())
+    assert verdict.wins == wins and verdict.copies == 4
+    found = partition(module, keep_all=False, version=3, dtype="float32", performance=Performance())
+    assert bool(found.regions) == wins
+    (decision,) = found.decisions
+    taken = f"{convs} operators to CLML 1" if wins else f"{convs} operators stay in textures"
+    assert decision.taken == taken
+    numbers = (
+        f"estimated {verdict.texture_us:.0f} us in textures, {verdict.clml_us:.0f} us in CLML and "
+        f"{verdict.copies_us:.0f} us for 4 copies: {verdict.gain:.2f} times as fast, 1.1 asked"
+    )
+    assert decision.reason.endswith(numbers)
+    forced = partition(module, keep_all=True, version=3, dtype="float32", performance=Performance())
+    assert len(forced.regions) == 1 and "--clml all" in forced.decisions[0].reason
+
+
+def test_a_gain_below_the_margin_is_not_enough():
+    verdict = judge(cut(_chain(12, 56, 64)).regions[0], load_table(), Performance())
+    assert verdict.wins
+    assert not replace(verdict, copies_us=verdict.texture_us / 1.05 - verdict.clml_us).wins
+    assert replace(verdict, copies_us=verdict.texture_us / 1.12 - verdict.clml_us).wins
+
+
+def test_by_what_auto_reckons_is_told_with_its_sources():
+    known, unknown = Performance(fp32_fma_lanes=1024, clock_mhz=800), Performance()
+    what, why = reckoning(load_table(), known, half=False)
+    assert what.startswith("328 GFLOPS, 25 GB/s, 12 us a launch")  # 0.2 of 1638
+    assert "of the target's peak" in why and "TVM 17258" in why and "clpeak" in why
+    what, why = reckoning(load_table(), unknown, half=False)
+    assert what.startswith("200 GFLOPS") and "a middle Adreno" in why
+
+
+def test_every_figure_has_its_source():
     table = load_table()
-    verdicts = {}
-    for convs, size in ((1, 14), (12, 56)):
-        module = _chain(convs, size, 64)
-        (region,) = cut(module).regions
-        verdicts[convs] = judge(region, table, Performance())
-        found = partition(
-            module, keep_all=False, version=3, dtype="float32", performance=Performance()
-        )
-        assert bool(found.regions) == verdicts[convs].wins
-        (decision,) = found.decisions
-        assert "estimated" in decision.reason and "copies" in decision.reason
-    assert not verdicts[1].wins, "a small convolution loses to its copies"
-    assert verdicts[12].wins, "a chain of large ones pays for them"
-    assert verdicts[1].copies == verdicts[12].copies == 4
+    figures = {f.name for f in fields(table.costs)} - {"sources"}
+    assert set(table.costs.sources) == figures and all(table.costs.sources.values())
+    assert all(row.source for row in table.rows.values())
+
+
+@pytest.mark.parametrize(
+    ("device", "said", "version"),
+    [("adreno:a660", None, 1), ("adreno:a660", 4, 4), ("adreno:a750", None, 3)],
+)
+def test_the_version_is_the_one_of_the_target_unless_it_is_given(
+    device: str, said: int | None, version: int
+):
+    target = load_target(device)
+    options = resolve_options(target, command_line={"clml": "all", "clml_version": said}).options
+    module = module_of(lambda e, x: relax.op.clip(x, -1, 1), (1, 3))  # interface 2 has it
+    state = State(
+        model=Path("relax"), target=target, options=options, module=module, log=DecisionLog()
+    )
+    (stage,) = (stage for stage in STAGES if stage.name == "partition_clml")
+    done = stage.run(state)
+    assert bool(done.clml.regions) == (version >= 2)
+    assert any(d.taken == f"CLML version {version}" for d in done.log) == (said is None)
 
 
 def test_a_faster_memory_makes_copies_cheaper():

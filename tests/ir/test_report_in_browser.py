@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from adrenoc.manifest import RegionInfo
 from adrenoc.report.page import write_page
 from tests.unit.verdicts import node, verdict
 
@@ -24,6 +26,19 @@ document.querySelector("#nodes th").click();
 </script></body>"""
 """Finds a node, goes to it, colours by time, sorts by step: the last step comes first."""
 
+REGION = RegionInfo(
+    symbol="clml0_openclml",
+    version=2,
+    dtype="float16",
+    operators=("nn.conv2d", "concat", "nn.conv2d"),
+    inputs=("tensor_1498",),
+    outputs=("tensor_1499",),
+    kernels=(),
+    copies=4,
+    texture_us=300,
+    clml_us=100,
+    copies_us=50,
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -34,7 +49,9 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     names = [f"tensor_{i}" for i in range(1500)]
     nodes = tuple(node(b, a) for a, b in pairwise(["input", *names]))
     path = tmp_path / "report.html"
-    write_page(verdict(nodes, broken=("10 MiB of GPU memory, 9 allowed",)), path)
+    nodes = (*nodes[:-1], replace(nodes[-1], place="clml", kernel=REGION.symbol))
+    made = verdict(nodes, broken=("10 MiB of GPU memory, 9 allowed",))
+    write_page(replace(made, regions=(REGION,), kept_back=3), path)
     path.write_text(path.read_text(encoding="utf-8").replace("</body>", USER), encoding="utf-8")
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
@@ -46,7 +63,10 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     assert seen.count("<tr data-node=") >= 1500
     assert "limits that are broken: 1" in seen
     assert "1 of 1500" in seen
+    assert "in 1 region; 3 operators kept back" in seen
+    assert "nn.conv2d \u00d72, concat</td>" in seen and "2.00 \u00d7</td>" in seen
     assert "<h3>tensor_777</h3>" in seen
     assert re.search(r'id="legend".{0,80}0.00 µs', seen)
     rows = re.findall(r'<tr data-node="(tensor_\d+)">', seen)
-    assert rows[:2] == ["tensor_0", "tensor_1499"]  # the near miss, then the table of nodes
+    # The region, the near miss, then the table of nodes.
+    assert rows[:3] == ["tensor_1499", "tensor_0", "tensor_1499"]

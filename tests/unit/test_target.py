@@ -46,6 +46,7 @@ def test_every_value_has_a_source(target):
         known |= {f"{section}.{k}" for k, v in dataclasses.asdict(facts).items() if v is not None}
     known |= {f"extensions.{name}" for name, _ in target.gpu.extensions}
     known |= {f"options.{name}" for name, _ in target.options}
+    known |= {"clml_version"} if target.gpu.clml_version is not None else set()
     if target.soc:
         known |= {"soc.gpu"} | ({"soc.clock_mhz"} if target.soc.clock_mhz else set())
     assert known == dict(target.sources).keys()
