@@ -201,6 +201,19 @@ def construct(scalars: Sequence[Expr]) -> Expr:
     return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
 
 
+def kept(value: Expr) -> Expr:
+    """The value behind a call that TVM knows nothing of, so that it is computed where it stands.
+
+    The function of OpenCL C gives it as it is.  A value of another dtype comes back as it was.
+    """
+    dtype = dtype_of(value)
+    name = _CONVERT.get(dtype)
+    return value if name is None else tirx.call_extern(dtype, name, value)
+
+
+_CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "convert_half"}
+
+
 def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     """Load vector `base + offset` of a flat 32-bit buffer.
 

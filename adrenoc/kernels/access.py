@@ -152,16 +152,16 @@ class TextureAccess(BlockedAccess):
     def element(self, index: Sequence[Expr]) -> Expr:
         n, c, h, w = self.position(index)
         # Reading before the test that may guard this element is safe: a texture has no outside.
-        texel = self._builder.let(self.texel(n, simplify(floordiv(c, LANES)), h, w), "texel")
+        texel = self._builder.share(self.texel(n, simplify(floordiv(c, LANES)), h, w), "texel")
         component = simplify(floormod(c, LANES))
         fixed = const_int(component)
         if fixed is not None:
             return lane(texel, fixed)
-        component = self._builder.let(component, "component")
+        component = self._builder.share(component, "component")
         chosen = lane(texel, LANES - 1)
         for i in reversed(range(LANES - 1)):
             chosen = select(component == iconst(i), lane(texel, i), chosen)
-        return chosen
+        return self._builder.share(chosen, "element")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tvm_ffi.structural import structural_equal
+from tvm_ffi.structural import StructuralKey
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.memories import access_to
@@ -44,6 +44,7 @@ from adrenoc.tvmapi import (
     decl_buffer,
     dtype_of,
     iconst,
+    kept,
     splat,
     tirx,
     vector_dtype,
@@ -121,6 +122,8 @@ class KernelBuilder:
         self._guard: Expr | None = None
         self.inside: Expr | None = None
         self._names: dict[str, int] = {}
+        self._named: dict[int, tuple[list[Expr] | None, dict[StructuralKey, Expr]]] = {}
+        """What `share` named, by the identity of the block, which is held so that it stays one."""
         self.launch: Launch | None = None
         self.pick_group: PickGroup = lambda extents: pick_work_group(extents, limits)
         self.local: tuple[Expr, Expr, Expr] = (iconst(0), iconst(0), iconst(0))
@@ -168,15 +171,28 @@ class KernelBuilder:
         self.emit(Bind(var, value))
         return var
 
-    def let_once(self, value: Expr) -> Expr:
-        """As `let`; what the innermost block has bound already gets the name that it has.
+    def let_once(self, value: Expr, hint: str = "v") -> Expr:
+        """As `let`; what the innermost block has bound so already gets the name that it has.
 
         For values that never change: reads of inputs.
         """
-        for stmt in self._blocks[-1]:
-            if isinstance(stmt, Bind) and structural_equal(stmt.value, value):
-                return stmt.var
-        return self.let(value)
+        block = self._blocks[-1]
+        known, names = self._named.get(id(block), (None, {}))
+        if known is not block:
+            names = {}
+            self._named[id(block)] = (block, names)
+        key = StructuralKey(value)
+        if key not in names:
+            names[key] = self.let(value, hint)
+        return names[key]
+
+    def share(self, value: Expr, hint: str = "v") -> Expr:
+        """As `let_once`, with a name that is kept.
+
+        TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
+        many indices, and these in others, would grow without end.
+        """
+        return value if isinstance(value, Var) else self.let_once(kept(value), hint)
 
     def registers(self, count: int, *, dtype: str | None = None) -> Registers:
         """Allocate `count` vectors of four."""

@@ -175,9 +175,27 @@ class Evaluator:
         return tirx.Shuffle([texel], [iconst(lane or 0)])
 
     def _safe_index(self, expr: Any, lane: int | None, extent: int) -> Expr:
-        """An index; one that is itself data is kept inside of the tensor."""
+        """An index; one that is itself data is kept inside of the tensor, and gets a name.
+
+        Reads that stand in many indices, such as those of a grid, would be written out in each.
+        """
         index = self._index(expr, lane)
-        return clamp(index, 0, extent - 1) if self._loads(expr) else index
+        if not self._loads(expr):
+            return index
+        index = clamp(index, 0, extent - 1)
+        nameable = self._safe_anywhere(expr) and not self._has_lane(index)
+        return self._builder.share(index, "index") if nameable else index
+
+    def _safe_anywhere(self, expr: Any) -> bool:
+        """Whether what `expr` reads may be read where a condition would not have it read."""
+
+        def guarded(part: Any) -> bool:
+            if not isinstance(part, tvm.ir.TensorLoad):
+                return False
+            source = self._source(part.source)
+            return isinstance(source, Access) and not source.safe_outside
+
+        return not _any_part(expr, guarded)
 
     def _index(self, expr: Any, lane: int | None) -> Expr:
         self._indices += 1
@@ -217,7 +235,8 @@ class Evaluator:
         source = self._source(load.source)
         if not isinstance(source, Access):
             return self._builder.let(source())
-        index = [self._index_of_all_lanes(i) for i in load.indices]
+        extents = source.spec.shape
+        index = [self._safe_index(i, None, e) for i, e in zip(load.indices, extents, strict=True)]
         layout = source.spec.layout
         channel = layout.axis("C") if layout is not None else None
         if channel is None or source.spec.extents.c == 1:
@@ -234,9 +253,6 @@ class Evaluator:
         if source.safe_outside or self._conditions == 0:
             return self._builder.let_once(texel)
         return texel
-
-    def _index_of_all_lanes(self, expr: Any) -> Expr:
-        return self._index(expr, None)
 
     def _vector_choice(self, condition: Any, then: Any, otherwise: Any, whole: Any) -> Expr:
         decided = self._decide(condition)
@@ -265,11 +281,8 @@ class Evaluator:
 
     def _lane_by_lane(self, expr: Any) -> Expr:
         value = construct([self._scalar(expr, lane) for lane in range(LANES)])
-        return self._shared(value, safe=False)
-
-    def _shared(self, value: Expr, *, safe: bool) -> Expr:
-        """A name for the value, unless naming it would read what a condition guards."""
-        return self._builder.let(value) if safe or self._conditions == 0 else value
+        # Naming it would read what a condition guards.
+        return value if self._conditions else self._builder.let(value)
 
     # What is known
 

@@ -104,3 +104,25 @@ def test_the_host_gets_the_phones_kernels(gpu: str) -> None:
     assert phone.program is not None
     for name, param in host.program.params.items():
         np.testing.assert_array_equal(param.value, phone.program.params[name].value)
+
+
+def test_reads_within_indices_are_written_once() -> None:
+    """Of a warp along W: written into each index that holds them they made 350,000 characters."""
+    random = np.random.default_rng(0)
+    constants = {
+        "a": random.standard_normal((20, 20)).astype(np.float32),
+        "s": np.array([1, 4, 5, 2], np.int64),
+        "b": random.standard_normal((5, 8)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["g", "a"], ["m"]),
+        helper.make_node("Transpose", ["m"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["t", "s"], ["grid"]),
+        helper.make_node("Softmax", ["x"], ["p"]),
+        helper.make_node("GridSample", ["p", "grid"], ["warped"], padding_mode="border"),
+        helper.make_node("MatMul", ["warped", "b"], ["y"]),
+    ]
+    model = graph(nodes, {"x": [1, 6, 7, 9], "g": [1, 2, 20]}, ["y"], constants)
+    text = _source(model, "grid_sam")
+    assert len(text) < 130_000
+    assert "float element0 = convert_float(" in text
