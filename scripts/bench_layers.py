@@ -59,6 +59,38 @@ class Layer:
         return model
 
 
+def quantised_model(layer: Layer) -> onnx.ModelProto:
+    """The same convolution as QLinearConv, of bytes that an operator before it made."""
+    rng = np.random.default_rng(0)
+    outputs = layer.weights[0]
+    constants = {
+        "w": rng.integers(-127, 128, layer.weights).astype(np.int8),
+        "b": rng.integers(-999, 999, outputs).astype(np.int32),
+        "scale": np.array(0.02, np.float32),
+        "unit": np.array(2e-4, np.float32),
+        "zero": np.array(117, np.uint8),
+        "none": np.array(0, np.int8),
+    }
+    quanta = ["scale", "zero"]
+    reads = ["r", *quanta, "w", "unit", "none", *quanta, "b"]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", *quanta], ["r"]),
+        helper.make_node("QLinearConv", reads, ["c"], **layer.attrs),
+        helper.make_node("DequantizeLinear", ["c", *quanta], ["d"]),
+        helper.make_node("Softmax", ["d"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
 def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
     """A convolution with half padding on a square image."""
     side = -(-size // stride)

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+DOTS_A_CALL = 4
+"""Instructions of `DOT_PRODUCTS`: one a sum, which the analyser sees as a multiply-add."""
 MOST_SEARCHED = 2_000_000
 """Assignments of trip counts that are tried; beyond, the last loops count as run once."""
 
@@ -102,8 +104,13 @@ def _work_in(expr: Any) -> ThreadWork:
         if isinstance(call.op, Op) and call.op.name == "tirx.texture2d_load":
             found["texels"] += 1
 
+    def dot(call: Any) -> None:
+        if isinstance(call.op, Op) and str(call.args[:1]).find("DOT_PRODUCTS") >= 0:
+            found["multiplies"] += DOTS_A_CALL
+
     structural_walk(expr, (tirx.Mul, multiply))
     structural_walk(expr, (Call, read))
+    structural_walk(expr, (Call, dot))
     return ThreadWork(**found)
 
 
