@@ -266,8 +266,8 @@ def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 def _binary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     a, b, y = fuser.activation(node, 0), fuser.activation(node, 1), fuser.result(node)
-    if a is None or b is None or y is None:
-        return None
+    if a is None or b is None or y is None or a.zero_value.dtype == np.int8:
+        return None  # of signed bytes onnxruntime adds the floats
     inputs = [*a.operands, *b.operands, y.scale, y.zero]
     return _made(_BINARY[node.op_type], inputs, node, y.name)
 

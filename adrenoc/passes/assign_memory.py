@@ -71,9 +71,14 @@ def _place(
     if not tensor.is_float or layout is None:
         return plain
     if tensor.name in graph.lows:
-        low = graph.lows[tensor.name]
-        return Placement(
-            memory=Memory.BYTES, layout=layout.refolded(Fold.PLANES), dtype="uint32", low=low
+        if layout.extents(tensor.shape).c > LANES:
+            planes = layout.refolded(Fold.PLANES)
+            low = graph.lows[tensor.name]
+            return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=low)
+        log.add(
+            tensor.name,
+            "whole numbers stored as floats",
+            f"a read of bytes gives sixteen channels, and it has {layout.extents(tensor.shape).c}",
         )
     dtype = "float32" if tensor.name in graph.exact else options.storage_dtype
     if options.textures:
