@@ -210,6 +210,9 @@ def test_work_between_the_launches(cases: dict[str, Any]) -> None:
     _check_logs(copied)
     assert {run["mode"] for run in copied} == {MACHINE}
     assert copied[-1]["reason"].startswith("tensors are copied between its launches")
+    # One kernel launched several times: after the first run each launch has an object of its own,
+    # and after the second its arguments are there.
+    assert cases["obstacles"]["set"][1:] == [3 * STEPS, 0, 0]
     assert cases["obstacles"]["nothing"][-1]["reason"] == "it launches no kernel"
 
 

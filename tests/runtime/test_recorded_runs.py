@@ -13,10 +13,12 @@ from onnx import helper
 
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
+from adrenoc.device.remote import run_remote
 from adrenoc.device.run import run_bundle
 from adrenoc.runtime_build import Runtime
 from tests.models import graph, write
 from tests.runtime.programs import Finished
+from tests.runtime.servers import address_of, native_server, python_server
 
 Execute = Callable[..., Finished]
 
@@ -103,6 +105,22 @@ def test_a_queue_and_a_profile_of_recorded_runs(
     names = [name.removesuffix("_kernel") for name, _, _ in launches]
     assert names == [info.kernel for info in gpu_bundle.launches()]
     assert all(start <= end for _, start, end in launches)
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_runs_on_a_server(gpu_bundle: Bundle, runtime: Runtime, opencl: str, kind: str) -> None:
+    image = np.random.default_rng(4).standard_normal(SHAPE).astype("float32")
+    expected = run_bundle(gpu_bundle, inputs={"image": image}, recording="off", repeat=1).outputs
+    with python_server() if kind == "python" else native_server(runtime, opencl) as (_, port):
+        result = run_remote(
+            gpu_bundle, address_of(port), inputs={"image": image}, recording="always", profile=True
+        )
+    for name, array in expected.items():
+        np.testing.assert_array_equal(result.outputs[name], array)
+    assert result.launching is not None
+    assert result.launching.mode in ("a command buffer", "kept arguments")
+    assert result.launching.launches == sum(kernel.calls for kernel in result.kernels)
+    assert result.launching.api_calls <= result.launching.launches + 1
 
 
 def test_a_part_on_the_cpu_keeps_runs_on_the_virtual_machine(

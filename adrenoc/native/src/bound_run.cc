@@ -126,6 +126,7 @@ ffi::Any BoundRun::compute() {
   }
   if (obstacle_.empty()) return capture();
   reason_ = obstacle_;
+  const CallSitesScope scope(sites_);
   return run_machine();
 }
 

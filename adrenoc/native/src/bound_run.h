@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "call_sites.h"
 #include "replay.h"
 #include "replay_trial.h"
 
@@ -106,6 +107,7 @@ class BoundRun {
   std::vector<std::function<bool()>> conditions_;
   tvm::ffi::Any result_;
   std::string obstacle_;
+  CallSites sites_;  // for runs that cannot be replayed
 
   std::unique_ptr<KeptLaunches> kept_;
   std::unique_ptr<Replay> recorded_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "call_sites.h"
 #include "capture.h"
 #include "trace.h"
 
@@ -92,14 +93,13 @@ void Kernel::build(const std::string& options) {
                                 << build_log();
   }
   cl_int code = CL_SUCCESS;
-  kernel_ = KernelHandle(api().clCreateKernel(program_.get(), name_.c_str(), &code));
-  kept_.clear();
+  instance_.handle = KernelHandle(api().clCreateKernel(program_.get(), name_.c_str(), &code));
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "The source of kernel " << name_
                                 << " does not define it: clCreateKernel failed with "
                                 << error_name(code);
   }
-  ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, kernel_.get(), id, CL_KERNEL_WORK_GROUP_SIZE,
+  ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, instance_.handle.get(), id, CL_KERNEL_WORK_GROUP_SIZE,
                   sizeof(max_work_group_size_), &max_work_group_size_, nullptr);
 }
 
@@ -141,11 +141,14 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   check_work_group(work);
   const QueueLock queue = device_.lock_queue();
   trace("launching kernel", name_);
-  for (size_t i = 0; i < arguments.size(); ++i) set_argument(i, arguments[i]);
+  CallSites* sites = CallSites::current();
+  KernelInstance* const own = sites == nullptr ? nullptr : sites->next(*this);
+  KernelInstance& instance = own == nullptr ? instance_ : *own;
+  for (size_t i = 0; i < arguments.size(); ++i) set_argument(instance, i, arguments[i]);
   cl_event event = nullptr;
   const bool recording = device_.profiler().is_recording();
-  const cl_int code = api().clEnqueueNDRangeKernel(queue.get(), kernel_.get(), work.dimensions,
-                                                   nullptr, work.global.data(), work.local.data(),
+  const cl_int code = api().clEnqueueNDRangeKernel(queue.get(), instance.handle.get(),
+                                                   work.dimensions, nullptr, work.global.data(), work.local.data(),
                                                    0, nullptr, recording ? &event : nullptr);
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "Launch of kernel " << name_
@@ -158,18 +161,19 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
 }
 
 // Drivers take about as long for an argument as for a launch, and between two runs few change.
-void Kernel::set_argument(size_t index, const KernelArgument& argument) {
-  if (index >= kept_.size()) kept_.resize(index + 1);
-  Kept wanted{argument.bytes, 0};
+void Kernel::set_argument(KernelInstance& instance, size_t index,
+                          const KernelArgument& argument) const {
+  if (index >= instance.kept.size()) instance.kept.resize(index + 1);
+  KernelInstance::Kept wanted{argument.bytes, 0};
   if (argument.storage != nullptr) {
     wanted.value = (*argument.storage)->number;
   } else {
     std::memcpy(&wanted.value, argument.value, argument.bytes);
   }
-  Kept& kept = kept_[index];
+  KernelInstance::Kept& kept = instance.kept[index];
   if (kept.bytes == wanted.bytes && kept.value == wanted.value) return;
   kept.bytes = 0;
-  set_kernel_argument(kernel_.get(), name_, index, argument);
+  set_kernel_argument(instance.handle.get(), name_, index, argument);
   kept = wanted;
 }
 

@@ -36,6 +36,18 @@ struct WorkSize {
 // old.
 [[nodiscard]] std::string build_options(const DeviceInfo& info);
 
+// An OpenCL object of a kernel, and what each of its arguments was set to last: the number of a
+// storage, or the bits of a scalar.
+struct KernelInstance {
+  struct Kept {
+    size_t bytes = 0;  // 0 while it is not known
+    uint64_t value = 0;
+  };
+
+  KernelHandle handle;
+  std::vector<Kept> kept;
+};
+
 class Kernel {
  public:
   // Compiles OpenCL C that defines the kernel `name`.  Throws RuntimeError with the compiler's log.
@@ -60,21 +72,14 @@ class Kernel {
  private:
   void build(const std::string& options);
   void check_work_group(const WorkSize& work) const;
-  void set_argument(size_t index, const KernelArgument& argument);
+  void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
   [[nodiscard]] std::string build_log() const;
 
   Device& device_;
   const std::string name_;
   ProgramHandle program_;
-  KernelHandle kernel_;
+  KernelInstance instance_;  // guarded by the device's lock_queue()
   size_t max_work_group_size_ = 0;
-  // What each argument was set to last: the number of a storage, or the bits of a scalar.  Guarded
-  // by the device's lock_queue().
-  struct Kept {
-    size_t bytes = 0;  // 0 while it is not known
-    uint64_t value = 0;
-  };
-  std::vector<Kept> kept_;
 };
 
 }  // namespace opencl

@@ -94,9 +94,15 @@ std::unique_ptr<Storage> MemoryPool::create(const StorageSpec& spec, cl_int* cod
 std::unique_ptr<Storage> MemoryPool::take_pooled(const StorageSpec& spec) {
   const auto found = free_.find(spec);
   if (found == free_.end()) return nullptr;
-  std::unique_ptr<Storage> storage = std::move(found->second.back());
-  found->second.pop_back();
-  if (found->second.empty()) free_.erase(found);
+  std::vector<std::unique_ptr<Storage>>& free = found->second;
+  // The oldest: then runs that ask for the same get the same, in whatever order they gave it back,
+  // and arguments of kernels stay as they were set.
+  const auto oldest =
+      std::min_element(free.begin(), free.end(),
+                       [](const auto& one, const auto& other) { return one->number < other->number; });
+  std::unique_ptr<Storage> storage = std::move(*oldest);
+  free.erase(oldest);
+  if (free.empty()) free_.erase(found);
   pooled_bytes_ -= spec.bytes;
   ++reuses_;
   return storage;
