@@ -14,6 +14,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers
 from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWeights
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.sums import added, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
@@ -111,9 +112,10 @@ def conv2d(
     left = builder.let(gx * iconst(tile.pixels), "x")
     row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
     col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
-    sums = builder.registers(tile.pixels * tile.out_blocks)
-    sums.fill(0.0)
     channels = source.c if window == 1 and geometry.groups == 1 else LANES
+    products = kh * kw * window * channels
+    sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
+    sums.fill(0.0)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
     with builder.loop(kh, "ky") as ky, builder.loop(window, "i") as i:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
@@ -188,17 +190,7 @@ class _Step:
                 products = [
                     splat(lane(pixel, c)) * of_blocks[b] for c, of_blocks in enumerate(weights)
                 ]
-                self._sums[at] = self._added(self._sums[at], products)
-
-    def _added(self, total: Expr, products: list[Expr]) -> Expr:
-        """The sum; in halves the products are added first, so that the total is rounded once.
-
-        That halves the error of long sums for one addition more in five, which is hidden behind
-        the texture pipe that the kernel waits for.
-        """
-        if self._builder.compute == "float16":
-            return total + sum(products[1:], products[0])
-        return sum(products, total)
+                self._sums[at] = added(self._builder, self._sums[at], products)
 
     def _column(self, row: Expr, col0: Expr, offset: int) -> Expr:
         if offset not in self._columns:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.sums import added, total_dtype
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
@@ -38,7 +39,7 @@ def matmul(
     b_n, b_h = _batch(b, n, gy)
     first = builder.let(gx * iconst(rows), "m") if rows > 1 else gx
     first_block = builder.let(group * iconst(blocks), "block") if blocks > 1 else group
-    sums = builder.registers(rows * blocks)
+    sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth))
     sums.fill(0.0)
     with builder.loop(a.extents.blocks, "k") as kb:
         left = [
@@ -56,7 +57,7 @@ def matmul(
             for m, texel in enumerate(left):
                 products = [splat(lane(texel, c)) * row for c, row in enumerate(texels)]
                 at = block * rows + m
-                sums[at] = _added(builder, sums[at], products)
+                sums[at] = added(builder, sums[at], products)
     for block in range(blocks):
         column = first_block + iconst(block) if block else first_block
         for m in range(rows):
@@ -67,13 +68,6 @@ def matmul(
             inside = conditions[0] & conditions[1] if len(conditions) > 1 else None
             with builder.when(inside if inside is not None else next(iter(conditions), None)):
                 epilogue.write(n, builder.let(column, "column"), gy, row, sums[block * rows + m])
-
-
-def _added(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
-    """The sum; in halves the products are added first, so that the total is rounded once."""
-    if builder.compute == "float16":
-        return total + sum(products[1:], products[0])
-    return sum(products, total)
 
 
 def _existing(builder: KernelBuilder, first: Expr, count: int, blocks: int) -> list[Expr]:

@@ -158,8 +158,8 @@ class Ops:
     def check(self, device: Any, preset: str, tolerance: float | None = None) -> None:
         """Compile, run, and compare every output."""
         allowed = tolerance or TOLERANCE[preset]
-        expected = self._reference()
-        seen = self._run(device, preset)
+        expected = self.reference()
+        seen = self.run(device, preset)
         wrong = []
         for name, value in seen.items():
             reference = expected[name]
@@ -188,7 +188,7 @@ class Ops:
         model.ir_version = 9
         return onnx.shape_inference.infer_shapes(model)
 
-    def _reference(self) -> dict[str, np.ndarray]:
+    def reference(self) -> dict[str, np.ndarray]:
         if self._expected is None:
             session = onnxruntime.InferenceSession(
                 self._model().SerializeToString(), providers=["CPUExecutionProvider"]
@@ -197,7 +197,7 @@ class Ops:
             self._expected = dict(zip(self._outputs, values, strict=True))
         return self._expected
 
-    def _run(self, device: Any, preset: str) -> dict[str, np.ndarray]:
+    def run(self, device: Any, preset: str) -> dict[str, np.ndarray]:
         target = load_target("host")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ops.onnx"

@@ -93,3 +93,15 @@ def test_sums_that_are_scaled_down_may_be_large(device: Any) -> None:
     ops.output(ops("Mul", ops("ReduceL1", x, ops.ints(1)), ops.const(1e-3)))
     ops.output(ops("ReduceLogSum", ops("Abs", x), ops.ints(1)))
     ops.check(device, "fp16", tolerance=1e-3)
+
+
+def test_long_products_of_activations_may_be_large_on_their_way(device: Any) -> None:
+    """Half of the products are far beyond the range of half in sum; the other half takes it back."""
+    random = np.random.default_rng(0)
+    right = random.uniform(0.5, 1.5, (1, 2, 512, 16))
+    right[:, :, 256:] *= -1
+    right -= right.mean(axis=2, keepdims=True)
+    ops = Ops()
+    a = _held(ops, 500 + random.normal(0.0, 20.0, (1, 2, 20, 512)))
+    ops.output(ops("Relu", ops("MatMul", a, _held(ops, right))))
+    ops.check(device, "fp16", tolerance=2e-2)

@@ -40,7 +40,7 @@ def _compiled(ops: Ops, folder: Path, preset: str, pins: tuple[str, ...]) -> Sta
 
 def _error(ops: Ops, state: State, device: Any) -> float:
     (value,) = execute(state, list(ops._inputs.values()), device)
-    (expected,) = ops._reference().values()
+    (expected,) = ops.reference().values()
     return relative_error(value, expected)
 
 
