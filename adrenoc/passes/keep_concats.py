@@ -12,6 +12,7 @@ Before -> after:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from adrenoc.layout import LANES
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.channel_ranges import CONCAT, Concat, concat_of, slice_of, with_whole_sources
 from adrenoc.passes.fuse import fuse
+from adrenoc.tvmapi import tvm
 
 
 def fuse_around_concats(graph: Graph, log: DecisionLog) -> Graph:
@@ -29,7 +31,7 @@ def fuse_around_concats(graph: Graph, log: DecisionLog) -> Graph:
     if not candidates:
         return fuse(graph)
     fused = fuse(_with_op(graph, set(candidates)))
-    kept = {name for name in candidates if _pays(fused, name, graph.consumers[name], log)}
+    kept = {name for name in candidates if _pays(fused, graph, name, log)}
     return fused if len(kept) == len(candidates) else fuse(_with_op(graph, kept))
 
 
@@ -61,16 +63,21 @@ def _in_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
     return made and whole and graph.tensors[node.output].is_float
 
 
-def _pays(graph: Graph, name: str, readers: Sequence[Node], log: DecisionLog) -> bool:
+def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
     """Whether a concatenation of a fused graph takes no more launches in place than as a map.
 
-    `readers` are those before fusion: a single map would take the concatenation in.
+    What would take the concatenation in is seen in the graph before fusion: a single map does.
     """
     node = graph.producers.get(name)
     if node is None:  # nobody reads it
         return False
     concat = concat_of(graph, node)
     if concat is None:
+        return False
+    readers = before.consumers[name]
+    if _regroups(before, name, readers):
+        reason = f"its only reader {readers[0].name} moves all elements anyway"
+        log.add(name, "concatenated where it is read", reason)
         return False
     cuts = {part.name: slice_of(graph, graph.producers[part.name]) for part in concat.parts}
     slices = {part: cut for part, cut in cuts.items() if cut is not None}
@@ -90,3 +97,16 @@ def _pays(graph: Graph, name: str, readers: Sequence[Node], log: DecisionLog) ->
             f"in place {extra} of its {len(names)} parts would take a kernel each, {alone} now",
         )
     return extra <= alone
+
+
+def _regroups(graph: Graph, name: str, readers: Sequence[Node]) -> bool:
+    """Whether a tensor is only read by a map that cuts its axes anew: a shuffle of channels."""
+    if len(readers) != 1 or not readers[0].is_map or readers[0].body is None:
+        return False
+    if not isinstance(readers[0].body.value, tvm.ir.TensorLoad):
+        return False
+    before, after = (
+        sorted(extent for extent in graph.tensors[tensor].shape if extent != 1)
+        for tensor in (name, readers[0].output)
+    )
+    return before != after and math.prod(before) == math.prod(after)
