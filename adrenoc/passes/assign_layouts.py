@@ -16,6 +16,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.layout import Layout, default_layout
+from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.fuse import REDUCTIONS, reads_elementwise
 from adrenoc.passes.region_nodes import ALLOC, CLML
 
@@ -81,7 +82,7 @@ def channels_last(rank: int) -> Layout | None:
 
 
 def _demands(graph: Graph) -> dict[str, Layout]:
-    """What the first choosy reader of each tensor wants, also through element-wise maps."""
+    """What the first choosy reader of each tensor wants, also through maps that keep axes."""
     demands: dict[str, Layout] = {}
     for node in reversed(graph.nodes):
         for position, name in enumerate(node.inputs):
@@ -97,6 +98,8 @@ def _demands(graph: Graph) -> dict[str, Layout]:
 def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
     """Whether the output's axes are those of this input, one for one."""
     name = node.inputs[position]
+    if node.op == CONCAT:
+        return True
     if graph.tensors[name].shape != graph.tensors[node.output].shape:
         return False
     if node.body is not None:

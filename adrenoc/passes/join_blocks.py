@@ -191,8 +191,12 @@ class _Plan:
         return self.apart.get(own)
 
     def learn(self, graph: Graph) -> bool:
-        """Find what an attempt may not do; whether there is anything."""
+        """Find what an attempt may not do; whether there is anything.
+
+        Of each whole only the first: with that part apart, the next one may do no harm.
+        """
         known = len(self.apart) + len(self.as_kernel)
+        troubled: set[str] = set()
         for node in graph.nodes:
             if node.output in self.concats and node.output not in self.as_kernel:
                 continue  # no kernel: its parts are there
@@ -202,11 +206,16 @@ class _Plan:
                 continue
             owner = graph.owner(node.output)
             for name in node.inputs:
-                if graph.owner(name) == owner and node.output in graph.views:
+                if graph.owner(name) == owner != node.output and owner not in troubled:
+                    if node.output in self.apart:
+                        raise ValueError(f"{node.output} lies in {owner} and should not")
+                    troubled.add(owner)
                     self.apart[node.output] = (
                         f"its kernel reads {name}, which lies in the same image: OpenCL leaves "
                         "that undefined"
                     )
+        if troubled:
+            return True
         for name, copies in self.copied.items():
             whole = graph.owner(name)
             image = graph.operand(name).memory is Memory.TEXTURE

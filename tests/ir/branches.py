@@ -45,6 +45,20 @@ class Net:
         self._nodes.append(helper.make_node(kind, list(sources), [name]))
         return name
 
+    def halved(self, source: str) -> str:
+        """Every second row and column."""
+        name = self._new(self._channels[source])
+        attrs = {"kernel_shape": [2, 2], "strides": [2, 2]}
+        self._nodes.append(helper.make_node("MaxPool", [source], [name], **attrs))
+        return name
+
+    def doubled(self, source: str) -> str:
+        """Every row and column twice."""
+        name = self._new(self._channels[source])
+        self._constants["scales"] = np.array([1, 1, 2, 2], np.float32)
+        self._nodes.append(helper.make_node("Resize", [source, "", "scales"], [name]))
+        return name
+
     def norm(self, source: str) -> str:
         """A scale and a shift of each channel, and ReLU."""
         shape = (1, self._channels[source], 1, 1)

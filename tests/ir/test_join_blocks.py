@@ -232,3 +232,26 @@ def test_the_check_finds_what_views_must_not_do() -> None:
         check_graph(replace(found, placements=moved))
     with pytest.raises(IllegalIrError, match="before it is made"):
         check_graph(replace(found, nodes=tuple(n for n in found.nodes if n.output != second)))
+
+
+def test_only_every_second_part_of_a_chain_is_copied() -> None:
+    """Each reads the one before it; beside a part that lies elsewhere the next one may stay."""
+    net = Net(4)
+    source = net.conv("x", 8)
+    second = net.conv(source, 8, kernel=3, groups=8)
+    third = net.conv(second, 8, kernel=3, groups=8)
+    other = net.conv("x", 8)
+    whole = net.concat(other, second, third)
+    found, _ = _joined(net.model(net.conv(whole, 4)))
+    assert _maps(found) == [("concat",)]
+    assert [found.owner(name) == whole for name in (other, second, third)] == [True, True, False]
+
+
+def test_a_part_gets_the_layout_that_the_whole_is_wanted_in() -> None:
+    """A resize says nothing about its axes but the channel; the convolution behind does."""
+    net = Net(4)
+    grown = net.doubled(net.halved(net.conv("x", 8)))
+    whole = net.concat(grown, net.conv("x", 4))
+    found, _ = _joined(net.model(net.conv(whole, 4)))
+    assert found.owner(grown) == whole
+    assert ("concat",) not in _maps(found)
