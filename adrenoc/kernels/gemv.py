@@ -7,6 +7,7 @@ neighbouring texels of the weights' row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
@@ -53,8 +54,10 @@ def gemv(
         out: the same N, H, W, C = O
     """
     places = places_of(out.extents)
-    in_blocks, out_blocks, splits = x.extents.blocks, out.extents.blocks, tile.splits
-    _, asked, _ = builder.threads(splits, out_blocks, work_group=tile.work_group, cooperate=True)
+    in_blocks, out_blocks = x.extents.blocks, out.extents.blocks
+    _, asked, _ = builder.threads(
+        tile.splits, out_blocks, work_group=tile.work_group, cooperate=True
+    )
     team = Team.of(builder, tile.work_group)
     block = asked
     if out_blocks % tile.work_group[1]:  # threads beyond the last block repeat it
@@ -66,6 +69,23 @@ def gemv(
         for vectors, weights in [_reads(builder, x, weight, places, block, b) for b in chosen]:
             _multiply(sums, vectors, weights)
 
+    over_inputs(builder, tile, team, in_blocks, add)
+    values = team.fold(builder, [sums[p] for p in range(len(places))], [_plus] * len(places))
+    for p, (n, h, w) in enumerate(places):
+        # The members store a place each, where there are several.
+        with builder.when(team.only(builder, p)):
+            epilogue.write(iconst(n), block, iconst(h), iconst(w), values[p])
+
+
+def over_inputs(
+    builder: KernelBuilder,
+    tile: GemvTile,
+    team: Team,
+    in_blocks: int,
+    add: Callable[[list[Expr]], None],
+) -> None:
+    """Call `add` with the input blocks of this member of the team, some at a time."""
+    splits = tile.splits
     rounds, rest = divmod(in_blocks, splits)
     unrolled, single = divmod(rounds, tile.unroll)
     if unrolled:
@@ -77,11 +97,6 @@ def gemv(
     if rest:
         with builder.when(team.member < iconst(rest)):
             add([iconst(rounds * splits) + team.member])
-    values = team.fold(builder, [sums[p] for p in range(len(places))], [_plus] * len(places))
-    for p, (n, h, w) in enumerate(places):
-        # The members store a place each, where there are several.
-        with builder.when(team.only(builder, p)):
-            epilogue.write(iconst(n), block, iconst(h), iconst(w), values[p])
 
 
 def places_of(extents: Extents) -> list[tuple[int, int, int]]:

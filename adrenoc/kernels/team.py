@@ -65,17 +65,22 @@ class Team:
         return builder.inside & chosen
 
     def fold(
-        self, builder: KernelBuilder, values: Sequence[Expr], combine: Sequence[Combine]
+        self,
+        builder: KernelBuilder,
+        values: Sequence[Expr],
+        combine: Sequence[Combine],
+        *,
+        dtype: str = ACCUMULATOR,
     ) -> list[Expr]:
         """The values of all members combined, each by its own `combine`, known to all members.
 
-        Values are vectors of four in the accumulator's dtype.  Every thread of the work-group
+        Values are vectors of four of `dtype`.  Every thread of the work-group
         must come here: there are barriers inside.
         """
         if self.width == 1:
             return list(values)
         places = self.width * self.count
-        held = builder.shared(places * len(values), dtype=ACCUMULATOR)
+        held = builder.shared(places * len(values), dtype=dtype)
         mine = builder.let(self.index * iconst(self.width) + self.member, "mine")
         for number, value in enumerate(values):
             held[mine + iconst(number * places)] = value

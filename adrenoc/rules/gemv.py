@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
 from adrenoc.kernels.builder import power_of_two
+from adrenoc.kernels.bytes_access import BytesAccess
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv2d_dot import pack_rest
 from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
+from adrenoc.kernels.gemv_dot import gemv_dot, pack_rows
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.layout import Extents
+from adrenoc.operand import WORDS
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d_dot import WORD_BYTES, Oihw, suits_dot
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
 from adrenoc.tvmapi import bits_of
 
@@ -62,6 +68,8 @@ def gemv_rule(
         out_blocks=out_extents.blocks,
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
     )
+    if suits_dot(context, node, ConvGeometry(kernel=(1, 1)), oihw):
+        return _dot_rule(context, node, f"{family}_dot", work, oihw)
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
@@ -74,6 +82,34 @@ def gemv_rule(
     weight = kernel.packed(weight_name, f"{family}1", lambda w: pack_conv(oihw(w), 1))
     out, epilogue = kernel.output()
     gemv(kernel.builder, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _dot_rule(
+    context: RuleContext, node: Node, family: str, work: GemvWork, oihw: Oihw
+) -> KernelCall:
+    """The same of bytes: a step takes sixteen inputs, and reads as many bytes as four floats."""
+    x_name, weight_name = node.inputs[:2]
+    steps = -(-work.in_blocks // WORDS)
+    work = replace(work, in_blocks=steps, storage_bytes=WORD_BYTES)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        family,
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, family)
+    x = kernel.input(x_name)
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{x_name} does not lie in bytes")
+    low = x.spec.low
+    weight = kernel.flat(weight_name, f"{family}_rows", pack_rows, oihw, "float32")
+    rest = kernel.flat(
+        weight_name, f"{family}_rest{-low}", lambda w: pack_rest(w, low), oihw, "float32"
+    )
+    out, epilogue = kernel.output()
+    gemv_dot(kernel.builder, tile, x, weight, rest, out, epilogue)
     return kernel.call()
 
 

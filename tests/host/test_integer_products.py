@@ -52,7 +52,16 @@ def images(dtype: str) -> QNet:
     return net
 
 
-NETWORKS = {"pointwise": pointwise, "windows": windows, "images": images}
+def vectors(dtype: str) -> QNet:
+    """Products of one vector a pixel by a matrix."""
+    net = QNet((1, 7, 2, 2), dtype=dtype)
+    net.conv(130)
+    net.conv(70, per_channel=True)
+    net.gemm(11)
+    return net
+
+
+NETWORKS = {"pointwise": pointwise, "windows": windows, "images": images, "vectors": vectors}
 
 
 def compiled(net: QNet, folder: Path, preset: str) -> State:
@@ -75,7 +84,8 @@ def expected(net: QNet, image: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(
-    ("name", "preset"), [("pointwise", "fp32"), ("windows", "fp16"), ("images", "mixed")]
+    ("name", "preset"),
+    [("pointwise", "fp32"), ("windows", "fp16"), ("images", "mixed"), ("vectors", "fp16")],
 )
 def test_integers_are_those_of_onnxruntime(
     device: Any, tmp_path: Path, name: str, preset: str, dtype: str
@@ -88,7 +98,7 @@ def test_integers_are_those_of_onnxruntime(
     assert np.ptp(wanted.astype(int)) > 60
     np.testing.assert_array_equal(seen, wanted)
     families = [kernel.family for kernel in state.program.kernels.values()]
-    assert "conv2d_dot" in families
+    assert ("gemv_dot" if name == "vectors" else "conv2d_dot") in families
 
 
 def test_bytes_lie_between_convolutions(tmp_path: Path) -> None:
