@@ -14,7 +14,7 @@ KEPT, BUFFER = "kept arguments", "a command buffer"
 
 # Each step depends on the one before, and on its own number.
 STEP = """
-__kernel void step(__global const float* a, __global float* b, int n) {
+__kernel void next_of(__global const float* a, __global float* b, int n) {
   int i = get_global_id(0);
   b[i] = a[63 - i] * 1.25f + (float)n;
 }"""
@@ -27,8 +27,8 @@ class _Net:
         import tvm
 
         self._device = device
-        module = load_kernels({"step": STEP}, arguments=(MEMORY, MEMORY, INT32))
-        self._kernel = module["step"]
+        module = load_kernels({"next_of": STEP}, arguments=(MEMORY, MEMORY, INT32))
+        self._kernel = module["next_of"]
         self.input = tvm.runtime.empty((64,), "float32", device)
 
     def main(self, tensor: Any) -> Any:
