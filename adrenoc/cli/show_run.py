@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
     from adrenoc.device.baseline import Comparison
     from adrenoc.device.check import CheckResult
+    from adrenoc.device.clml import RegionRun
     from adrenoc.device.result import LaunchReport, RunResult
 
 _SHOWN_KERNELS = 20
@@ -156,6 +157,12 @@ def _launching_text(launching: LaunchReport) -> str:
     )
 
 
+def _copies(region: RegionRun) -> str:
+    """`4 + 2, 1 shared`: at the border, inside, and tensors that need none."""
+    shared = f", {region.shared} shared" if region.shared else ""
+    return f"{region.border_copies} + {region.inner_copies}{shared}"
+
+
 def _show_regions(result: RunResult) -> None:
     from adrenoc.cli import console
 
@@ -167,7 +174,7 @@ def _show_regions(result: RunResult) -> None:
                 region.symbol,
                 f"{region.library} ({region.versions})" if region.used else "texture kernels",
                 str(region.operators) if region.used else "",
-                f"{region.border_copies} + {region.inner_copies}" if region.used else "",
+                _copies(region) if region.used else "",
                 console.size(region.memory_bytes) if region.used else "",
                 "" if region.clml_ms is None else console.ms(region.clml_ms),
                 "" if region.textures_ms is None else console.ms(region.textures_ms),

@@ -48,10 +48,12 @@ def prepare_regions(place: Place, module: Any) -> tuple[RegionRun, ...]:
     if function is None:
         return ()
     known = {field.name for field in fields(RegionRun)}
-    return tuple(
+    found = [
         RegionRun(**{key: value for key, value in facts.items() if key in known})
         for facts in json.loads(function(module, place.number))
-    )
+    ]
+    # The runtime lists them as they were linked; symbols count them as they stand in the model.
+    return tuple(sorted(found, key=lambda region: (len(region.symbol), region.symbol)))
 
 
 def clml_ms(launches: Sequence[Launch], symbol: str) -> float:

@@ -3,6 +3,10 @@
 A region reads row-major memory.  What only regions read is written so by its producer; what other
 kernels read as well stays in a texture, and the region gets a copy.
 
+The library's tensors lie in buffers.  Memory that is a buffer and an image at once
+(cl_khr_image2d_from_buffer) would need no copy, but such an image is an `image2d_t` alone, and the
+kernels that TVM's code generator prints read and write `image2d_array_t`.
+
 Before -> after:
     y -> relu, y -> clml[conv2d]        y -> relu, y -> layout -> y_rows -> clml[conv2d]
 """
