@@ -96,7 +96,7 @@ def test_sums_that_are_scaled_down_may_be_large(device: Any) -> None:
 
 
 def test_long_products_of_activations_may_be_large_on_their_way(device: Any) -> None:
-    """Half of the products are far beyond the range of half in sum; the other half takes it back."""
+    """The first half of the products sums to more than a half holds; the second takes it back."""
     random = np.random.default_rng(0)
     right = random.uniform(0.5, 1.5, (1, 2, 512, 16))
     right[:, :, 256:] *= -1
