@@ -75,10 +75,11 @@ class Body:
 class Node:
     """One operator, or a group of operators that one kernel computes.
 
-    A map or a fold computes its `body`.  A `prologue` is what a reduction folds in place of the
-    elements of its first input, of the same axes.  `epilogue` is applied to the result of any
-    operator before it is stored, and reads that result under the name `RESULT`.  `parts` are
-    bodies that an operator's kernel has names for.  `fused` names the operators inside.
+    A map or a fold computes its `body`.  A `prologue` is what a reduction folds, or a convolution
+    reads, in place of the elements of its first input, of the same axes.  `epilogue` is applied
+    to the result of any operator before it is stored, and reads that result under the name
+    `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
+    operators inside.
     """
 
     RESULT = "@result"

@@ -77,7 +77,10 @@ class ComputedAccess(Access):
         if not self._anywhere:
             e = self.extents
             h, w = minimum(h, iconst(e.h - 1)), minimum(w, iconst(e.w - 1))
-        return self.texel(n, block, h, w)
+        # TVM puts an expression that only has a name into each place that uses it.
+        held = self._builder.registers(1)
+        held[0] = self.texel(n, block, h, w)
+        return held[0]
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Refuse: there is nothing to write to."""

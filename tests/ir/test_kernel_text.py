@@ -14,6 +14,8 @@ from planning import plan
 from adrenoc.build import kernel_sources
 from tests.models import graph
 
+_IMAGES = ("in0", "in1", "in2")
+
 
 def _conv(
     channels: int, out: int, kernel: int, *, group: int = 1, stride: int = 1
@@ -43,6 +45,29 @@ def _source(model: onnx.ModelProto, part: str, preset: str = "mixed") -> str:
 
 def test_pointwise_convolution(golden: Callable[[str], None]) -> None:
     golden(_source(_conv(8, 8, 1), "conv2d"))
+
+
+def test_what_a_prologue_reads_of_each_block_is_read_once() -> None:
+    """Scales and shifts come through local memory, with the weights."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[1, 1]),
+        helper.make_node("Mul", ["p", "scale"], ["m"]),
+        helper.make_node("Add", ["m", "shift"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["c"]),
+        helper.make_node("Sigmoid", ["c"], ["y"]),
+        helper.make_node("Tanh", ["p"], ["z"]),
+    ]
+    constants = {
+        "w": np.ones((64, 64, 1, 1), np.float32),
+        "scale": np.full((1, 64, 1, 1), 0.5, np.float32),
+        "shift": np.ones((1, 64, 1, 1), np.float32),
+    }
+    text = _source(graph(nodes, {"x": [1, 64, 28, 28]}, ["y", "z"], constants), "conv2d")
+    reads = {name: len(re.findall(rf"READ_IMAGE[FH]\({name}_ptr", text)) for name in _IMAGES}
+    assert reads["in1"] == reads["in2"] == 1, "a thread brings one block of scales and of shifts"
+    assert reads["in0"] > 1
+    assert text.count("max(") == reads["in0"], "each texel is changed once, and then used"
 
 
 def test_depthwise_convolution(golden: Callable[[str], None]) -> None:

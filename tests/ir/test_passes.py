@@ -244,6 +244,19 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
         assert ops == ["conv2d"]
 
 
+def test_winograd_wins_by_more_than_its_launches() -> None:
+    """The convolutions of a dense block, to few channels: a fifth less work, two launches more."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = graph(nodes, {"x": [1, 128, 28, 28]}, ["y"], {"w": _weights(32, 128, 3, 3)})
+    state = plan(model, until="split_winograd")
+    assert state.graph is not None
+    assert [n.op for n in state.graph.nodes if not n.is_map] == ["conv2d"]
+
+
 def test_an_image_is_kept_as_it_was_given() -> None:
     """Its rounding to half would be in every layer; a tensor of many channels costs too much."""
 

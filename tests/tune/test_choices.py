@@ -18,6 +18,7 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.rules.schedule import actions_of, is_of
 from adrenoc.target import load_target
+from adrenoc.tune.tasks import plan_model
 from adrenoc.tuning_log import LogWriter, Status
 from tests.models import graph
 
@@ -56,6 +57,26 @@ def _program(folder: Path, model: onnx.ModelProto, log: Path | None = None) -> P
 
 def _digests(program: Program) -> dict[str, str]:
     return {choice.family: choice.digest for choice in program.choices.values()}
+
+
+def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path: Path) -> None:
+    """What a candidate writes is compared whole, so it may not be a part of something else."""
+    weights = np.ones((8, 8, 3, 3), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], [n], pads=[1] * 4) for n in ("a", "b")]
+    nodes.append(helper.make_node("Concat", ["a", "b"], ["c"], axis=1))
+    nodes.append(helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2]))
+    path = tmp_path / "model.onnx"
+    onnx.save(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], {"w": weights}), path)
+    planned = plan_model(
+        path,
+        target=load_target("host:a750"),
+        options=CompileOptions(),
+        reporter=SilentReporter(),
+    )
+    (task,) = [task for task in planned.tasks if task.family == "conv2d"]
+    assert task.calls == 2
+    call, context = planned.call(task, task.candidates[0])
+    assert context.graph.operand(call.arguments[-1]).physical == (2, 16, 16, 4)
 
 
 def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
