@@ -42,7 +42,8 @@ def _operands(node: Node, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, 
     """Data and weights in one form, and the scale of their product (None: real numbers)."""
     data, weights = node.value(x), node.value(weight)
     if data.info.is_quantised and weights.info.is_quantised:
-        scale = np.asarray(data.info.scale, np.float64) * weights.info.scales.astype(np.float64)
+        # In floats, as LiteRT does: the last digit of a factor moves what lies half way.
+        scale = np.float32(data.info.scale) * weights.info.scales
         return data.expr, weights.expr, scale
     if weights.info.is_quantised and not data.info.is_quantised:
         key = (
