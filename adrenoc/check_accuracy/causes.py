@@ -44,7 +44,6 @@ class Observed:
     graph: Graph
     node: Node
     truth: Mapping[str, np.ndarray]
-    half_arithmetic: bool
     local_error: float
     products: float | None
     float_error: float | None
@@ -115,12 +114,8 @@ def _overflow_within(seen: Observed) -> Cause | None:
 
 
 def _tiny_epsilon(seen: Observed) -> Cause | None:
-    numbers = [n for n in _numbers(seen.node) if 0 < abs(n) < HALF_NORMAL]
-    if seen.half_arithmetic and numbers:
-        least = min(numbers, key=abs)
-        return Cause(name="tiny epsilon", evidence=f"it computes with {_small(least)}")
     for name, value in (*seen.operands(), (seen.node.output, seen.result)):
-        # What is read is stored in half as well, but for constants within the expression.
+        # Numbers within an expression are computed with in float; what is stored is not.
         largest = largest_of(value)
         if 0 < largest < HALF_NORMAL:
             own = name == seen.node.output
@@ -248,19 +243,6 @@ def _out_channels(seen: Observed) -> int:
 
 def _bodies(node: Node) -> tuple[Body, ...]:
     return tuple(b for b in (node.prologue, node.body, node.epilogue) if b is not None)
-
-
-def _numbers(node: Node) -> list[float]:
-    """The floating-point constants in what a node computes."""
-    found: list[float] = []
-
-    def note(number: Any) -> Any:
-        found.append(float(number.value))
-        return number
-
-    for body in _bodies(node):
-        structural_map(body.value, (tirx.FloatImm, note))
-    return found
 
 
 def _calls(body: Body, names: set[str]) -> bool:

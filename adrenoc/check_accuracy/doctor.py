@@ -199,7 +199,6 @@ class _Doctor:
                     graph=bench.graph,
                     node=node,
                     truth=self._samples[0].truth,
-                    half_arithmetic=half,
                     local_error=local[name],
                     products=products.get(name),
                     float_error=None if in_float is None else in_float[name],

@@ -29,22 +29,21 @@ def overflow() -> Ops:
 
 
 def tiny_epsilon() -> Ops:
-    """x / (|x| + 1e-8) where x is zero: half has no 1e-8."""
+    """A tensor of numbers about 1e-8, which half does not have, scaled up by its reader."""
     ops = Ops()
     x = ops("Relu", ops.input(1, 4, 6, 5))
-    held = ops("MaxPool", x, kernel_shape=[1, 1])
-    y = ops("Div", held, ops("Add", ops("Abs", held), ops.const(1e-8)))
+    tiny = ops("Mul", ops("MaxPool", x, kernel_shape=[1, 1]), ops.const(1e-8))
+    y = ops("Mul", ops("MaxPool", tiny, kernel_shape=[1, 1]), ops.const(1e8))
     ops.output(ops("AveragePool", y, kernel_shape=[2, 2]))
     return ops
 
 
 def long_reduction() -> Ops:
-    """A product of two activations over 4096 terms of one sign."""
+    """A product by constants over 4096 terms of one sign, of so many rows that it is in half."""
     ops = Ops()
-    a = ops("Softplus", ops.input(1, 12, 4096, low=0.0, high=1.0))
-    b = ops("Softplus", ops.input(1, 4096, 8, low=0.0, high=1.0))
-    a, b = (ops("MaxPool", v, kernel_shape=[1]) for v in (a, b))
-    ops.output(ops("Relu", ops("MatMul", a, b)))
+    a = ops("Softplus", ops.input(1, 96, 4096, low=0.0, high=1.0))
+    held = ops("MaxPool", a, kernel_shape=[1])
+    ops.output(ops("Relu", ops("MatMul", held, ops.weight(4096, 8, around=1.0))))
     return ops
 
 

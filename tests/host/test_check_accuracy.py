@@ -38,8 +38,8 @@ def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
 PLANTED: dict[str, tuple[Callable[[], Ops], str, str, str, set[str]]] = {
     # cause: network, preset, layer, what the evidence says, policy
     "overflow": (planted.overflow, "mixed", "t3", "half ends at 65504", {"t3"}),
-    "tiny epsilon": (planted.tiny_epsilon, "fp16", "t4", "1e-08, which half flushes", {"t4"}),
-    "long reduction": (planted.long_reduction, "fp16", "t5", "adds 4096 terms", {"t5"}),
+    "tiny epsilon": (planted.tiny_epsilon, "fp16", "t2", "which half flushes", {"t2"}),
+    "long reduction": (planted.long_reduction, "fp16", "t3", "adds 4096 terms", {"t3"}),
     "cancellation": (planted.cancellation, "mixed", "t5", "reaches 390", {"t1", "t2", "t3"}),
     "sharp softmax": (planted.sharp_softmax, "mixed", "t2", "argument t1 reaches", {"t1"}),
 }
