@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.device.check import CheckResult, TensorCheck, compare
-from adrenoc.device.run import run_bundle
 from adrenoc.errors import BundleError, CheckFailedError
 from adrenoc.make import make_bundle
 from adrenoc.options import CompileOptions
@@ -52,13 +51,14 @@ def check_layers(
     model: Path,
     inputs: Mapping[str, np.ndarray],
     *,
-    device: str,
+    run: Callable[[Bundle], Mapping[str, np.ndarray]],
     tolerance: float,
     reporter: Reporter,
 ) -> LayerCheck:
     """Compile `model` again as `bundle` was, with every layer as an output, run and compare.
 
-    The kernels are those of the bundle; only the copies to the host are added.
+    The kernels are those of the bundle; only the copies to the host are added.  `run` computes the
+    outputs of a bundle from `inputs`, here or on a server.
 
     Raises:
         BundleError: the bundle was made from another model file.
@@ -80,9 +80,7 @@ def check_layers(
                 f"{manifest.model.sha256[:12]}, {model} has {made.manifest.model.sha256[:12]}",
                 hint=f"adrenoc compile {model} --device {manifest.target.name}",
             )
-        outputs = run_bundle(
-            open_bundle(made.path), inputs=inputs, device=device, repeat=1, warmup=0
-        ).outputs
+        outputs = run(open_bundle(made.path))
     own = [spec.name for spec in manifest.outputs]
     layers = [name for name in outputs if name not in own]
     expected = run_reference(model, inputs, tensors=layers)

@@ -36,6 +36,7 @@ from adrenoc.proc import run_tool
 
 HOST = "host"
 LIBRARY = "libadrenoc_runtime.so"
+ARCHIVE = "libadrenoc_runtime.a"
 # Leads the dynamic loader from the name that bundles ask for to the library above.
 NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
@@ -44,7 +45,7 @@ HEADERS = ("adrenoc.h", "adrenoc.hpp")
 
 _CLML_HEADER = Path("CL") / "cl_qcom_ml_ops.h"
 _BUILD_SECONDS = 3600.0
-_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".map", ".txt")
+_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
 _LINUX_ABIS = {"aarch64-linux": "aarch64"}
 _ANDROID_ABIS = {"arm64-v8a": "aarch64", "armeabi-v7a": "arm", "x86_64": "x86_64"}
 ABIS = (HOST, *_LINUX_ABIS, *_ANDROID_ABIS)
@@ -103,6 +104,7 @@ def build_runtime(
     *,
     abi: str = HOST,
     ndk: Path | None = None,
+    static: bool = False,
     sanitize: str = "",
     clml_sdk: Path | None = None,
     cache: Path | None = None,
@@ -111,6 +113,7 @@ def build_runtime(
 
     With `clml_sdk`, a folder of Qualcomm's OpenCL ML SDK, regions run by that library.
 
+    `static` builds an archive, and programs that hold the runtime, instead of a shared library.
     `ndk` is the NDK for the Android ABIs, else `adrenoc.ndk` finds it.  `sanitize` builds
     with sanitizers (`address,undefined` or `thread`).  `cache` replaces the cache folder.
 
@@ -124,6 +127,8 @@ def build_runtime(
     toolchain = _toolchain(abi, ndk)
     if clml_sdk is not None:
         toolchain = _with_clml(toolchain, clml_sdk)
+    if static:
+        toolchain = replace(toolchain, options=(*toolchain.options, "-DADRENOC_STATIC=ON"))
     digest = _sources_digest()
     identity = repr((digest, toolchain.identity, toolchain.options, abi, sanitize))
     key = sha256_bytes(identity.encode())[:24]
@@ -133,11 +138,11 @@ def build_runtime(
     )
     places = (cache if cache is not None else cache_folder()) / "runtime"
     place = places / key
-    cached = (place / LIBRARY).is_file()
+    cached = (place / RUNNER).is_file()
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
             made = _compile(folder, toolchain, stamp=stamp, sanitize=sanitize)
-            _check(made, toolchain)
+            _check(made, toolchain, files=(RUNNER, SERVER) if static else (LIBRARY,))
             _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
 
@@ -182,7 +187,7 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
     Raises:
         OutputError: `output` cannot be written, or something else is in its place.
     """
-    check_folder_can_be_replaced(output, LIBRARY)
+    check_folder_can_be_replaced(output, RUNNER)
     _copy(runtime.folder, output)
     return Runtime(
         abi=runtime.abi,
@@ -194,7 +199,7 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
 
 
 def _copy(source: Path, output: Path) -> None:
-    with write_folder_atomically(output, marker=LIBRARY) as folder:
+    with write_folder_atomically(output, marker=RUNNER) as folder:
         for path in sorted(source.iterdir()):
             shutil.copy(path, folder / path.name)
 
@@ -242,16 +247,19 @@ def _compile(scratch: Path, toolchain: _Toolchain, *, stamp: str, sanitize: str)
     return made
 
 
-def _check(folder: Path, toolchain: _Toolchain) -> None:
+def _check(folder: Path, toolchain: _Toolchain, *, files: tuple[str, ...]) -> None:
     """Look at what was built with the eyes of the device's loader."""
-    for path in (folder / LIBRARY, folder / NAME_LIBRARY):
+    for path in (*(folder / name for name in files), folder / NAME_LIBRARY):
         facts = read_elf(path)
+        is_library = path.suffix == ".so"
         foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if toolchain.android else []
         wrongs = {
             f"is for {facts.machine}, expected {toolchain.machine}": (
                 facts.machine != toolchain.machine
             ),
-            f"is named `{facts.soname}`, expected `{path.name}`": facts.soname != path.name,
+            f"is named `{facts.soname}`, expected `{path.name}`": (
+                is_library and facts.soname != path.name
+            ),
             f"has segments aligned to {facts.page_bytes} bytes": (
                 facts.page_bytes < ANDROID_PAGE_BYTES
             ),
@@ -265,7 +273,7 @@ def _check(folder: Path, toolchain: _Toolchain) -> None:
         for wrong, holds in wrongs.items():
             if holds:
                 raise LinkError(
-                    f"the built library {path.name} {wrong}",
+                    f"the built {path.name} {wrong}",
                     hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
                 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,8 +165,6 @@ def run_command(
     from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
     place = choose_place(**where)
-    if place.is_remote and layers_of is not None:
-        raise click.UsageError("--check-layers runs on this machine alone")
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
     specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
@@ -195,12 +194,13 @@ def run_command(
     if layers_of is not None:
         from adrenoc.check_layers import check_layers
 
+        once = replace(options, repeat=1, warmup=0, sustain_s=0.0, profile=False)
         with console.ConsoleReporter() as reporter:
             layers = check_layers(
                 opened,
                 layers_of,
                 inputs,
-                device=place.cl_device,
+                run=lambda made: _run(made, place, inputs, once, save=None).outputs,
                 tolerance=limit,
                 reporter=reporter,
             )

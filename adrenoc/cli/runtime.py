@@ -41,16 +41,36 @@ def runtime_command() -> None:
     metavar="PATH",
     help="Qualcomm's OpenCL ML SDK: regions of --clml then run by that library.",
 )
+@click.option(
+    "--static",
+    is_flag=True,
+    help="Build libadrenoc_runtime.a, and programs that hold it and need the C library alone.",
+)
+@click.option(
+    "--sanitize",
+    type=click.Choice(["address,undefined", "thread"]),
+    help="Build with sanitizers, for tests on this machine.",
+)
 @json_option()
 def build_command(
-    abi: str, ndk: Path | None, output: Path | None, clml_sdk: Path | None, as_json: bool
+    abi: str,
+    ndk: Path | None,
+    output: Path | None,
+    clml_sdk: Path | None,
+    static: bool,
+    sanitize: str | None,
+    as_json: bool,
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
     from adrenoc.cli import console
     from adrenoc.runtime_build import HOST, build_runtime, copy_runtime
 
     built = build_runtime(
-        abi=abi or ("arm64-v8a" if ndk is not None else HOST), ndk=ndk, clml_sdk=clml_sdk
+        abi=abi or ("arm64-v8a" if ndk is not None else HOST),
+        ndk=ndk,
+        static=static,
+        sanitize=sanitize or "",
+        clml_sdk=clml_sdk,
     )
     if output is not None:
         built = copy_runtime(built, output)

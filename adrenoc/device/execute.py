@@ -58,12 +58,13 @@ def execute(
     build_ms = ms_since(started)
 
     runner = _Runner(place, bundle, machine, inputs, constants, options.recording)
-    states = [read_gpu_state(place.function("adrenoc.runtime.gpu_state"))]
     progress.first_ms = runner.run_ms()
     memory_bytes = memory.peak_bytes()
     progress.outputs = runner.take_outputs()
     for _ in range(options.warmup):
         runner.run_ms()
+    # Not earlier: a GPU that idles has another clock.
+    states = [read_gpu_state(place.function("adrenoc.runtime.gpu_state"))]
     for _ in range(max(1, options.repeat)):
         progress.warm_ms.append(runner.run_ms())
     sustained = _sustain(runner, options)

@@ -12,11 +12,11 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from adrenoc.device.session_folder import remove_left_folders, session_folder
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
 from adrenoc.reporter import Reporter
@@ -68,6 +68,8 @@ class RpcServer:
                 f"cannot listen on {options.host}:{options.port}: {error.strerror or error}",
                 hint="adrenoc serve --port 0 takes any free port",
             ) from error
+        # A server that was killed could not do it.
+        remove_left_folders()
         self.port: int = self._listening.getsockname()[1]
         self._entry: TrackerEntry | None = None
         if options.tracker is not None:
@@ -120,10 +122,13 @@ class RpcServer:
         """Run the session of a connection, at most `limit_s` (0: for ever); say how it ended."""
         number, options = connection.fileno(), self._options
         store = "" if options.store is None else str(options.store)
-        with tempfile.TemporaryDirectory(prefix="adrenoc-rpc-") as folder:
-            command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), folder]
+        with session_folder() as made:
+            folder = made.path
+            command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), str(folder)]
             command += [store, str(options.max_message_bytes)]
-            session = subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL)
+            session = subprocess.Popen(
+                command, pass_fds=(number, made.lock), stdin=subprocess.DEVNULL
+            )
             try:
                 code = session.wait(limit_s or None)
             except subprocess.TimeoutExpired:
@@ -136,10 +141,10 @@ class RpcServer:
         return "ended" if code == 0 else "failed"
 
 
-def _last_deed(folder: str) -> str:
+def _last_deed(folder: Path) -> str:
     """What a session did last, as its trace file tells; empty when it did nothing on a device."""
     try:
-        text = (Path(folder) / _TRACE).read_bytes().partition(b"\0")[0].decode("utf-8", "replace")
+        text = (folder / _TRACE).read_bytes().partition(b"\0")[0].decode("utf-8", "replace")
     except OSError:
         return ""
     return f"; last it was {text}" if text else ""

@@ -103,6 +103,36 @@ def bundle(work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
+def shapes(work: Path) -> Bundle:
+    """Convolution, pooling and a dense layer with a batch of 1 or 4 and two heights.
+
+    One output has its batch at axis 1: what is filled up there lies in many places.
+    """
+    rng = np.random.default_rng(5)
+    constants = {
+        "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
+        "d": rng.standard_normal((6, 5)).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["map"]),
+        helper.make_node("GlobalAveragePool", ["map"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("MatMul", ["f", "d"], ["y"]),
+        helper.make_node("Transpose", ["y"], ["turned"], perm=[1, 0]),
+    ]
+    model = write(
+        graph(nodes, {"x": ("n", 3, "h", 9)}, ["map", "turned"], constants), work, "shapes.onnx"
+    )
+    output = work / "shapes.adrenoc"
+    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+    command += ["--shape", "x:1|4,3,8|12,9"]
+    assert main([*command, "-o", str(output)]) == 0
+    assert main([*command, "--tar", "-o", str(output.with_suffix(".tar"))]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture(scope="session")
 def case(bundle: Bundle, work: Path) -> Case:
     """What the bundle computes in Python, on the same device."""
     rng = np.random.default_rng(7)

@@ -1,6 +1,8 @@
 // Runs a bundle through the C++ wrapper, on several threads; the tests compile this file.
 //
 //   cpp_program BUNDLE OPENCL CACHE INPUT... ; outputs go to stdout as raw bytes.
+#include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -68,8 +70,13 @@ int main(int count, char** values) {
   while (!shared.wait(1)) {
   }
   if (bound.outputs != first) return 1;
+  // A descriptor tells the end to whoever polls; asked for before, while or after it runs.
+  pollfd fence{shared.fence(), POLLIN, 0};
+  if (poll(&fence, 1, 0) != 0) return 1;
   shared.run_async();
-  if (!shared.wait()) return 1;
+  if (poll(&fence, 1, 60000) != 1 || shared.fence() != fence.fd) return 1;
+  if (!shared.wait(0)) return 1;  // what the fence tells has come to pass
+  if (poll(&fence, 1, 0) != 0) return 1;
 
   // One model that all threads run, and one for each thread.
   std::atomic<int> wrong{0};

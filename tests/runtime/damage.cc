@@ -1,6 +1,7 @@
 // Damages a bundle in many ways and reads it; only refusals may come out.  Built with sanitizers.
 //
 //   damage TAR SEED COUNT CACHE_FOLDER ; prints how many of the damaged bundles were accepted.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -104,9 +105,18 @@ void replace_all(std::string* text, const std::string& old, const std::string& f
 // A bundle with one file damaged; half of the time its digest and size are mended, so that the
 // readers behind the digest see it.
 std::string damaged_bundle(const Files& whole, Random* random) {
-  static const char* const names[] = {"manifest.json", "params.safetensors", "model.so"};
+  // One for a single shape has neither the list of shapes nor the files of another one.
+  static const char* const names[] = {"manifest.json", "params.safetensors", "model.so",
+                                      "buckets.json", "/manifest.json", "/model.so"};
   Files files = whole;
-  const std::string name = names[below(random, std::size(names))];
+  const std::string wanted = names[below(random, std::size(names))];
+  const auto ends_so = [&](const Files::value_type& file) {
+    const size_t at = file.first.rfind(wanted);
+    return at != file.first.npos && at + wanted.size() == file.first.size();
+  };
+  auto found = files.find(wanted);
+  if (found == files.end()) found = std::find_if(files.begin(), files.end(), ends_so);
+  const std::string name = found == files.end() ? "manifest.json" : found->first;
   const std::string before = files[name];
   files[name] = damaged(before, random);
   if (name != "manifest.json" && below(random, 2) == 0) {

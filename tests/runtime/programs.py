@@ -1,13 +1,29 @@
-"""What a test gives to a program of the runtime, and how that ended."""
+"""Programs of the tests that use the runtime: built, given inputs, and how they ended."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from adrenoc.runtime_build import Runtime
+
+HERE = Path(__file__).parent
+
+
+def compile_against(runtime: Runtime, source: str, output: Path, *flags: str) -> Path:
+    """Compile the C or C++ file `source` of this folder against `runtime`."""
+    is_c = source.endswith(".c")
+    language = ("cc", "-std=c99", "-D_GNU_SOURCE") if is_c else ("c++", "-std=c++17")
+    command = [*language, *flags, "-g", "-Wall", "-Wextra", "-Werror", str(HERE / source)]
+    command += [f"-I{runtime.folder}", f"-L{runtime.folder}", "-ladrenoc_runtime", "-lpthread"]
+    command += [f"-Wl,-rpath,{runtime.folder}", "-o", str(output)]
+    subprocess.run(command, check=True)
+    return output
 
 
 @dataclass(frozen=True, kw_only=True)

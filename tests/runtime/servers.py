@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -75,6 +75,14 @@ def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:
 
 def address_of(port: int, **options: object) -> RemoteAddress:
     return RemoteAddress.server(f"127.0.0.1:{port}", **{"timeout_s": WAIT_S, **options})
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, with a limit."""
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 def free_port() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,29 +9,18 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished
+from tests.runtime.programs import Case, Finished, compile_against
 
 Execute = Callable[..., Finished]
 
-HERE = Path(__file__).parent
 RUNS = 2000
 # The allocator's noise; a leak of one tensor of this network a run would be 3,000.
 GROWTH_KIB = 512
 
 
-def _compile(compiler: str, source: str, runtime: Runtime, output: Path, *flags: str) -> Path:
-    command = [compiler, *flags, "-Wall", "-Wextra", "-Werror", str(HERE / source)]
-    command += [f"-I{runtime.folder}", f"-L{runtime.folder}", "-ladrenoc_runtime", "-lpthread"]
-    command += [f"-Wl,-rpath,{runtime.folder}", "-o", str(output)]
-    subprocess.run(command, check=True)
-    return output
-
-
 @pytest.fixture(scope="module")
 def c_program(runtime: Runtime, work: Path) -> Path:
-    return _compile(
-        "cc", "c_program.c", runtime, work / "c_program", "-std=c99", "-D_GNU_SOURCE", "-g"
-    )
+    return compile_against(runtime, "c_program.c", work / "c_program")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +79,7 @@ def test_the_cpp_wrapper_on_threads(
     work: Path,
     tmp_path: Path,
 ) -> None:
-    program = _compile("c++", "cpp_program.cc", runtime, work / "cpp_program", "-std=c++17")
+    program = compile_against(runtime, "cpp_program.cc", work / "cpp_program")
     output = tmp_path / "out"
     command = [program, bundle.path, opencl, cache, *_inputs(bundle, case)]
     words = " ".join(f"'{word}'" for word in command)

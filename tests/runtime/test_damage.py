@@ -20,18 +20,23 @@ NATIVE = Path(adrenoc.__file__).parent / "native"
 READERS = (
     *(f"src/{name}" for name in ("json", "mapped_file", "old_files", "program_cache")),
     *(f"src/{name}" for name in ("safetensors", "sha256")),
-    *(f"runtime/src/{name}" for name in ("bundle", "manifest", "tar")),
+    *(f"runtime/src/{name}" for name in ("buckets", "bundle", "manifest", "tar")),
 )
 
 
 def build_damage(folder: Path) -> Path:
     """Compile the program that damages and reads, with sanitizers."""
-    program = folder / "damage"
+    return build_with_readers("damage.cc", folder)
+
+
+def build_with_readers(source: str, folder: Path) -> Path:
+    """Compile a file of this folder with the runtime's readers, with sanitizers."""
+    program = folder / Path(source).stem
     sources = [NATIVE / f"{name}.cc" for name in READERS]
     command = ["c++", "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'runtime' / 'src'}"]
-    command += [str(path) for path in (Path(__file__).with_name("damage.cc"), *sources)]
+    command += [str(path) for path in (Path(__file__).with_name(source), *sources)]
     subprocess.run([*command, "-o", str(program)], check=True)
     return program
 
@@ -41,11 +46,18 @@ def damage(work: Path) -> Path:
     return build_damage(work)
 
 
+@pytest.mark.parametrize("kind", ["bundle", "shapes"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damaged_bundles_are_refused(
-    damage: Path, bundle: Bundle, execute: Execute, tmp_path: Path, seed: int
+    damage: Path,
+    execute: Execute,
+    tmp_path: Path,
+    seed: int,
+    kind: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    tar = bundle.path.with_suffix(".tar")
+    whole: Bundle = request.getfixturevalue(kind)
+    tar = whole.path.with_suffix(".tar")
     accepted = int(execute(damage, tar, seed, ROUNDS, tmp_path).out)
     # Some damage does not matter (a letter of a kernel's name in the manifest, blanks); what lies
     # behind a digest and most of the rest does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,21 +11,26 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+import adrenoc
 from adrenoc.app_check import check_app
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.elf import read_elf
 from adrenoc.errors import AppError, BundleError, LinkError
 from adrenoc.link import find_linker
+from adrenoc.ndk import MIN_API
 from adrenoc.package import write_aar
 from adrenoc.proc import run_tool
 from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
 from tests.runtime.programs import Finished
 
 ABI = "arm64-v8a"
+# Where Debian's packages put them.
+ANDROID_HEADERS = Path("/usr/include/android")
 
 
 # --- CMake --------------------------------------------------------------------------------------
@@ -172,6 +178,44 @@ def test_the_sample_comes_along(
         "README.md",
         "adrenoc_jni.cc",
     }
+
+
+def test_the_sample_compiles(runtime: Runtime, tmp_path: Path) -> None:
+    if not (ANDROID_HEADERS / "android" / "asset_manager_jni.h").is_file():
+        pytest.skip(
+            "no headers of Android: apt-get install android-libnativehelper-dev "
+            "android-platform-frameworks-native-headers"
+        )
+    sample = Path(adrenoc.__file__).parent / "native" / "samples" / "android"
+    made = tmp_path / "adrenoc_jni.o"
+    folders = (ANDROID_HEADERS, ANDROID_HEADERS / "nativehelper", runtime.folder)
+    command = ["c++", "-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"]
+    command += [str(sample / "adrenoc_jni.cc"), *(f"-I{folder}" for folder in folders)]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    listed = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout
+    defined = set(re.findall(r" T Java_org_adrenoc_sample_Adrenoc_(\w+)", listed))
+    # What Kotlin declares is what there is; what it calls is in the runtime.
+    declared = set(re.findall(r"external fun (\w+)", (sample / "Adrenoc.kt").read_text("utf-8")))
+    assert defined == declared
+    called = set(re.findall(r" U (adrenoc_\w+)", listed))
+    assert len(called) >= 5 and called <= read_elf(runtime.library).exported
+
+
+def test_the_manifest_of_an_aar(aar: Path) -> None:
+    with zipfile.ZipFile(aar) as archive:
+        manifest = ElementTree.fromstring(archive.read("AndroidManifest.xml"))
+    android = "{http://schemas.android.com/apk/res/android}"
+    assert manifest.attrib["package"] == "org.adrenoc.two"
+    sdk = manifest.find("uses-sdk")
+    assert sdk is not None and sdk.attrib == {f"{android}minSdkVersion": str(MIN_API)}
+    libraries = manifest.findall("application/uses-native-library")
+    # Not required: a phone without it shall install the app, and say so when a model is loaded.
+    assert [
+        (one.attrib[f"{android}name"], one.attrib[f"{android}required"]) for one in libraries
+    ] == [
+        ("libOpenCL.so", "false"),
+        ("libOpenCL-pixel.so", "false"),
+    ]
 
 
 # --- what is wrong with an app ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -25,7 +26,14 @@ from adrenoc.errors import BundleError, OptionError, RemoteError
 from adrenoc.files import sha256_file
 from adrenoc.runtime_build import Runtime
 from tests.runtime.programs import Case
-from tests.runtime.servers import WAIT_S, address_of, native_server, python_server
+from tests.runtime.servers import (
+    WAIT_S,
+    Served,
+    address_of,
+    native_server,
+    python_server,
+    wait_until,
+)
 
 
 def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
@@ -56,6 +64,63 @@ def test_run_by_command(
         command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "2", "--json"]
         assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["times"]["runs"] == 2
+
+
+def test_layers_are_checked_on_a_server(
+    bundle: Bundle, work: Path, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with native_server(runtime, opencl) as (server, port):
+        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "1"]
+        assert main([*command, "--check-layers", str(work / "two.onnx"), "--json"]) == 0
+        tensors = json.loads(capsys.readouterr().out)["check"]["tensors"]
+        # The second session is that of the layers.
+        wait_until(lambda: len([line for line in server.heard if "ended" in line]) == 2)
+    assert {"r", "sum", "grown"} <= {tensor["name"] for tensor in tensors}
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_folders_of_killed_servers_are_removed(
+    kind: str,
+    runtime: Runtime,
+    opencl: str,
+    bundle: Bundle,
+    case: Case,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def serve() -> Served:
+        if kind == "python":
+            return python_server()
+        return native_server(runtime, opencl, "--folder", str(tmp_path))
+
+    def left() -> set[Path]:
+        return set(tmp_path.glob("adrenoc-rpc-*"))
+
+    with serve() as (server, port), suppress(RemoteError), open_session(address_of(port)):
+        (in_use,) = left()
+        # Another server leaves alone what this one uses.
+        with serve():
+            assert left() == {in_use}
+        server.kill()
+        server.wait()
+    assert left() == {in_use}
+    wait_until(lambda: _is_unlocked(in_use))
+    with serve() as (_, port):
+        assert left() == set()
+        _check(bundle, case, address_of(port))
+
+
+def _is_unlocked(folder: Path) -> bool:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(number)
+    return True
 
 
 def _crash_session(server: int, age_s: float) -> None:

@@ -190,7 +190,7 @@ def test_the_empty_library_must_lie_beside(
     runner = tmp_path / runtime.runner.name
     done = execute(runner, bundle.path, "--opencl", opencl, expect=None)
     assert done.code != 0
-    assert f"{NAME_LIBRARY} belongs beside libadrenoc_runtime.so" in done.err
+    assert f"{NAME_LIBRARY} belongs beside the runtime" in done.err
 
 
 def test_a_compiled_header_is_plain_c(runtime: Runtime, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.runtime_build import Runtime
 from tests.runtime.programs import Case, Finished
 from tests.runtime.servers import native_server
+from tests.runtime.test_damage import build_with_readers
 
 
 def _run(bundle: Bundle, case: Case, folder: Path, **options: bool) -> RunResult:
@@ -117,3 +118,44 @@ def test_warm_a_server(
     assert ran["programs"]["hits"] == count
     # Nothing but the constants: the library was sent by `warm`.
     assert ran["notes"][-1].startswith("0.0 MB were sent")
+
+
+# What CL_DRIVER_VERSION says on phones: build, change, date, and the branch that it was built from.
+def _driver(date: str, branch: str = "") -> str:
+    return (
+        f"OpenCL 2.0 QUALCOMM build: commit #3dad7f8ed7 changeid #I593c16c433 Date: {date} Fri "
+        f"Local Branch:  Remote Branch: {branch} Reconstruct Branch: "
+    )
+
+
+@pytest.fixture(scope="module")
+def driver_rule(work: Path) -> Path:
+    return build_with_readers("driver_rule.cc", work)
+
+
+@pytest.mark.parametrize(
+    ("rule", "now", "then", "fits"),
+    [
+        ("same", _driver("10/01/21"), _driver("10/01/21"), True),
+        ("same", _driver("10/02/21"), _driver("10/01/21"), False),
+        ("qualcomm", _driver("10/02/21"), _driver("10/01/21"), True),
+        ("qualcomm", _driver("01/02/22"), _driver("12/31/21"), True),  # years go first
+        ("qualcomm", _driver("09/30/21"), _driver("10/01/21"), False),
+        ("qualcomm", _driver("09/30/21", "tags/A"), _driver("10/01/21", "tags/A"), True),
+        ("qualcomm", _driver("09/30/21", "tags/A"), _driver("10/01/21", "tags/B"), False),
+        ("qualcomm", "OpenCL 3.0 PoCL 3.1", "OpenCL 3.0 PoCL 3.0", False),
+        ("qualcomm", _driver("10/02/21"), "OpenCL 3.0 PoCL 3.0 Date: 10/01/21", False),
+        ("qualcomm", _driver("today"), _driver("10/01/21"), False),
+    ],
+)
+def test_the_rule_for_qualcomm_drivers(
+    rule: str,
+    now: str,
+    then: str,
+    fits: bool,
+    driver_rule: Path,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    said = execute(driver_rule, rule, now, then, tmp_path / "cache").out.strip()
+    assert said == ("fits" if fits else "does not")

@@ -16,7 +16,8 @@
  * Threads: any thread may call any function.  Calls for one model wait for each other; calls for
  * different models run at the same time, as far as the device lets them.  adrenoc_free must be the
  * last call for its model.  What a function returns by pointer lives as long as the model, except
- * for adrenoc_last_error (until the thread's next call).
+ * for adrenoc_last_error (until the thread's next call) and for names and shapes of inputs and
+ * outputs (until adrenoc_set_input_shapes).
  */
 #ifndef ADRENOC_H_
 #define ADRENOC_H_
@@ -43,7 +44,8 @@ typedef enum adrenoc_status {
   ADRENOC_DEVICE_FAILED = 5, /* the device refused a kernel or a call */
   ADRENOC_OUT_OF_MEMORY = 6, /* of the host or of the device */
   ADRENOC_INTERNAL = 7,      /* a defect of the runtime */
-  ADRENOC_NOT_READY = 8      /* a run that was started goes on */
+  ADRENOC_NOT_READY = 8,     /* a run that was started goes on */
+  ADRENOC_UNSUPPORTED = 9    /* the device or the system lacks what this call needs */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -80,7 +82,8 @@ typedef struct adrenoc_tensor_info {
 } adrenoc_tensor_info;
 
 /* Milliseconds of wall clock.  Of the load: opening and checking files, moving the constants to the
- * device, building kernels (which goes on while constants move: build_ms holds both).  Of the last run: moving inputs, computing, moving outputs. */
+ * device, building kernels (which goes on while constants move: build_ms holds both).  Of the last
+ * run: moving inputs, computing, moving outputs. */
 typedef struct adrenoc_times {
   double open_ms;
   double constants_ms;
@@ -143,6 +146,30 @@ ADRENOC_API adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t
 ADRENOC_API adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
                                                adrenoc_tensor_info* info);
 
+/* A bundle that was compiled with ranges of shapes holds a bucket for each choice of extents.  All
+ * of them are loaded, with the constants that they share once; the smallest comes first, and the
+ * largest is chosen.  A bundle for one shape has one bucket. */
+ADRENOC_API size_t adrenoc_bucket_count(const adrenoc_model* model);
+ADRENOC_API adrenoc_status adrenoc_bucket_input_info(const adrenoc_model* model, size_t bucket,
+                                                     size_t index, adrenoc_tensor_info* info);
+ADRENOC_API adrenoc_status adrenoc_bucket_output_info(const adrenoc_model* model, size_t bucket,
+                                                      size_t index, adrenoc_tensor_info* info);
+
+/* Extents of an input, the slowest first; NULL for whatever the bucket has. */
+typedef struct adrenoc_shape {
+  const int64_t* extents;
+  uint32_t rank;
+} adrenoc_shape;
+
+/* Choose the smallest bucket that takes inputs of these shapes, one of `count` for each input of
+ * the model.  A batch may be smaller than the bucket's where the compiler has shown that it does
+ * not matter: the rest is filled up with zeros, and what comes of it is cut off.  Other shapes have
+ * to be those of a bucket, else ADRENOC_BAD_ARGUMENT, with all buckets in adrenoc_last_error, and
+ * what was chosen stays.  Afterwards adrenoc_input_info and adrenoc_output_info tell the new
+ * shapes, and nothing is bound. */
+ADRENOC_API adrenoc_status adrenoc_set_input_shapes(adrenoc_model* model,
+                                                    const adrenoc_shape* shapes, size_t count);
+
 /* Name the host memory that each run reads an input from or writes an output to.  It must stay
  * there until another is bound or the model is freed.  `bytes` must be the tensor's.  An output
  * that is not bound, or bound to NULL, is not moved to the host. */
@@ -151,12 +178,36 @@ ADRENOC_API adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index
 ADRENOC_API adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data,
                                                size_t bytes);
 
+/* Name memory of the device instead: a cl_mem, as void* here, that is a buffer of at least the
+ * tensor's bytes in the context of adrenoc_opencl_context.  An input is read in place; an output is
+ * copied there by the device.  The runtime retains the buffer until another memory is bound.  What
+ * the app does to it must have ended when a run starts, and may go on when the run has ended.
+ * ADRENOC_UNSUPPORTED on the CPU, and for a batch that is filled up. */
+ADRENOC_API adrenoc_status adrenoc_bind_input_opencl(adrenoc_model* model, size_t index,
+                                                     void* buffer);
+ADRENOC_API adrenoc_status adrenoc_bind_output_opencl(adrenoc_model* model, size_t index,
+                                                      void* buffer);
+
+/* The same with an AHardwareBuffer of the format BLOB, where the device has
+ * cl_qcom_android_ahardwarebuffer_host_ptr, else ADRENOC_UNSUPPORTED.  It must live until another
+ * memory is bound, and must not be locked for the CPU while a run goes on. */
+struct AHardwareBuffer;
+ADRENOC_API adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* model, size_t index,
+                                                              struct AHardwareBuffer* buffer);
+ADRENOC_API adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* model, size_t index,
+                                                               struct AHardwareBuffer* buffer);
+
+/* The cl_context and the cl_device_id that the model runs on, which live as long as the process;
+ * NULL on the CPU. */
+ADRENOC_API void* adrenoc_opencl_context(const adrenoc_model* model);
+ADRENOC_API void* adrenoc_opencl_device(const adrenoc_model* model);
+
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
 
-/* Compute `runs` times (at least once) and wait once, at the end: what a stream of inputs costs.  The
- * bound inputs move once, before, and the outputs once, after.  `ms` becomes the time of one run,
- * `host_ms` the part of it that the host takes to launch; either may be NULL. */
+/* Compute `runs` times (at least once) and wait once, at the end: what a stream of inputs costs.
+ * The bound inputs move once, before, and the outputs once, after.  `ms` becomes the time of one
+ * run, `host_ms` the part of it that the host takes to launch; either may be NULL. */
 ADRENOC_API adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, double* ms,
                                                   double* host_ms);
 
@@ -175,6 +226,10 @@ ADRENOC_API adrenoc_status adrenoc_run_async(adrenoc_model* model);
  * then says more), or ADRENOC_NOT_READY.  Without such a run it returns ADRENOC_BAD_ARGUMENT.  One
  * thread at a time may wait for a model. */
 ADRENOC_API adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms);
+
+/* A file descriptor that poll() and ALooper find readable once the run that was started has ended,
+ * until adrenoc_wait tells how.  It is the model's: do not read, write or close it. */
+ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
 
 /* Times of the load and of the last run. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);

@@ -75,6 +75,29 @@ class Model {
     return tensors(adrenoc_output_count(model_.get()), adrenoc_output_info);
   }
 
+  // The inputs of each bucket, the smallest first.
+  [[nodiscard]] std::vector<std::vector<Tensor>> buckets() const {
+    std::vector<std::vector<Tensor>> found;
+    for (size_t bucket = 0; bucket < adrenoc_bucket_count(model_.get()); ++bucket) {
+      const auto info = [bucket](const adrenoc_model* model, size_t index,
+                                 adrenoc_tensor_info* plain) {
+        return adrenoc_bucket_input_info(model, bucket, index, plain);
+      };
+      found.push_back(tensors(adrenoc_input_count(model_.get()), info));
+    }
+    return found;
+  }
+  // Chooses the bucket that takes inputs of these shapes, one an input; an empty one takes any.
+  // What was bound is forgotten.
+  void set_input_shapes(const std::vector<std::vector<int64_t>>& shapes) {
+    std::vector<adrenoc_shape> plain;
+    for (const std::vector<int64_t>& shape : shapes) {
+      plain.push_back({shape.empty() ? nullptr : shape.data(),
+                       static_cast<uint32_t>(shape.size())});
+    }
+    check(adrenoc_set_input_shapes(model_.get(), plain.data(), plain.size()));
+  }
+
   void bind_input(size_t index, const void* data, size_t bytes) {
     check(adrenoc_bind_input(model_.get(), index, data, bytes));
   }
@@ -90,6 +113,22 @@ class Model {
   void bind_output(size_t index, std::vector<T>& data) {
     bind_output(index, data.data(), data.size() * sizeof(T));
   }
+
+  // Buffers (cl_mem) in the context below; they are retained.
+  void bind_input_opencl(size_t index, void* buffer) {
+    check(adrenoc_bind_input_opencl(model_.get(), index, buffer));
+  }
+  void bind_output_opencl(size_t index, void* buffer) {
+    check(adrenoc_bind_output_opencl(model_.get(), index, buffer));
+  }
+  void bind_input(size_t index, AHardwareBuffer* buffer) {
+    check(adrenoc_bind_input_hardware_buffer(model_.get(), index, buffer));
+  }
+  void bind_output(size_t index, AHardwareBuffer* buffer) {
+    check(adrenoc_bind_output_hardware_buffer(model_.get(), index, buffer));
+  }
+  [[nodiscard]] void* opencl_context() const { return adrenoc_opencl_context(model_.get()); }
+  [[nodiscard]] void* opencl_device() const { return adrenoc_opencl_device(model_.get()); }
 
   void run() { check(adrenoc_run(model_.get())); }
   struct Pace {
@@ -110,6 +149,12 @@ class Model {
   }
   // Starts a run; wait() tells when it has ended.
   void run_async() { check(adrenoc_run_async(model_.get())); }
+  // Readable once the run that was started has ended, until wait() has told so.
+  [[nodiscard]] int fence() {
+    int descriptor = -1;
+    check(adrenoc_fence(model_.get(), &descriptor));
+    return descriptor;
+  }
   // Whether the run that was started has ended within that time; negative for no limit.
   bool wait(int64_t timeout_ms = -1) {
     const adrenoc_status status = adrenoc_wait(model_.get(), timeout_ms);

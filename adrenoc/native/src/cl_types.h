@@ -104,10 +104,27 @@ constexpr cl_uint CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE = 0x41DE;
 constexpr cl_bitfield CL_QUEUE_RECORDABLE = 1 << 30;
 
 constexpr cl_bitfield CL_MEM_READ_WRITE = 1 << 0;
+constexpr cl_bitfield CL_MEM_USE_HOST_PTR = 1 << 3;
+constexpr cl_uint CL_MEM_OBJECT_BUFFER = 0x10F0;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3;
 constexpr cl_uint CL_RGBA = 0x10B5;
 constexpr cl_uint CL_HALF_FLOAT = 0x10DD;
 constexpr cl_uint CL_FLOAT = 0x10DE;
+
+constexpr cl_uint CL_MEM_TYPE = 0x1100;
+constexpr cl_uint CL_MEM_SIZE = 0x1102;
+constexpr cl_uint CL_MEM_CONTEXT = 0x1106;
+
+// cl_qcom_ext_host_ptr and cl_qcom_android_ahardwarebuffer_host_ptr, from Qualcomm's extension
+// texts and its OpenCL samples.
+constexpr cl_bitfield CL_MEM_EXT_HOST_PTR_QCOM = 1 << 29;
+constexpr cl_uint CL_MEM_ANDROID_AHARDWAREBUFFER_HOST_PTR_QCOM = 0x4119;
+constexpr cl_uint CL_MEM_HOST_WRITEBACK_QCOM = 0x40A5;
+struct cl_mem_android_ahardwarebuffer_host_ptr_qcom {
+  cl_uint allocation_type;
+  cl_uint host_cache_policy;
+  void* ahb_ptr;
+};
 
 constexpr cl_uint CL_PROGRAM_BINARY_SIZES = 0x1165;
 constexpr cl_uint CL_PROGRAM_BINARIES = 0x1166;

@@ -183,6 +183,11 @@ Descriptor::Descriptor(MemoryPool& pool, const StorageSpec& spec,
   if (when == When::kNow) (void)storage();
 }
 
+Descriptor::Descriptor(std::shared_ptr<Storage> storage)
+    : pool_(nullptr), spec_(storage->spec), convention_(std::nullopt) {
+  std::call_once(allocated_, [&] { storage_ = std::move(storage); });
+}
+
 Descriptor::Descriptor(const Descriptor& whole, TextureConvention convention)
     : pool_(whole.pool_), spec_(whole.spec_), convention_(convention) {
   std::call_once(allocated_, [&] { storage_ = whole.storage(); });

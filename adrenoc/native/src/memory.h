@@ -93,6 +93,9 @@ class alignas(64) Descriptor {
   Descriptor(MemoryPool& pool, const StorageSpec& spec, std::optional<TextureConvention> convention,
              When when);
 
+  // Memory that somebody else made; it goes when nobody holds the storage any more.
+  explicit Descriptor(std::shared_ptr<Storage> storage);
+
   // A view: the memory of another descriptor, perhaps mapped by another convention.
   Descriptor(const Descriptor& whole, TextureConvention convention);
 
@@ -105,7 +108,7 @@ class alignas(64) Descriptor {
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
 
  private:
-  MemoryPool* const pool_;
+  MemoryPool* const pool_;  // null where the storage was given
   const StorageSpec spec_;
   const std::optional<TextureConvention> convention_;
   mutable std::once_flag allocated_;

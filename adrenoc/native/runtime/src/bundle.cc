@@ -20,6 +20,8 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
 constexpr const char* kPrograms = "programs/";
+constexpr const char* kBuckets = "buckets.json";
+constexpr const char* kHere = ".";  // the bucket that is the bundle itself
 
 bool is_folder(const std::string& path) {
   struct stat facts {};
@@ -83,16 +85,36 @@ void Bundle::read(const FindFile& find, bool verify) {
     refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
                   "), this machine is " + kMachine);
   }
-  // Always a copy: a library keeps the address of the one module that it belongs to, and the
-  // dynamic loader would give two models of one file the same library.
-  library_file_.emplace(file_in_memory(checked(find, kLibrary, verify)));
-  library_path_ = "/proc/self/fd/" + std::to_string(library_file_->get());
   params_ = read_safetensors(checked(find, kParams, verify), kParams);
   for (const auto& [path, entry] : manifest_.files) {
     // Built kernels carry a digest of their own, which is checked when they are used.
     if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find(path);
   }
-  for (const ParamSpec& spec : manifest_.params) {
+  std::vector<std::string> folders = {kHere};
+  if (manifest_.files.count(kBuckets) != 0) {
+    BucketList list = read_buckets(checked(find, kBuckets, verify));
+    folders = std::move(list.folders);
+    batch_ = std::move(list.batch);
+  }
+  for (const std::string& folder : folders) add_bucket(find, folder, verify);
+  check_alike(buckets_, batch_);
+}
+
+void Bundle::add_bucket(const FindFile& find, const std::string& folder, bool verify) {
+  const std::string prefix = folder == kHere ? "" : folder + "/";
+  Bucket bucket;
+  bucket.manifest =
+      prefix.empty() ? manifest_ : read_manifest(checked(find, prefix + kManifest, verify));
+  check_params(bucket.manifest);
+  // Always a copy: a library keeps the address of the one module that it belongs to, and the
+  // dynamic loader would give two models of one file the same library.
+  library_files_.push_back(file_in_memory(checked(find, prefix + kLibrary, verify)));
+  bucket.library_path = "/proc/self/fd/" + std::to_string(library_files_.back().get());
+  buckets_.push_back(std::move(bucket));
+}
+
+void Bundle::check_params(const Manifest& manifest) const {
+  for (const ParamSpec& spec : manifest.params) {
     const auto found = params_.find(spec.name);
     if (found == params_.end()) refuse_bundle("params.safetensors lacks " + spec.name);
     if (found->second.dtype != spec.dtype || found->second.shape != spec.shape) {

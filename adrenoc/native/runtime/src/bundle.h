@@ -1,4 +1,5 @@
-// A bundle: its files, checked, wherever they come from.
+// A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
+// holds a bundle for each (adrenoc/buckets.py has the layout), and the constants once.
 #ifndef ADRENOC_RUNTIME_BUNDLE_H_
 #define ADRENOC_RUNTIME_BUNDLE_H_
 
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "manifest.h"
+#include "buckets.h"
 #include "mapped_file.h"
 #include "safetensors.h"
 
@@ -30,24 +31,28 @@ class Bundle {
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   // The constants by name; their data lives as long as the bundle.
   [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
-  // A path for the dynamic loader, valid as long as the bundle lives.
-  [[nodiscard]] const std::string& library_path() const { return library_path_; }
+  // The smallest first; a bundle for one shape has one.
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  [[nodiscard]] const Batch& batch() const { return batch_; }
   // A file of built kernels that came with the bundle, by its name.
   [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
 
  private:
   using FindFile = std::function<std::string_view(const std::string& path)>;
   void read(const FindFile& find, bool verify);
+  void add_bucket(const FindFile& find, const std::string& folder, bool verify);
+  void check_params(const Manifest& manifest) const;
   void read_archive(std::string_view archive, bool verify);
   [[nodiscard]] std::string_view checked(const FindFile& find, const std::string& path,
                                          bool verify) const;
 
   std::vector<MappedFile> mapped_;
-  std::optional<Descriptor> library_file_;
+  std::vector<Descriptor> library_files_;
   Manifest manifest_;
+  std::vector<Bucket> buckets_;
+  Batch batch_;
   std::map<std::string, StoredTensor> params_;
   std::map<std::string, std::string_view> programs_;
-  std::string library_path_;
 };
 
 }  // namespace adrenoc

@@ -8,19 +8,23 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "adrenoc.h"
 #include "cl_api.h"
 #include "failure.h"
-#include "model.h"
+#include "fence.h"
 #include "loader_name.h"
+#include "model.h"
 #include "rpc_session.h"
 
 struct adrenoc_model {
   adrenoc::Model model;
-  // The run that goes on; goes first, so that its thread has ended when the model goes.
+  adrenoc::Fence fence{};
+  // The run that goes on; goes first, so that its thread has ended when the rest goes.
   std::mutex pending_mutex{};
   std::future<void> pending{};
 };
@@ -92,15 +96,33 @@ void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
   *model = new adrenoc_model{Model(open(!options.trust_files), options)};
 }
 
-void fill_info(const std::vector<TensorSpec>& specs, size_t index, adrenoc_tensor_info* info) {
+const TensorSpec& at(const std::vector<TensorSpec>& specs, size_t index) {
+  if (index < specs.size()) return specs[index];
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                "index " + std::to_string(index) + " is out of " + std::to_string(specs.size()));
+}
+
+const Manifest& bucket_at(const Model& model, size_t index) {
+  if (index < model.buckets().size()) return model.buckets()[index].manifest;
+  throw Failure(ADRENOC_BAD_ARGUMENT, "bucket " + std::to_string(index) + " is out of " +
+                                          std::to_string(model.buckets().size()));
+}
+
+void fill_info(const TensorSpec& spec, adrenoc_tensor_info* info) {
   require(info, "info");
-  if (index >= specs.size()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "index " + std::to_string(index) + " is out of " +
-                                            std::to_string(specs.size()));
-  }
-  const TensorSpec& spec = specs[index];
   *info = {spec.name.c_str(), spec.dtype.c_str(), spec.shape.data(),
            static_cast<uint32_t>(spec.shape.size()), spec.bytes};
+}
+
+std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes, size_t count) {
+  std::vector<std::optional<Shape>> read(count);
+  if (count != 0) require(shapes, "shapes");
+  for (size_t i = 0; i < count; ++i) {
+    // A scalar has no extents, and needs to have none: all buckets take it.
+    if (shapes[i].extents == nullptr) continue;
+    read[i].emplace(shapes[i].extents, shapes[i].extents + shapes[i].rank);
+  }
+  return read;
 }
 
 }  // namespace
@@ -131,6 +153,8 @@ const char* adrenoc_status_text(adrenoc_status status) {
       return "a defect of the runtime";
     case ADRENOC_NOT_READY:
       return "not ready";
+    case ADRENOC_UNSUPPORTED:
+      return "not supported";
   }
   return "unknown status";
 }
@@ -190,7 +214,7 @@ adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,
                                   adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    adrenoc::fill_info(model->model.manifest().inputs, index, info);
+    adrenoc::fill_info(model->model.input(index), info);
   });
 }
 
@@ -198,7 +222,37 @@ adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
                                    adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    adrenoc::fill_info(model->model.manifest().outputs, index, info);
+    adrenoc::fill_info(model->model.output(index), info);
+  });
+}
+
+size_t adrenoc_bucket_count(const adrenoc_model* model) {
+  return model == nullptr ? 0 : model->model.buckets().size();
+}
+
+adrenoc_status adrenoc_bucket_input_info(const adrenoc_model* model, size_t bucket, size_t index,
+                                         adrenoc_tensor_info* info) {
+  return guarded([&] {
+    require(model, "model");
+    const adrenoc::Manifest& manifest = adrenoc::bucket_at(model->model, bucket);
+    adrenoc::fill_info(adrenoc::at(manifest.inputs, index), info);
+  });
+}
+
+adrenoc_status adrenoc_bucket_output_info(const adrenoc_model* model, size_t bucket, size_t index,
+                                          adrenoc_tensor_info* info) {
+  return guarded([&] {
+    require(model, "model");
+    const adrenoc::Manifest& manifest = adrenoc::bucket_at(model->model, bucket);
+    adrenoc::fill_info(adrenoc::at(manifest.outputs, index), info);
+  });
+}
+
+adrenoc_status adrenoc_set_input_shapes(adrenoc_model* model, const adrenoc_shape* shapes,
+                                        size_t count) {
+  return guarded([&] {
+    require(model, "model");
+    model->model.set_shapes(adrenoc::read_shapes(shapes, count));
   });
 }
 
@@ -215,6 +269,62 @@ adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* dat
     require(model, "model");
     model->model.bind_output(index, data, bytes);
   });
+}
+
+namespace {
+
+using Memory = adrenoc::Model::Memory;
+
+adrenoc_status bind_input_memory(adrenoc_model* model, size_t index, void* memory, Memory kind) {
+  return guarded([&] {
+    require(model, "model");
+    require(memory, "memory");
+    model->model.bind_input_memory(index, memory, kind);
+  });
+}
+
+adrenoc_status bind_output_memory(adrenoc_model* model, size_t index, void* memory, Memory kind) {
+  return guarded([&] {
+    require(model, "model");
+    require(memory, "memory");
+    model->model.bind_output_memory(index, memory, kind);
+  });
+}
+
+}  // namespace
+
+adrenoc_status adrenoc_bind_input_opencl(adrenoc_model* model, size_t index, void* buffer) {
+  return bind_input_memory(model, index, buffer, Memory::kOpenClBuffer);
+}
+
+adrenoc_status adrenoc_bind_output_opencl(adrenoc_model* model, size_t index, void* buffer) {
+  return bind_output_memory(model, index, buffer, Memory::kOpenClBuffer);
+}
+
+adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* model, size_t index,
+                                                  struct AHardwareBuffer* buffer) {
+  return bind_input_memory(model, index, buffer, Memory::kHardwareBuffer);
+}
+
+adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* model, size_t index,
+                                                   struct AHardwareBuffer* buffer) {
+  return bind_output_memory(model, index, buffer, Memory::kHardwareBuffer);
+}
+
+void* adrenoc_opencl_context(const adrenoc_model* model) {
+  void* context = nullptr;
+  (void)guarded([&] {
+    if (model != nullptr) context = model->model.opencl_context();
+  });
+  return context;
+}
+
+void* adrenoc_opencl_device(const adrenoc_model* model) {
+  void* device = nullptr;
+  (void)guarded([&] {
+    if (model != nullptr) device = model->model.opencl_device();
+  });
+  return device;
 }
 
 adrenoc_status adrenoc_run(adrenoc_model* model) {
@@ -250,7 +360,18 @@ adrenoc_status adrenoc_run_async(adrenoc_model* model) {
     if (model->pending.valid()) {
       throw adrenoc::Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
     }
-    model->pending = std::async(std::launch::async, [model] { model->model.run(); });
+    model->pending = std::async(std::launch::async, [model] {
+      const adrenoc::Fence::Signal at_end(model->fence);
+      model->model.run();
+    });
+  });
+}
+
+adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor) {
+  return guarded([&] {
+    require(model, "model");
+    require(descriptor, "descriptor");
+    *descriptor = model->fence.descriptor();
   });
 }
 
@@ -263,9 +384,13 @@ adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
     // Longer waits would overflow the clock.
     constexpr int64_t longest_ms = int64_t{1000} * 60 * 60 * 24 * 365;
     const std::chrono::milliseconds limit(std::min(timeout_ms, longest_ms));
-    if (timeout_ms >= 0 && pending.wait_for(limit) != std::future_status::ready) {
+    const bool ended = timeout_ms < 0 || pending.wait_for(limit) == std::future_status::ready;
+    // The thread signals just before its last deed.
+    if (!ended && !model->fence.is_signalled()) {
       throw adrenoc::Failure(ADRENOC_NOT_READY, "the run goes on");
     }
+    pending.wait();
+    model->fence.reset();
     pending.get();
   });
 }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <tvm/ffi/c_api.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -12,11 +13,21 @@ namespace {
 
 constexpr const char* kName = "libtvm_ffi.so";
 
-// Where this library lies; inside an APK too ("base.apk!/lib/arm64-v8a/...").
+// The file of the program that runs.
+std::string program_path() {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(length < 0 ? 0 : static_cast<size_t>(length));
+  return path;
+}
+
+// Where this library lies; inside an APK too ("base.apk!/lib/arm64-v8a/...").  As a part of a
+// program it has the name that the program was called by, perhaps without a folder.
 std::string own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&claim_loader_name), &info) == 0) return ".";
-  const std::string path = info.dli_fname;
+  std::string path = info.dli_fname;
+  if (path.find('/') == path.npos) path = program_path();
   const size_t slash = path.rfind('/');
   return slash == path.npos ? "." : path.substr(0, slash);
 }
@@ -26,15 +37,22 @@ std::string loader_error() {
   return text == nullptr ? "no reason is given" : text;
 }
 
+// Whether what is loaded by the name leads to this runtime.
+bool leads_here(void* known) {
+  constexpr const char* name = "TVMFFIGetVersion";
+  void* found = known == nullptr ? nullptr : dlsym(known, name);
+  // Linked into a program, the runtime is seen by all libraries, and the name is an empty one.
+  if (known != nullptr && found == nullptr) found = dlsym(RTLD_DEFAULT, name);
+  return found == reinterpret_cast<void*>(&TVMFFIGetVersion);
+}
+
 bool claim() {
   const std::string beside = own_folder() + "/" + kName;
   if (dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
     throw Failure(ADRENOC_INTERNAL, std::string(kName) +
-                                        " belongs beside libadrenoc_runtime.so: " + loader_error());
+                                        " belongs beside the runtime: " + loader_error());
   }
-  void* known = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
-  if (known == nullptr || dlsym(known, "TVMFFIGetVersion") !=
-                              reinterpret_cast<void*>(&TVMFFIGetVersion)) {
+  if (!leads_here(dlopen(kName, RTLD_NOW | RTLD_LOCAL))) {
     throw Failure(ADRENOC_INTERNAL, std::string("another ") + kName +
                                         " is loaded in this process: bundles would use that TVM "
                                         "and not this runtime");

@@ -35,9 +35,17 @@ std::vector<ParamSpec> read_params(const Json& specs) {
   return params;
 }
 
+void check_path(const std::string& path) {
+  const std::string framed = "/" + path + "/";
+  if (path.empty() || path.front() == '/' || framed.find("/../") != framed.npos) {
+    refuse_bundle(std::string(kWhere) + " names a file outside of the bundle: " + path);
+  }
+}
+
 std::map<std::string, FileEntry> read_files(const Json& entries) {
   std::map<std::string, FileEntry> files;
   for (const Json& entry : entries.list()) {
+    check_path(entry.at("path").text());
     files[entry.at("path").text()] = {entry.at("bytes").count(), entry.at("sha256").text()};
   }
   return files;

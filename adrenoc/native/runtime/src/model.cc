@@ -1,19 +1,21 @@
 #include "model.h"
 
-#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
 #include <tvm/runtime/device_api.h>
-#include <tvm/runtime/memory/memory_manager.h>
 
 #include <algorithm>
 #include <chrono>
-#include <string_view>
+#include <utility>
 
+#include "batch_copy.h"
 #include "choose_device.h"
 #include "clml/backends.h"
 #include "clml/module.h"
+#include "device.h"
+#include "external_memory.h"
 #include "failure.h"
 #include "loader_name.h"
 #include "program_build.h"
@@ -36,21 +38,11 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype, DLDevice device,
-                    const std::string& scope) {
-  ffi::Optional<ffi::String> memory;
-  if (scope != "global") memory = ffi::String(scope);
-  return Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device, memory);
-}
-
-std::string index_text(const char* kind, size_t index, size_t count) {
-  return "there is no " + std::string(kind) + " " + std::to_string(index) + "; the model has " +
-         std::to_string(count);
-}
-
 const TensorSpec& spec_at(const std::vector<TensorSpec>& specs, size_t index, const char* kind) {
   if (index < specs.size()) return specs[index];
-  throw Failure(ADRENOC_BAD_ARGUMENT, index_text(kind, index, specs.size()));
+  throw Failure(ADRENOC_BAD_ARGUMENT, "there is no " + std::string(kind) + " " +
+                                          std::to_string(index) + "; the model has " +
+                                          std::to_string(specs.size()));
 }
 
 void check_bytes(const TensorSpec& spec, size_t bytes) {
@@ -59,16 +51,21 @@ void check_bytes(const TensorSpec& spec, size_t bytes) {
                                           " bytes, got " + std::to_string(bytes));
 }
 
+void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
+  all->hits += one.hits;
+  all->misses += one.misses;
+  all->damaged += one.damaged;
+}
+
 }  // namespace
 
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
-    : bundle_(std::move(bundle)),
-      recording_(options.no_record ? opencl::Recording::kOff : opencl::Recording::kBest) {
+    : bundle_(std::move(bundle)) {
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
   device_ = chosen.device;
   device_name_ = chosen.name;
   DeviceAPI::Get(device_)->SetDevice(device_);
-  load_module();
+  load_programs(options.no_record);
   const Stopwatch building;
   std::future<opencl::BuildReport> build;
   if (device_.device_type == kDLOpenCL) build = start_build(options);
@@ -77,54 +74,36 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     finish_build(std::move(build));
     // Regions of CLML, while nobody waits for a run; each that cannot run has its own kernels.
     clml::set_cache_folder(options.cache_folder);
-    (void)clml::prepare_regions(*module_, device_.device_id);
+    for (const Program& program : programs_) {
+      (void)clml::prepare_regions(program.module(), device_.device_id);
+    }
   }
   times_.build_ms = building.ms();
-  bound_inputs_.resize(manifest().inputs.size());
-  bound_outputs_.resize(manifest().outputs.size());
+  // What a program that knows of one shape only expects: the bundle's own.
+  choose(whole_bucket(buckets(), buckets().size() - 1));
 }
 
-void Model::load_module() {
+void Model::load_programs(bool no_record) {
   const Stopwatch watch;
   claim_loader_name();
-  try {
-    // Named, because Module::LoadFromFile goes by the path's ending, which this one lacks.
-    const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
-    module_ = open(ffi::String(bundle_->library_path()), ffi::String("so")).cast<ffi::Module>();
-    const auto load = (*module_)->GetFunction("vm_load_executable", true);
-    if (!load.has_value()) refuse_bundle("model.so holds no program");
-    machine_ = (*load)().cast<ffi::Module>();
-    const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
-    std::vector<ffi::AnyView> arguments;
-    const auto add = [&](DLDevice device) {
-      arguments.emplace_back(static_cast<int64_t>(device.device_type));
-      arguments.emplace_back(static_cast<int64_t>(device.device_id));
-      arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
-    };
-    // Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
-    add(device_);
-    add(DLDevice{kDLCPU, 0});
-    ffi::Any nothing;
-    initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
-    const auto main = (*machine_)->GetFunction("main", false);
-    if (!main.has_value()) refuse_bundle("model.so has no function `main`");
-    main_ = *main;
-  } catch (const ffi::Error& error) {
-    refuse_bundle("model.so cannot be loaded: " + error.message());
+  const auto recording = no_record ? opencl::Recording::kOff : opencl::Recording::kBest;
+  for (const Bucket& bucket : buckets()) {
+    programs_.emplace_back(bucket.library_path, device_, recording);
   }
   times_.open_ms = watch.ms();
 }
 
 void Model::upload_constants() {
   const Stopwatch watch;
-  for (const TensorSpec& spec : manifest().inputs) {
-    arguments_.push_back(empty_tensor(spec.shape, spec.dtype, device_, "global"));
-  }
-  for (const ParamSpec& spec : manifest().params) {
-    const std::string_view data = bundle_->params().at(spec.name).data;
-    Tensor tensor = empty_tensor(spec.shape, spec.dtype, device_, spec.scope);
-    if (!data.empty()) tensor.CopyFromBytes(data.data(), data.size());
-    arguments_.push_back(std::move(tensor));
+  Constants constants(*bundle_, device_);
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    const Manifest& manifest = buckets()[i].manifest;
+    Tensors inputs;
+    for (const TensorSpec& spec : manifest.inputs) {
+      inputs.push_back(empty_tensor(spec.shape, spec.dtype, device_, "global"));
+    }
+    inputs_.push_back(std::move(inputs));
+    programs_[i].take_constants(manifest, &constants);
   }
   synchronize();
   times_.constants_ms = watch.ms();
@@ -136,7 +115,11 @@ std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) 
   sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
   sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
   return std::async(std::launch::async, [this, sources] {
-    return opencl::build_programs(*module_, device_.device_id, sources);
+    opencl::BuildReport all;
+    for (const Program& program : programs_) {
+      add_report(opencl::build_programs(program.module(), device_.device_id, sources), &all);
+    }
+    return all;
   });
 }
 
@@ -147,34 +130,103 @@ void Model::finish_build(std::future<opencl::BuildReport> build) {
   times_.cache_damaged = report.damaged;
 }
 
+void Model::choose(Chosen chosen) {
+  // What another bucket keeps for its next run is memory that this one may need.
+  if (chosen.bucket != chosen_.bucket) programs_[chosen_.bucket].forget();
+  chosen_ = std::move(chosen);
+  bound_inputs_.assign(chosen_.inputs.size(), {});
+  bound_outputs_.assign(chosen_.outputs.size(), {});
+}
+
+const Manifest& Model::chosen_manifest() const { return buckets()[chosen_.bucket].manifest; }
+
+const TensorSpec& Model::input(size_t index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return spec_at(chosen_.inputs, index, "input");
+}
+
+const TensorSpec& Model::output(size_t index) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return spec_at(chosen_.outputs, index, "output");
+}
+
+void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
+  if (shapes.size() != manifest().inputs.size()) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(shapes.size()) + " shapes for " +
+                                            std::to_string(manifest().inputs.size()) + " inputs");
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  choose(choose_bucket(buckets(), bundle_->batch(), shapes));
+}
+
 void Model::bind_input(size_t index, const void* data, size_t bytes) {
-  const TensorSpec& spec = spec_at(manifest().inputs, index, "input");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
   check_bytes(spec, bytes);
   if (data == nullptr) {
     throw Failure(ADRENOC_BAD_ARGUMENT, "the memory for input `" + spec.name + "` is null");
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  bound_inputs_[index] = data;
+  bound_inputs_[index] = {data, std::nullopt};
 }
 
 void Model::bind_output(size_t index, void* data, size_t bytes) {
-  const TensorSpec& spec = spec_at(manifest().outputs, index, "output");
-  if (data != nullptr) check_bytes(spec, bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
-  bound_outputs_[index] = data;
+  const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
+  if (data != nullptr) check_bytes(spec, bytes);
+  bound_outputs_[index] = {data, std::nullopt};
+}
+
+void Model::bind_input_memory(size_t index, void* memory, Memory kind) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
+  bound_inputs_[index] = {nullptr, wrap(spec, chosen_manifest().inputs[index], memory, kind)};
+}
+
+void Model::bind_output_memory(size_t index, void* memory, Memory kind) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
+  bound_outputs_[index] = {nullptr, wrap(spec, chosen_manifest().outputs[index], memory, kind)};
+}
+
+Tensor Model::wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
+                   Memory kind) const {
+  if (device_.device_type != kDLOpenCL) {
+    throw Failure(ADRENOC_UNSUPPORTED, "the model runs on the CPU, which has no OpenCL memory");
+  }
+  if (spec.bytes != whole.bytes) {
+    throw Failure(ADRENOC_UNSUPPORTED,
+                  "`" + spec.name + "` has a smaller batch than a bucket, which is filled up on "
+                  "the host; bind memory of the host, or choose the shape of a bucket");
+  }
+  const ffi::Shape shape(spec.shape);
+  const DLDataType dtype = ffi::StringToDLDataType(spec.dtype);
+  if (kind == Memory::kHardwareBuffer) {
+    return opencl::tensor_in_hardware_buffer(device_, memory, shape, dtype);
+  }
+  return opencl::tensor_in_buffer(device_, static_cast<opencl::cl_mem>(memory), shape, dtype);
+}
+
+void* Model::opencl_context() const {
+  if (device_.device_type != kDLOpenCL) return nullptr;
+  return opencl::device_at(device_.device_id).context();
+}
+
+void* Model::opencl_device() const {
+  if (device_.device_type != kDLOpenCL) return nullptr;
+  return opencl::device_at(device_.device_id).id();
 }
 
 void Model::run() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  upload();
+  const Tensors inputs = upload();
   const Stopwatch computing;
-  const ffi::Any result = launch();
+  const Tensors outputs = launch(inputs);
   synchronize();
   times_.compute_ms = computing.ms();
   if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
 
   const Stopwatch downloading;
-  download(result);
+  download(outputs);
   times_.download_ms = downloading.ms();
   ++times_.runs;
 }
@@ -182,88 +234,88 @@ void Model::run() {
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
   const std::lock_guard<std::mutex> lock(mutex_);
-  upload();
+  const Tensors inputs = upload();
   synchronize();
   const Stopwatch computing;
-  ffi::Any result;
+  Tensors outputs;
   for (uint32_t i = 0; i < runs; ++i) {
-    result = nullptr;  // else the next run would need outputs of its own
-    result = launch();
+    outputs.clear();  // else the next run would need outputs of its own
+    outputs = launch(inputs);
   }
   const double host_ms = computing.ms() / runs;
   synchronize();
   const double ms = computing.ms() / runs;
-  download(result);
+  download(outputs);
   times_.runs += runs;
   return {ms, host_ms};
 }
 
 const char* Model::profile() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  upload();
+  const Tensors inputs = upload();
   ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_.device_id);
-  const ffi::Any result = launch();
+  const Tensors outputs = launch(inputs);
   const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
   profile_ = stop(device_.device_id).cast<std::string>();
-  download(result);
+  download(outputs);
   ++times_.runs;
   return profile_.c_str();
 }
 
-void Model::upload() {
-  const std::vector<TensorSpec>& inputs = manifest().inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (bound_inputs_[i] == nullptr) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + inputs[i].name + "` is not bound");
+Model::Tensors Model::upload() {
+  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
+    if (bound_inputs_[i].host == nullptr && !bound_inputs_[i].memory.has_value()) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
     }
   }
   DeviceAPI::Get(device_)->SetDevice(device_);
   const Stopwatch uploading;
+  Tensors inputs = inputs_[chosen_.bucket];
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].bytes != 0) arguments_[i].CopyFromBytes(bound_inputs_[i], inputs[i].bytes);
+    if (bound_inputs_[i].memory.has_value()) {
+      inputs[i] = *bound_inputs_[i].memory;
+    } else {
+      upload_filled(chosen_.inputs[i], bound_inputs_[i].host, chosen_manifest().inputs[i],
+                    &inputs[i], &scratch_);
+    }
   }
   times_.upload_ms = uploading.ms();
+  return inputs;
 }
 
-ffi::Any Model::launch() {
-  const std::vector<ffi::AnyView> views(arguments_.begin(), arguments_.end());
-  if (device_.device_type == kDLOpenCL) {
-    if (bound_run_ == nullptr) {
-      bound_run_ =
-          std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
-    }
-    return bound_run_->run();
-  }
-  ffi::Any result;
-  main_.CallPacked(views.data(), static_cast<int>(views.size()), &result);
-  return result;
+Model::Tensors Model::launch(const Tensors& inputs) {
+  return programs_[chosen_.bucket].launch(inputs);
 }
 
-void Model::download(const ffi::Any& result) {
-  std::vector<Tensor> tensors;
-  if (const auto one = result.as<Tensor>()) {
-    tensors.push_back(*one);
-  } else {
-    for (const Tensor& tensor : result.cast<ffi::Array<Tensor>>()) tensors.push_back(tensor);
+void Model::check_output(const Tensor& tensor, const TensorSpec& spec) const {
+  const ffi::Shape shape(spec.shape);
+  if (tensor.Shape().size() == shape.size() &&
+      std::equal(shape.begin(), shape.end(), tensor.Shape().begin()) &&
+      tensor.DataType() == ffi::StringToDLDataType(spec.dtype)) {
+    return;
   }
-  const std::vector<TensorSpec>& specs = manifest().outputs;
-  if (tensors.size() != specs.size()) {
-    refuse_bundle("model.so gives " + std::to_string(tensors.size()) +
+  refuse_bundle("model.so gives `" + spec.name +
+                "` another shape or dtype than the manifest promises");
+}
+
+void Model::download(const Tensors& outputs) {
+  const std::vector<TensorSpec>& specs = chosen_manifest().outputs;
+  if (outputs.size() != specs.size()) {
+    refuse_bundle("model.so gives " + std::to_string(outputs.size()) +
                   " outputs, the manifest promises " + std::to_string(specs.size()));
   }
+  bool in_queue = false;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const ffi::Shape shape(specs[i].shape);
-    const bool fits = tensors[i].Shape().size() == shape.size() &&
-                      std::equal(shape.begin(), shape.end(), tensors[i].Shape().begin()) &&
-                      tensors[i].DataType() == ffi::StringToDLDataType(specs[i].dtype);
-    if (!fits) {
-      refuse_bundle("model.so gives `" + specs[i].name +
-                    "` another shape or dtype than the manifest promises");
-    }
-    if (bound_outputs_[i] != nullptr && specs[i].bytes != 0) {
-      tensors[i].CopyToBytes(bound_outputs_[i], specs[i].bytes);
+    check_output(outputs[i], specs[i]);
+    BoundOutput& bound = bound_outputs_[i];
+    if (bound.memory.has_value()) {
+      bound.memory->CopyFrom(outputs[i]);
+      in_queue = true;
+    } else if (bound.host != nullptr) {
+      download_cropped(outputs[i], specs[i], chosen_.outputs[i], bound.host, &scratch_);
     }
   }
+  if (in_queue) synchronize();
 }
 
 adrenoc_times Model::times() const {
@@ -273,7 +325,7 @@ adrenoc_times Model::times() const {
 
 adrenoc_launching Model::launching() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  launching_ = bound_run_ == nullptr ? opencl::LaunchReport() : bound_run_->report();
+  launching_ = programs_[chosen_.bucket].report();
   adrenoc_launching told{};
   told.launches = static_cast<uint32_t>(launching_.launches);
   told.api_calls = static_cast<uint32_t>(launching_.api_calls);

@@ -2,21 +2,19 @@
 #ifndef ADRENOC_RUNTIME_MODEL_H_
 #define ADRENOC_RUNTIME_MODEL_H_
 
-#include <tvm/ffi/any.h>
 #include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/function.h>
-#include <tvm/ffi/optional.h>
 #include <tvm/runtime/tensor.h>
 
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "adrenoc.h"
-#include "bound_run.h"
 #include "bundle.h"
+#include "program.h"
 #include "program_build.h"
 
 namespace adrenoc {
@@ -32,14 +30,29 @@ struct LoadOptions {
 
 class Model {
  public:
-  // Moves the constants to the device and builds the kernels.  Throws Failure.
+  // Loads all buckets: moves the constants to the device and builds the kernels.  Throws Failure.
   Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
 
   [[nodiscard]] const Manifest& manifest() const { return bundle_->manifest(); }
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return bundle_->buckets(); }
   [[nodiscard]] const std::string& device_name() const { return device_name_; }
+
+  // The tensors in the shapes that were chosen; good until others are.
+  [[nodiscard]] const TensorSpec& input(size_t index) const;
+  [[nodiscard]] const TensorSpec& output(size_t index) const;
+  // Chooses shapes, nothing for an input that may have any; what was bound is forgotten.
+  void set_shapes(const std::vector<std::optional<Shape>>& shapes);
 
   void bind_input(size_t index, const void* data, size_t bytes);
   void bind_output(size_t index, void* data, size_t bytes);
+  // Memory of the device that an app made, see external_memory.h.
+  enum class Memory { kOpenClBuffer, kHardwareBuffer };
+  void bind_input_memory(size_t index, void* memory, Memory kind);
+  void bind_output_memory(size_t index, void* memory, Memory kind);
+  // The cl_context and cl_device_id, null on the CPU.
+  [[nodiscard]] void* opencl_context() const;
+  [[nodiscard]] void* opencl_device() const;
+
   void run();
   struct Pace {
     double ms;
@@ -53,28 +66,44 @@ class Model {
   [[nodiscard]] adrenoc_launching launching();
 
  private:
-  void load_module();
+  using Tensor = tvm::runtime::Tensor;
+  using Tensors = std::vector<Tensor>;
+  // Where a run reads an input from, or writes an output to: at most one of the two.
+  struct BoundInput {
+    const void* host = nullptr;
+    std::optional<Tensor> memory;
+  };
+  struct BoundOutput {
+    void* host = nullptr;
+    std::optional<Tensor> memory;
+  };
+
+  void load_programs(bool no_record);
   void upload_constants();
   // Builds kernels in the background, while constants move to the device.
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
-  void upload();
-  [[nodiscard]] tvm::ffi::Any launch();
-  void download(const tvm::ffi::Any& result);
+  void choose(Chosen chosen);
+  [[nodiscard]] Tensor wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
+                            Memory kind) const;
+  [[nodiscard]] const Manifest& chosen_manifest() const;
+  // Gives what `main` reads.
+  [[nodiscard]] Tensors upload();
+  [[nodiscard]] Tensors launch(const Tensors& inputs);
+  void check_output(const Tensor& tensor, const TensorSpec& spec) const;
+  void download(const Tensors& outputs);
   void synchronize() const;
 
-  // The bundle comes first, so that it goes last: the module's code lies in its file.
+  // The bundle comes first, so that it goes last: the programs' code lies in its files.
   std::unique_ptr<Bundle> bundle_;
   DLDevice device_;
   std::string device_name_;
-  tvm::ffi::Optional<tvm::ffi::Module> module_;
-  tvm::ffi::Optional<tvm::ffi::Module> machine_;
-  tvm::ffi::Function main_;
-  std::vector<tvm::runtime::Tensor> arguments_;  // the inputs, then the constants
-  std::vector<const void*> bound_inputs_;
-  std::vector<void*> bound_outputs_;
-  opencl::Recording recording_;
-  std::unique_ptr<opencl::BoundRun> bound_run_;
+  std::vector<Program> programs_;  // one a bucket
+  std::vector<Tensors> inputs_;    // of each program, for what comes from the host
+  Chosen chosen_;
+  std::vector<BoundInput> bound_inputs_;
+  std::vector<BoundOutput> bound_outputs_;
+  std::vector<char> scratch_;
   opencl::LaunchReport launching_;
   adrenoc_times times_{};
   std::string profile_;

@@ -8,7 +8,6 @@
 // session and not the server.  With a tracker, it gives clients a key for one session; without, they
 // need KEY.  Prints {"port": N} when it listens (port 0 takes any free one), then a line for each
 // session.  Ends with the signal that ends it.
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,11 +28,13 @@
 #include <string>
 
 #include "adrenoc.h"
+#include "rpc_folder.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
 
 namespace {
 
+using adrenoc_rpc::SessionFolder;
 using adrenoc_rpc::Socket;
 using adrenoc_rpc::TrackerEntry;
 
@@ -142,14 +143,6 @@ int serve(const Socket& connection, const Arguments& arguments, const std::strin
   return kRefusedCode;
 }
 
-void remove_folder(const std::string& folder) {
-  if (DIR* listing = opendir(folder.c_str())) {
-    while (const dirent* entry = readdir(listing)) unlink((folder + "/" + entry->d_name).c_str());
-    closedir(listing);
-  }
-  rmdir(folder.c_str());
-}
-
 // What a session did last, as its trace file tells; empty when it did nothing on a device.
 std::string last_deed(const std::string& folder) {
   std::ifstream stream(folder + "/doing");
@@ -199,8 +192,7 @@ Socket accept_next(const Socket& listening, TrackerEntry* tracker) {
     if (tracker != nullptr) tracker->offer();
     const Socket connection = accept_next(listening, tracker);
     const std::string expected_key = tracker == nullptr ? arguments.key : tracker->session_key();
-    std::string folder = arguments.folder + "/adrenoc-rpc-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr) fail("cannot make a folder in " + arguments.folder);
+    const SessionFolder folder(arguments.folder);
     const pid_t server = getpid();
     const pid_t session = fork();
     if (session < 0) fail("cannot start a session");
@@ -208,10 +200,9 @@ Socket accept_next(const Socket& listening, TrackerEntry* tracker) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != server) _exit(1);  // the server ended before the line above
       close(listening.get());
-      _exit(serve(connection, arguments, expected_key, folder));
+      _exit(serve(connection, arguments, expected_key, folder.path()));
     }
-    const std::string ending = wait_for(session, arguments.timeout_s, folder);
-    remove_folder(folder);
+    const std::string ending = wait_for(session, arguments.timeout_s, folder.path());
     std::printf("session %llu %s\n", static_cast<unsigned long long>(number), ending.c_str());
     std::fflush(stdout);
   }
@@ -233,6 +224,8 @@ int main(int count, char** values) {
       tracker = std::make_unique<TrackerEntry>(arguments.tracker_host, arguments.tracker_port,
                                                arguments.key, arguments.address, port);
     }
+    // A server that was killed could not do it.
+    adrenoc_rpc::remove_left_folders(arguments.folder);
     std::printf("{\"port\": %d}\n", port);
     std::fflush(stdout);
     serve_all(arguments, std::move(listening), tracker.get());

@@ -1,11 +1,15 @@
 // Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
 //
-//   adrenoc_run BUNDLE [--input NAME=FILE]... [--output NAME=FILE]... [--repeat N] [--warmup N]
-//               [--queue N] [--profile FILE] [--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--trust-files] [--no-record]
+//   adrenoc_run BUNDLE [--shape NAME=DxDx...]... [--input NAME=FILE]... [--output NAME=FILE]...
+//               [--repeat N] [--warmup N] [--queue N] [--profile FILE] [--device NAME]
+//               [--opencl LIBRARY] [--cache FOLDER] [--qualcomm-programs] [--no-record]
+//               [--trust-files]
 //
-// --queue also runs N times with one wait at the end.  --profile writes when each kernel ran.
-// Files hold a tensor's bytes, dense and row-major.  Inputs that are not given are zeros.  Prints
-// one line of JSON.  Exit code: 0, or 20 + the status of the C API, or 2 for a wrong command line.
+// --shape chooses a bucket of a bundle that was compiled for several shapes.  --queue also runs N
+// times with one wait at the end.  --profile writes when each kernel ran.  --no-record runs all
+// through TVM's virtual machine.  Files hold a tensor's bytes, dense and row-major.  Inputs that
+// are not given are zeros.  Prints one line of JSON.  Exit code: 0, or 20 + the status of the C
+// API, or 2 for a wrong command line.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +34,7 @@ struct UsageError : std::runtime_error {
 
 struct Arguments {
   std::string bundle;
+  std::map<std::string, std::string> shapes;
   std::map<std::string, std::string> inputs;
   std::map<std::string, std::string> outputs;
   long repeat = 1;
@@ -48,14 +53,25 @@ long parse_count(const std::string& option, const std::string& text) {
   return value;
 }
 
-void add_file(const std::string& option, const std::string& text,
-              std::map<std::string, std::string>* files) {
+void add_pair(const std::string& option, const std::string& text, const char* expected,
+              std::map<std::string, std::string>* pairs) {
   // A tensor's name may hold a '=', a path seldom does.
   const size_t split = text.rfind('=');
   if (split == std::string::npos || split == 0) {
-    throw UsageError(option + " is \"" + text + "\", expected NAME=FILE");
+    throw UsageError(option + " is \"" + text + "\", expected " + expected);
   }
-  (*files)[text.substr(0, split)] = text.substr(split + 1);
+  (*pairs)[text.substr(0, split)] = text.substr(split + 1);
+}
+
+// "1x3x224x224".
+std::vector<int64_t> parse_shape(const std::string& text) {
+  std::vector<int64_t> shape;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find('x', start), text.size());
+    shape.push_back(parse_count("--shape", text.substr(start, end - start)));
+    start = end + 1;
+  }
+  return shape;
 }
 
 Arguments parse(int count, char** values) {
@@ -75,12 +91,18 @@ Arguments parse(int count, char** values) {
       arguments.options.no_record = true;
       continue;
     }
+    if (option == "--qualcomm-programs") {
+      arguments.options.qualcomm_programs = true;
+      continue;
+    }
     if (i + 1 == count) throw UsageError(option + " has no value, or is unknown");
     const std::string value = values[++i];
-    if (option == "--input") {
-      add_file(option, value, &arguments.inputs);
+    if (option == "--shape") {
+      add_pair(option, value, "NAME=DxDx...", &arguments.shapes);
+    } else if (option == "--input") {
+      add_pair(option, value, "NAME=FILE", &arguments.inputs);
     } else if (option == "--output") {
-      add_file(option, value, &arguments.outputs);
+      add_pair(option, value, "NAME=FILE", &arguments.outputs);
     } else if (option == "--repeat") {
       arguments.repeat = parse_count(option, value);
     } else if (option == "--warmup") {
@@ -141,6 +163,18 @@ void check_names(const std::map<std::string, std::string>& files,
   }
 }
 
+void choose_shapes(const std::map<std::string, std::string>& shapes, adrenoc::Model* model) {
+  if (shapes.empty()) return;
+  const std::vector<adrenoc::Tensor> inputs = model->inputs();
+  check_names(shapes, inputs, "input");
+  std::vector<std::vector<int64_t>> wanted;
+  for (const adrenoc::Tensor& tensor : inputs) {
+    const auto shape = shapes.find(tensor.name);
+    wanted.push_back(shape == shapes.end() ? std::vector<int64_t>() : parse_shape(shape->second));
+  }
+  model->set_input_shapes(wanted);
+}
+
 // The nearest-rank percentile.
 double percentile(const std::vector<double>& ascending, size_t percent) {
   if (ascending.empty()) return 0.0;
@@ -157,9 +191,9 @@ void print_result(const adrenoc_launching& launching, const adrenoc::Model& mode
   std::printf(
       "{\"runtime\": %s, \"model\": %s, \"device\": %s, \"load_ms\": %.3f, \"build_ms\": %.3f, "
       "\"first_ms\": %.3f, \"cold_ms\": %.3f, \"p50_ms\": %.3f, \"p90_ms\": %.3f, "
-      "\"p99_ms\": %.3f, \"queued_ms\": %.3f, \"host_ms\": %.3f, \"runs\": %llu, \"cache_hits\": %u, \"cache_misses\": %u, "
-      "\"cache_damaged\": %u, \"launches\": %u, \"api_calls\": %u, \"launch_ms\": %.4f, "
-      "\"mode\": %s, \"mode_reason\": %s}\n",
+      "\"p99_ms\": %.3f, \"queued_ms\": %.3f, \"host_ms\": %.3f, \"runs\": %llu, "
+      "\"cache_hits\": %u, \"cache_misses\": %u, \"cache_damaged\": %u, \"launches\": %u, "
+      "\"api_calls\": %u, \"launch_ms\": %.4f, \"mode\": %s, \"mode_reason\": %s}\n",
       quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
       quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
       load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
@@ -171,6 +205,7 @@ void print_result(const adrenoc_launching& launching, const adrenoc::Model& mode
 
 void run(const Arguments& arguments) {
   adrenoc::Model model(arguments.bundle, arguments.options);
+  choose_shapes(arguments.shapes, &model);
   const std::vector<adrenoc::Tensor> inputs = model.inputs();
   const std::vector<adrenoc::Tensor> outputs = model.outputs();
   check_names(arguments.inputs, inputs, "input");
@@ -226,10 +261,10 @@ int main(int count, char** values) {
   } catch (const UsageError& error) {
     std::fprintf(stderr,
                  "adrenoc_run: %s\n"
-                 "usage: adrenoc_run BUNDLE [--input NAME=FILE] [--output NAME=FILE] [--repeat N] "
-                 "[--warmup N] [--queue N] [--profile FILE] [--device NAME] "
-                 "[--opencl LIBRARY] [--cache FOLDER] "
-                 "[--trust-files] [--no-record]\n",
+                 "usage: adrenoc_run BUNDLE [--shape NAME=DxD] [--input NAME=FILE] "
+                 "[--output NAME=FILE] [--repeat N] [--warmup N] [--queue N] [--profile FILE] "
+                 "[--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--qualcomm-programs] "
+                 "[--no-record] [--trust-files]\n",
                  error.what());
     return kUsageCode;
   } catch (const std::exception& error) {

@@ -1,0 +1,32 @@
+// The folder of a session, which goes with it; what servers that were killed left behind.
+#ifndef ADRENOC_RPC_FOLDER_H_
+#define ADRENOC_RPC_FOLDER_H_
+
+#include <string>
+
+namespace adrenoc_rpc {
+
+// Is locked for as long as this process or one that it forked has it open, so that other servers
+// know it from one that nobody uses any more.
+class SessionFolder {
+ public:
+  // Makes one in `parent`.  Throws std::runtime_error.
+  explicit SessionFolder(const std::string& parent);
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+  // Removes it.
+  ~SessionFolder();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+// Removes the folders of sessions in `parent` that no process uses; returns how many.
+int remove_left_folders(const std::string& parent);
+
+}  // namespace adrenoc_rpc
+
+#endif  // ADRENOC_RPC_FOLDER_H_

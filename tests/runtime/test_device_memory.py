@@ -1,0 +1,57 @@
+"""Memory of the device that an app made: OpenCL buffers, and Android's hardware buffers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.runtime_build import Runtime
+from tests.runtime.programs import HERE, Case, Finished, compile_against
+
+Execute = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def program(runtime: Runtime, work: Path) -> Path:
+    # What plays the part of Android's libraries has to be visible to the runtime.
+    return compile_against(runtime, "device_memory.cc", work / "device_memory", "-rdynamic", "-ldl")
+
+
+@pytest.fixture(scope="module")
+def accepting(work: Path, opencl: str) -> Path:
+    """An OpenCL library whose devices take AHardwareBuffers."""
+    library = work / "libhardware_buffer_opencl.so"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    command += [str(HERE / "hardware_buffer_opencl.c"), "-Wl,--no-as-needed", opencl, "-ldl"]
+    folder = Path(sys.prefix) / "lib"
+    command += [f"-Wl,-rpath,{folder}", "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.mark.parametrize("kind", ["buffers", "hardware buffers"])
+def test_numbers_equal_python(
+    kind: str,
+    program: Path,
+    accepting: Path,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    execute: Execute,
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    is_buffer = kind == "buffers"
+    output = tmp_path / "out"
+    command = [program, bundle.path, opencl if is_buffer else accepting, work / "memory-cache"]
+    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
+    words = " ".join(f"'{word}'" for word in command)
+    extra = {} if is_buffer else {"ADRENOC_TEST_HARDWARE_BUFFER": "1"}
+    execute("sh", "-c", f"exec {words} > '{output}'", **extra)
+    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
+    assert output.read_bytes() == expected
