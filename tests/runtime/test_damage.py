@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,12 @@ Execute = Callable[..., Finished]
 ROUNDS = 600
 NATIVE = Path(adrenoc.__file__).parent / "native"
 # The readers of the runtime: none of them needs TVM.
+CACHE_READERS = tuple(
+    f"src/{name}" for name in ("mapped_file", "old_files", "program_cache", "sha256")
+)
 READERS = (
-    *(f"src/{name}" for name in ("json", "mapped_file", "old_files", "program_cache")),
-    *(f"src/{name}" for name in ("safetensors", "sha256")),
+    *CACHE_READERS,
+    *(f"src/{name}" for name in ("json", "safetensors")),
     *(f"runtime/src/{name}" for name in ("buckets", "bundle", "manifest", "tar")),
 )
 
@@ -29,10 +32,10 @@ def build_damage(folder: Path) -> Path:
     return build_with_readers("damage.cc", folder)
 
 
-def build_with_readers(source: str, folder: Path) -> Path:
-    """Compile a file of this folder with the runtime's readers, with sanitizers."""
+def build_with_readers(source: str, folder: Path, readers: Sequence[str] = READERS) -> Path:
+    """Compile a file of this folder with readers of the runtime, with sanitizers."""
     program = folder / Path(source).stem
-    sources = [NATIVE / f"{name}.cc" for name in READERS]
+    sources = [NATIVE / f"{name}.cc" for name in readers]
     command = ["c++", "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'runtime' / 'src'}"]

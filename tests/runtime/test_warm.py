@@ -19,7 +19,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.runtime_build import Runtime
 from tests.runtime.programs import Case, Finished
 from tests.runtime.servers import native_server
-from tests.runtime.test_damage import build_with_readers
+from tests.runtime.test_damage import CACHE_READERS, build_with_readers
 
 
 def _run(bundle: Bundle, case: Case, folder: Path, **options: bool) -> RunResult:
@@ -130,7 +130,7 @@ def _driver(date: str, branch: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def driver_rule(work: Path) -> Path:
-    return build_with_readers("driver_rule.cc", work)
+    return build_with_readers("driver_rule.cc", work, CACHE_READERS)
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,16 @@ std::string_view take_line(std::string_view* rest) {
   return line;
 }
 
-// The text behind `name` up to the next blank: "Remote Branch: refs/tags/X".
+// The word behind `name`: "Remote Branch: refs/tags/X".  Empty where the next name follows at once,
+// as in "Remote Branch:  Reconstruct Branch: ".
 std::string field_of(const std::string& driver, const std::string& name) {
   const size_t at = driver.find(name);
   if (at == driver.npos) return "";
-  const size_t start = driver.find_first_not_of(' ', at + name.size());
-  if (start == driver.npos) return "";
-  return driver.substr(start, driver.find(' ', start) - start);
+  size_t start = at + name.size();
+  if (start < driver.size() && driver[start] == ' ') ++start;
+  const size_t end = std::min(driver.find(' ', start), driver.size());
+  if (driver.compare(end, 8, " Branch:") == 0) return "";
+  return driver.substr(start, end - start);
 }
 
 // "10/01/21" (month, day, year) as a text that sorts by time; empty for anything else.
