@@ -59,7 +59,7 @@ ffi::Any Program::compute(const std::vector<Tensor>& inputs) {
     inputs_ = inputs;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].get() == inputs_[i].get()) continue;
+    if (inputs[i].same_as(inputs_[i])) continue;
     bound_run_->rebind(i, inputs[i]);
     inputs_[i] = inputs[i];
   }
