@@ -34,11 +34,12 @@ TEXEL_SLOTS, TEXEL_ALU = 2.4, 0.4
 CHUNK_SLOTS, CHUNK_ALU = 72.0, 15.0
 LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
 """To bring a chunk, and for each load of it; with its barriers it waits CHUNK_WAITS times."""
-CHUNK_WAITS = 2.0
-END_SLOTS, SLICE_SLOTS = 30.0, 11.0
+CHUNK_WAITS = 4.0
+END_SLOTS, SLICE_SLOTS = 30.0, 18.0
 """At the end; and for each sum and each halving of the slices."""
-OTHER_REGISTERS, SLICE_REGISTERS = 2.5, 3.0
-"""Full registers that coordinates, loop counters and pointers take."""
+OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.0
+"""Full registers that coordinates, loop counters and pointers take; more of them where slices are
+added, and where a row has several taps."""
 WAITING_WEIGHTS = 3
 UNROLLS = (1, 2, 4)
 """Input blocks a turn."""
@@ -174,6 +175,7 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
     other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
+    other += TAPS_REGISTERS if work.geometry.kernel[1] > 1 else 0
     if not work.half:
         return sums + texels + WAITING_WEIGHTS + other
     partial = 2 if _in_parts(work, tile) else 1
