@@ -49,7 +49,7 @@ from adrenoc.tvmapi import (
 
 WIDEST_ROW = 7
 """Widest kernel row: its taps are unrolled, so that neighbours share their reads."""
-LOADS_AT_ONCE = 4
+LOADS_AT_ONCE = 2
 """Of weights, that a thread waits for together."""
 
 
@@ -194,7 +194,9 @@ class LocalConv:
         kh = self.geometry.kernel[0]
         span = min(tile.chunk * tile.slices, plan.window)
         per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
-        shared = builder.shared(span * plan.vectors, dtype=self.weight_dtype)
+        # Every thread stores what it loads, also beyond the last weight: a test would wait.
+        rounds = -(-span * plan.vectors // (per_load * self.threads))
+        shared = builder.shared(rounds * self.threads * per_load, dtype=self.weight_dtype)
         self.beside = [
             (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._of_channels()
         ]
@@ -282,19 +284,16 @@ class LocalConv:
         first = builder.let(first_load + self.thread, "load")
         starts = list(range(0, loads, self.threads))
         for run in range(0, len(starts), LOADS_AT_ONCE):
-            waiting: list[tuple[int, Expr, Expr | None]] = []
+            waiting = []
             for done in starts[run : run + LOADS_AT_ONCE]:
-                at, inside, left = first, None, loads - done
+                at, left = first, loads - done
                 if left < self.threads:
-                    # Asked for by all, so that all loads are under way before the first is used.
                     at = first_load + minimum(self.thread, iconst(left - 1))
-                    inside = self.thread < iconst(left)
-                waiting.append((done, self.load(at, done), inside))
-            for done, words, inside in waiting:
-                with builder.when(inside):
-                    to = (self.thread + iconst(done)) * iconst(per_load)
-                    for part, texel in enumerate(self.vectors(words)):
-                        shared[to + iconst(part)] = texel
+                waiting.append((done, self.load(at, done)))
+            for done, words in waiting:
+                to = (self.thread + iconst(done)) * iconst(per_load)
+                for part, texel in enumerate(self.vectors(words)):
+                    shared[to + iconst(part)] = texel
 
     def _row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
         """The texels that the thread's pixels need of one kernel row, by offset of their column."""

@@ -33,13 +33,16 @@ TEXEL_SLOTS, TEXEL_ALU = 2.4, 0.4
 """The same for each texel: its column as a float."""
 CHUNK_SLOTS, CHUNK_ALU = 72.0, 15.0
 LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
-"""To bring a chunk, and for each load of it; with its barriers it waits CHUNK_WAITS times."""
-CHUNK_WAITS = 4.0
+"""To bring a chunk, and for each load of it."""
+CHUNK_WAITS, END_WAITS, TEXELS_A_WAIT = 3.0, 6.0, 12
+"""How often a thread waits for a chunk, and at the end; and how many texels it gets in a wait."""
 END_SLOTS, SLICE_SLOTS = 30.0, 18.0
 """At the end; and for each sum and each halving of the slices."""
 OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.0
 """Full registers that coordinates, loop counters and pointers take; more of them where slices are
 added, and where a row has several taps."""
+HIDDEN = 0.02
+"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other."""
 WAITING_WEIGHTS = 3
 UNROLLS = (1, 2, 4)
 """Input blocks a turn."""
@@ -156,11 +159,24 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
         WAVE * turns * texels / machine.texels_of(work.storage_bytes),
         turns * reads * LOCAL_READ_CLOCKS,
     )
-    serial = 2 * slots + (turns + CHUNK_WAITS * chunks) * BUFFER_LATENCY_CLOCKS
+    waits = turns * math.ceil(texels / TEXELS_A_WAIT) + CHUNK_WAITS * chunks
+    waits += END_WAITS + math.log2(tile.slices)
+    serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
     supers = math.ceil(e.blocks / (tile.out_blocks * tile.bands))
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * supers
     waves = groups * math.ceil(wx * wy * deep / WAVE)
-    return machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
+    pipes = machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
+    memory = machine.memory_clocks(_bytes(work, supers * tile.out_blocks * tile.bands))
+    # Where memory is the bound, the faster of two kernels is still the better.
+    return max(pipes, memory) + HIDDEN * min(pipes, memory)
+
+
+def _bytes(work: ConvWork, out_blocks: int) -> int:
+    """What memory has to move: weights of whole work-groups, the input and the output."""
+    e, geometry = work.out, work.geometry
+    weights = work.weight_sets * math.prod(geometry.kernel) * work.in_blocks * out_blocks * LANES
+    pixels = math.prod(geometry.strides) * work.in_blocks + e.blocks
+    return (weights + e.n * e.h * e.w * pixels) * LANES * work.storage_bytes
 
 
 def _loads(work: ConvWork, tile: ConvTile) -> int:

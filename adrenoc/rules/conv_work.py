@@ -22,6 +22,8 @@ class ConvWork:
     """Of one element in memory: 2 or 4."""
     half: bool
     """Whether arithmetic is in half precision."""
+    weight_sets: int = 1
+    """Output rows that have weights of their own, or 1 for all alike (Winograd's planes)."""
     texel_work: int = 0
     """Scalar instructions that make an activation texel of what is read (a prologue)."""
     block_texels: int = 0

@@ -72,7 +72,7 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
 def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
     """The multiplication of a 3x3 convolution, as a convolution of one tap."""
     out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
-    return replace(work, geometry=_POINT, out=out)
+    return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
 
 
 def multiply_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
