@@ -4,6 +4,7 @@ Before -> after:
     lv[1, 1280, 1, 1]:NCHW4c -> reshape -> lv1[1, 1280]:WC4c      lv1 is lv: no kernel
     x:NHWC4c -> permute_dims -> y:NCHW4c                          y is x: no kernel
     q:bytes from 0 -> add(-117) -> y:bytes from -117              y is q: no kernel
+    q:from 0 to 255 -> astype(uint8) -> astype(float32) -> y      y is q: no kernel
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import replace
 from adrenoc.graph import Graph, Node
 from adrenoc.operand import Memory
 from adrenoc.passes.byte_ranges import Range, shift_of, whole_numbers
-from adrenoc.tvmapi import const_int, tvm
+from adrenoc.tvmapi import const_int
 
 
 def elide_copies(graph: Graph) -> Graph:
     """Make the output of such a map another name for its source's memory."""
     aliases = dict(graph.aliases)
-    ranges = whole_numbers(graph) if graph.lows else {}
+    ranges = whole_numbers(graph) if graph.rounded else {}
     nodes = []
     for node in graph.nodes:
         if _moves_nothing(graph, node, ranges):
@@ -45,15 +46,11 @@ def _moves_nothing(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> boo
         or source.extents != target.extents
     ):
         return False
-    load = body.value
-    if source.memory is Memory.BYTES:
-        # What a byte stands for is part of the name: another offset moves nothing either.
-        shifted = shift_of(body, {node.inputs[0]: ranges.get(node.inputs[0], (0.0, 0.0))})
-        if shifted is None or shifted[1] != target.low - source.low:
-            return False
-        load = shifted[0]
-    if not isinstance(load, tvm.ir.TensorLoad):
+    # What a byte stands for is part of the name: another offset moves nothing either.
+    shifted = shift_of(body, ranges)
+    if shifted is None or shifted[1] != target.low - source.low:
         return False
+    load = shifted[0]
     for position, index in enumerate(load.indices):
         if source.shape[position] == 1:
             continue
