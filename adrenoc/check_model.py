@@ -232,6 +232,12 @@ def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]
         return known
     if not graph.tensors[node.output].is_float:
         return f"its values are {graph.tensors[node.output].dtype}, a texture holds floats"
+    return _reason_of_layout(spec)
+
+
+def _reason_of_layout(spec: OperandSpec) -> str:
+    if spec.memory is Memory.BYTES:
+        return "whole numbers as bytes, which the GPU multiplies four at a time"
     if spec.layout is None:
         return "it has more than four dimensions above 1"
     return "the options or its readers ask for a buffer"

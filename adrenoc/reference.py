@@ -97,6 +97,18 @@ def _runtime_errors() -> tuple[type[Exception], ...]:
     return (*own, RuntimeError, ValueError)
 
 
+def tensor_names(model: Path) -> frozenset[str]:
+    """The names of all tensors that a model computes."""
+    if find_model_files(model).format == "tflite":
+        runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+        details = runtime.Interpreter(model_path=str(model)).get_tensor_details()
+        return frozenset(str(detail["name"]) for detail in details)
+    import onnx
+
+    graph = onnx.load(str(model), load_external_data=False).graph
+    return frozenset(name for node in graph.node for name in node.output)
+
+
 def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
     """The model, serialised, with `tensors` among its outputs."""
     import onnx

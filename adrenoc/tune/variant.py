@@ -100,6 +100,9 @@ class VariantBuilder:
 def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
     """A tensor as it lies in memory; lanes beyond the last channel are zero."""
     random = np.random.default_rng(list(seed.encode()))
+    if spec.memory is Memory.BYTES:
+        words = np.iinfo(np.uint32)
+        return random.integers(0, words.max, spec.physical, np.uint32, endpoint=True)
     if spec.dtype.startswith("float"):
         value = random.standard_normal(spec.shape).astype(spec.dtype)
     else:  # small enough for any index

@@ -12,6 +12,9 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
+from adrenoc.bundle import open_bundle
+from adrenoc.check_layers import check_layers
+from adrenoc.make import make_bundle
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
@@ -139,3 +142,29 @@ def test_operators_between_conversions_are_of_integers(device: Any, tmp_path: Pa
     np.testing.assert_array_equal(seen, expected)
     taken = {d.taken.partition(" between")[0] for d in state.log if "on the integers" in d.taken}
     assert taken == {"4 Conv", "1 Add", "1 Flatten", "1 Gemm"}
+
+
+def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> None:
+    """What an operator of onnxruntime's own is made of has no reference."""
+    net = residual_network("uint8")
+    path = tmp_path / "network.onnx"
+    onnx.save(net.model(), path)
+    target = load_target("host")
+    made = make_bundle(
+        path,
+        target=target,
+        options=resolve_options(target, preset="fp32").options,
+        output=tmp_path / "network.adrenoc",
+        reporter=SilentReporter(),
+        use_cache=False,
+    )
+    checked = check_layers(
+        open_bundle(made.path),
+        path,
+        {"x": net.image()},
+        device="",
+        tolerance=1e-4,
+        reporter=SilentReporter(),
+    )
+    assert checked.first_bad is None
+    assert [tensor.name for tensor in checked.result.tensors][-1] == net.tensor
