@@ -12,11 +12,13 @@ import pytest
 
 from adrenoc import opencl_source
 from adrenoc.build import kernel_sources
-from adrenoc.operand import Memory
+from adrenoc.layout import Layout
+from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
+from adrenoc.tune.variant import random_value
 from tests.host.run_op import CHECKED, execute
 from tests.qoperator import QNet
 
@@ -135,3 +137,9 @@ def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
     families = {kernel.family for kernel in state.program.kernels.values()}
     assert ("conv2d_dot" in families) is (gpu == "750")
     assert any(taken in decision.taken for decision in state.log)
+
+
+def test_the_tuner_fills_words_of_bytes() -> None:
+    spec = OperandSpec((1, 20, 5, 7), "uint32", Memory.BYTES, Layout("NCHW"), low=-3)
+    value = random_value(spec, "seed")
+    assert (value.shape, str(value.dtype)) == (spec.physical, "uint32")
