@@ -4,6 +4,7 @@
 // read beyond its end, or left alive, and no number may be another.
 //
 //   leaks LIBRARY GRAPH.json CONSTANTS.bin TUNING.bin
+//   leaks LIBRARY GRAPH.json CONSTANTS.bin --real      the same of the file for the real library
 //
 // CONSTANTS.bin holds the floats of the graph's constants one after the other; TUNING.bin is
 // written.  Prints {"tried", "refused", "failed", "calls"} of all attempts.
@@ -156,11 +157,46 @@ void fail_opencl(Trials* trials, const char* library) {
   dlclose(handle);
 }
 
+// The file for the real library, on one that makes and counts objects and computes nothing: each
+// of its calls fails at each of its places.
+int run_real_backend(const std::string& text, const std::string& constants, const char* library) {
+  void* handle = dlopen(library, RTLD_NOW);
+  auto* fail = reinterpret_cast<void (*)(const char*, int)>(dlsym(handle, "fail_clml"));
+  auto* live = reinterpret_cast<int (*)()>(dlsym(handle, "live_clml_objects"));
+  auto* called = reinterpret_cast<const char* (*)()>(dlsym(handle, "called_clml"));
+  if (fail == nullptr || live == nullptr || called == nullptr) return 6;
+  Counts counts;
+  const auto runs = [&](const char* call, int after) {
+    fail(call, after);
+    const Outcome outcome = attempt(text, constants, "");
+    clml::emulate("");  // the library is let go
+    if (live() != 0) std::exit(5);
+    ++counts.tried;
+    counts.refused += !outcome.usable;
+    counts.failed += outcome.failed;
+    return outcome.usable && !outcome.failed;
+  };
+  if (!runs("", 0)) return 3;
+  std::istringstream names(called());
+  for (std::string call; names >> call;) {
+    if (call.rfind("clRelease", 0) == 0) continue;
+    for (int after = 0; after < 80; ++after) {
+      if (runs(call.c_str(), after)) break;
+    }
+  }
+  std::printf("{\"tried\": %d, \"refused\": %d, \"failed\": %d, \"called\": \"%s\"}\n", counts.tried,
+              counts.refused, counts.failed, called());
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count != 5) return 2;
   adrenoc::opencl::set_library(arguments[1]);
+  if (std::string(arguments[4]) == "--real") {
+    return run_real_backend(whole_file(arguments[2]), whole_file(arguments[3]), arguments[1]);
+  }
   Trials trials{whole_file(arguments[2]), whole_file(arguments[3]), {}, {}};
   const Outcome good = attempt(trials.text, trials.constants, "{}");
   if (!good.usable || good.failed) return 3;

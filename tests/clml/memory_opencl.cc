@@ -87,8 +87,9 @@ cl_int clGetDeviceInfo(cl_device_id, cl_uint what, size_t room, void* value, siz
     case CL_DEVICE_NAME:
     case CL_DEVICE_VENDOR:
     case CL_DRIVER_VERSION:
-    case CL_DEVICE_EXTENSIONS:
       return answer("memory", room, value, size);
+    case CL_DEVICE_EXTENSIONS:
+      return answer("cl_qcom_ml_ops cl_qcom_recordable_queues", room, value, size);
     case CL_DEVICE_VERSION:
       return answer("OpenCL 3.0 memory", room, value, size);
     case CL_DEVICE_OPENCL_C_VERSION:

@@ -166,6 +166,18 @@ def write_stub_sdk(folder: Path, *, major: int) -> Path:
     return folder
 
 
+def _functions(version: int) -> dict[str, str]:
+    """The functions of one interface, with the types of what they take."""
+    functions = dict(_FUNCTIONS)
+    if version >= 2:
+        functions["clCreateMLOpClipQCOM"] = _op("clip", 2)
+    if version >= 4:
+        functions["clCreateMLTensorWithUsageQCOM"] = f"{_TENSOR}, cl_ml_tensor_usage_qcom, {_T}*"
+    else:
+        functions["clCreateMLTensorQCOM"] = f"{_TENSOR}, {_T}*"
+    return functions
+
+
 def _header(major: int) -> str:
     lines = ["#pragma once", "#include <CL/cl.h>"]
     lines.append(f"#define CL_QCOM_ML_OPS_H_MAJOR_VERSION {major}")
@@ -178,16 +190,8 @@ def _header(major: int) -> str:
     lines += [f"typedef enum {{ {', '.join(v)} }} {name};" for name, v in _ENUMS.items()]
     lines += [f"typedef struct {{ {body} }} {name};" for name, body in _STRUCTS.items()]
     for version in range(1, major + 1):
-        functions = dict(_FUNCTIONS)
-        if version >= 2:
-            functions["clCreateMLOpClipQCOM"] = _op("clip", 2)
-        if version >= 4:
-            functions["clCreateMLTensorWithUsageQCOM"] = (
-                f"{_TENSOR}, cl_ml_tensor_usage_qcom, {_T}*"
-            )
-        else:
-            functions["clCreateMLTensorQCOM"] = f"{_TENSOR}, {_T}*"
-        members = "\n".join(f"  cl_int (*{name})({args});" for name, args in functions.items())
+        functions = _functions(version).items()
+        members = "\n".join(f"  cl_int (*{name})({args});" for name, args in functions)
         lines.append(f"typedef struct {{\n{members}\n}} CLMLInterfaceV{version}QCOM;")
     lines += [
         'extern "C" {',
@@ -198,3 +202,97 @@ def _header(major: int) -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_stub_library(path: Path, *, major: int) -> Path:
+    """Write the source of a library to go with the headers: it counts, and computes nothing.
+
+    It exports `live_clml_objects()`, `fail_clml(call, after)` and `called_clml()`: every call made
+    since the library was loaded, with a space between.
+    """
+    tables = []
+    for version in range(1, major + 1):
+        members = ",\n".join(_body(name, args) for name, args in _functions(version).items())
+        tables.append(f"CLMLInterfaceV{version}QCOM interface_{version} = {{\n{members}\n}};")
+    cases = "".join(f"  if (major == {v}) *out = &interface_{v};\n" for v in range(1, major + 1))
+    versions = "".join(
+        f"    if (majors) majors[{v - 1}] = {v};\n    if (minors) minors[{v - 1}] = 0;\n"
+        for v in range(1, major + 1)
+    )
+    text = _LIBRARY.replace("TABLES", "\n".join(tables))
+    text = text.replace("CASES", cases).replace("VERSIONS", versions).replace("COUNT", str(major))
+    path.write_text(text)
+    return path
+
+
+_MADE_BY = ("cl_ml_op_qcom*", f"{_T}*", f"{_SET}*", "cl_ml_tuningcache_qcom*")
+
+
+def _body(name: str, args: str) -> str:
+    """A function of the interface as a lambda."""
+    types = args.split(", ")
+    params = ", ".join(f"{kind} a{i}" for i, kind in enumerate(types))
+    made = [i for i, kind in enumerate(types) if kind in _MADE_BY]
+    does = ""
+    if name.startswith("clRelease"):
+        does = "drop(a0);"
+    elif name.startswith("clCreate"):
+        does = f"make(a{made[0]});"
+    elif name == "clGetMLTensorMemorySizeQCOM":
+        does = "*a2 = 1 << 16;"
+    elif name == "clSaveMLTuningCacheQCOM":
+        does = "*a3 = 4;"
+    return f'  []({params}) -> cl_int {{ if (fails("{name}")) return -6; {does} return 0; }}'
+
+
+_LIBRARY = """
+#include <CL/cl_qcom_ml_ops.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+namespace {
+int live = 0, failing_after = 0;
+std::string failing;
+std::set<std::string>& calls() { static std::set<std::string> all; return all; }
+bool fails(const char* call) {
+  calls().insert(call);
+  if (failing != call || failing_after-- > 0) return false;
+  failing.clear();
+  return true;
+}
+template <typename T> void make(T* out) { ++live; *out = static_cast<T>(std::malloc(8)); }
+template <typename T> void drop(T handle) { --live; std::free(handle); }
+TABLES
+}  // namespace
+
+extern "C" {
+int live_clml_objects() { return live; }
+void fail_clml(const char* call, int after) { failing = call; failing_after = after; }
+const char* called_clml() {
+  static std::string text;
+  text.clear();
+  for (const std::string& call : calls()) text += call + " ";
+  return text.c_str();
+}
+cl_int clQueryMLInterfaceVersionsQCOM(cl_int* majors, cl_int* minors, cl_uint, cl_uint* count) {
+  if (fails("clQueryMLInterfaceVersionsQCOM")) return -6;
+  if (count) *count = COUNT;
+VERSIONS  return 0;
+}
+cl_int clGetMLInterfaceQCOM(void** out, cl_int major, cl_int) {
+  if (fails("clGetMLInterfaceQCOM")) return -6;
+CASES  return 0;
+}
+cl_recording_qcom clNewRecordingQCOM(cl_command_queue, cl_int* code) {
+  if (fails("clNewRecordingQCOM")) { *code = -6; return nullptr; }
+  cl_recording_qcom made;
+  make(&made);
+  *code = 0;
+  return made;
+}
+cl_int clEndRecordingQCOM(cl_recording_qcom) { return fails("clEndRecordingQCOM") ? -6 : 0; }
+cl_int clReleaseRecordingQCOM(cl_recording_qcom value) { drop(value); return 0; }
+}
+"""

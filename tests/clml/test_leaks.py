@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 import adrenoc
+from adrenoc import native
 from adrenoc.clml.document import document_text
 from adrenoc.native.compile_plugin import _include_options, _package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
+from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
 
 _NATIVE = Path(adrenoc.__file__).parent / "native"
 _HERE = Path(__file__).parent
 # What regions need of the runtime: the sanitizers take their time with every file more.
 _OPENCL = (
-    *("cl_api", "copy", "device", "device_api", "device_info", "memory", "profiler"),
+    *("capture", "cl_api", "copy", "device", "device_api", "device_info", "memory", "profiler"),
     "texture_shape",
 )
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
@@ -37,7 +40,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("leaks")
     library, program = folder / "libOpenCL.so", folder / "leaks"
     fakes = [str(_HERE / f"{name}_opencl.cc") for name in ("memory", "nothing")]
-    options = ["-std=c++17", "-fPIC", f"-I{_NATIVE / 'src'}"]
+    sdk = write_stub_sdk(folder / "sdk", major=5)
+    fakes.append(str(write_stub_library(folder / "library.cc", major=5)))
+    options = ["-std=c++17", "-fPIC", f"-I{_NATIVE / 'src'}", f"-isystem{sdk / 'include'}"]
     subprocess.run(
         [compiler, *options, "-shared", "-Bsymbolic", *fakes, "-o", str(library)], check=True
     )
@@ -45,10 +50,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     unit = folder / "unit.cc"
     source = _NATIVE / "src"
     sources = [source / f"{name}.cc" for name in _OPENCL]
-    sources += [*sorted((source / "clml").glob("*.cc")), _HERE / "leaks.cc"]
+    # The file for the real library comes last: the macros of its header would spoil the others.
+    real = source / "clml" / "real_backend.cc"
+    others = [path for path in sorted((source / "clml").glob("*.cc")) if path != real]
+    sources += [*others, _HERE / "leaks.cc", real]
     unit.write_text("".join(f'#include "{path}"\n' for path in sources))
     libraries = [tvm_folder / "lib" / "libtvm_runtime.so", ffi_folder / "lib" / "libtvm_ffi.so"]
-    command = [compiler, "-std=c++17", "-O0", "-g1", "-w", *_SANITIZE]
+    command = [compiler, "-std=c++17", "-O0", "-g1", "-w", *_SANITIZE, "-DADRENOC_CLML_SDK"]
+    command += [f"-isystem{sdk / 'include'}"]
     command += _include_options(tvm_folder, ffi_folder)
     command += [str(unit), *map(str, libraries), "-ldl", "-pthread", "-o", str(program)]
     command += [f"-Wl,-rpath,{path.parent}" for path in libraries]
@@ -58,27 +67,44 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 # Calls that cost the region, of the 33, in two plain runs, a tuning run and a tuned one.  What has
 # copies inside is not recorded; what fails to load or save tuning results goes on.
+_TUNING = {"clLoadMLTuningCacheQCOM", "clSaveMLTuningCacheQCOM", "clTuneMLOpQCOM"}
 _CALLS = {make: 27 + 27 + 28 + 27, plain: 51}
 
 
 @pytest.mark.parametrize("function", [make, plain], ids=["every_operator", "plain"])
 def test_nothing_is_lost(programs: tuple[Path, Path], tmp_path: Path, function: Any):
+    told = _run(programs, tmp_path, function, str(tmp_path / "tuning.bin"))
+    assert told["calls"] == _CALLS[function]
+    assert told["tried"] > told["refused"] + told["failed"]  # the rest ran, and was compared
+
+
+def test_the_file_for_the_real_library_loses_nothing(programs: tuple[Path, Path], tmp_path: Path):
+    """It makes every operator by the call that the emulator names, and gives all back."""
+    called: set[str] = set()
+    for function in (make, plain):
+        told = _run(programs, tmp_path, function, "--real")
+        assert told["refused"] >= 15 and told["failed"] >= 2
+        called.update(told["called"].split())
+    native.load()
+    calls = tvm_ffi.get_global_func("adrenoc.clml.emulated_calls")
+    wanted = set(json.loads(calls())) - _TUNING
+    wanted -= {"clCreateMLTensorQCOM"}  # interface 4 has another in its place
+    assert wanted | {"clCreateMLTensorWithUsageQCOM"} <= called
+
+
+def _run(programs: tuple[Path, Path], folder: Path, function: Any, last: str) -> dict[str, Any]:
     (region,) = cut(module_of(function, SHAPE)).regions
-    (tmp_path / "graph.json").write_text(document_text(region))
-    values = [value for _, value in region.constants()]
-    (tmp_path / "constants.bin").write_bytes(
-        b"".join(np.ascontiguousarray(value).tobytes() for value in values)
-    )
+    (folder / "graph.json").write_text(document_text(region))
+    values = [np.ascontiguousarray(value).tobytes() for _, value in region.constants()]
+    (folder / "constants.bin").write_bytes(b"".join(values))
     program, library = programs
-    files = [tmp_path / name for name in ("graph.json", "constants.bin", "tuning.bin")]
+    files = [str(folder / name) for name in ("graph.json", "constants.bin")]
     result = subprocess.run(
-        [str(program), str(library), *map(str, files)],
+        [str(program), str(library), *files, last],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:exitcode=66"},
     )
     assert result.returncode == 0, result.stderr[-4000:]
-    told = json.loads(result.stdout)
-    assert told["calls"] == _CALLS[function]
-    assert told["tried"] > told["refused"] + told["failed"]  # the rest ran, and was compared
+    return dict(json.loads(result.stdout))
