@@ -18,7 +18,7 @@ enum {
 };
 enum { MAX_ARGUMENTS = 24, RECORDABLE_QUEUE = 1 << 30, MAX_RECORDED = 4 };
 
-/* --- counting and failing ---------------------------------------------------------------------- */
+/* --- counting and failing --------------------------------------------------------------------- */
 
 typedef struct {
   const char* name;
@@ -54,7 +54,7 @@ extern unsigned stub_slow_us;
     return SUCCESS;                                              \
   } while (0)
 
-/* --- objects ----------------------------------------------------------------------------------- */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 typedef struct {
   const char* name;

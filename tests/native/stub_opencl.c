@@ -1,9 +1,10 @@
 /* An OpenCL library without a device behind it: every call returns at once and is counted, so what
  * is left of a run's time is the host's, and calls can be counted exactly.
  *
- * Its devices differ in what they can record (`devices` below; stub_recording.c).  A kernel is "computed" by a line
- * in a log (stub_objects.c): name, work sizes and arguments, memory by the number of its object.  So a replay can be
- * compared with plain launches.  Control, by symbols of this library:
+ * Its devices differ in what they can record (`devices` below; stub_recording.c).  A kernel is
+ * "computed" by a line in a log (stub_objects.c): name, work sizes and arguments, memory by the
+ * number of its object.  So a replay can be compared with plain launches.  Control, by symbols of
+ * this library:
  *
  *   stub_calls(name)        calls of an entry point so far
  *   stub_fail(name, code)   from now on it fails with that code; 0: it works again
@@ -35,7 +36,7 @@ static cl_int give_text(const char* text, size_t room, void* out, size_t* size) 
   return give(text, strlen(text) + 1, room, out, size);
 }
 
-/* --- platforms, devices, contexts, queues ------------------------------------------------------ */
+/* --- platforms, devices, contexts, queues ----------------------------------------------------- */
 
 cl_int clGetPlatformIDs(cl_uint room, void** out, cl_uint* count) {
   CHECKED;
@@ -98,7 +99,8 @@ void* clCreateCommandQueue(void* context, void* id, cl_bitfield properties, cl_i
   (void)context;
   device* on = id;
   const int recordable = (properties & RECORDABLE_QUEUE) != 0;
-  if (recordable && (strstr(on->extensions, "recordable") == NULL || properties != RECORDABLE_QUEUE)) {
+  const int can_record = strstr(on->extensions, "recordable") != NULL;
+  if (recordable && (!can_record || properties != RECORDABLE_QUEUE)) {
     if (code != NULL) *code = INVALID_QUEUE_PROPERTIES;
     return NULL;
   }
@@ -110,7 +112,7 @@ cl_int clReleaseCommandQueue(void* q) { CHECKED; RELEASED(q); }
 cl_int clFinish(void* q) { CHECKED; (void)q; stub_all_done(); return SUCCESS; }
 cl_int clFlush(void* q) { CHECKED; (void)q; return SUCCESS; }
 
-/* --- memory: none is there, and what is read is zero -------------------------------------------- */
+/* --- memory: none is there, and what is read is zero ------------------------------------------ */
 
 static void* new_memory(size_t bytes) {
   static long number = 0;
@@ -156,7 +158,7 @@ IGNORED(clEnqueueCopyImageToBuffer, void* a, void* b, void* c, const size_t* d, 
 IGNORED(clEnqueueCopyBufferToImage, void* a, void* b, void* c, size_t d, const size_t* e,
         const size_t* f, cl_uint g, void* const* h, void** i)
 
-/* --- programs and kernels ---------------------------------------------------------------------- */
+/* --- programs and kernels --------------------------------------------------------------------- */
 
 void* clCreateProgramWithSource(void* context, cl_uint count, const char** texts,
                                 const size_t* lengths, cl_int* code) {
@@ -174,7 +176,8 @@ void* clCreateProgramWithBinary(void* context, cl_uint count, void* const* ids,
 }
 IGNORED(clBuildProgram, void* a, cl_uint b, void* const* c, const char* d, void (*e)(void*, void*),
         void* f)
-cl_int clGetProgramBuildInfo(void* p, void* id, cl_uint what, size_t room, void* out, size_t* size) {
+cl_int clGetProgramBuildInfo(void* p, void* id, cl_uint what, size_t room, void* out,
+                             size_t* size) {
   CHECKED;
   (void)p, (void)id, (void)what;
   return give_text("", room, out, size);
@@ -230,7 +233,7 @@ cl_int clEnqueueNDRangeKernel(void* q, void* k, cl_uint dimensions, const size_t
   return SUCCESS;
 }
 
-/* --- events ------------------------------------------------------------------------------------ */
+/* --- events ----------------------------------------------------------------------------------- */
 
 cl_int clEnqueueMarkerWithWaitList(void* q, cl_uint count, void* const* waited, void** done) {
   CHECKED;

@@ -4,7 +4,7 @@
 
 #include "stub_objects.h"
 
-/* --- cl_khr_command_buffer --------------------------------------------------------------------- */
+/* --- cl_khr_command_buffer -------------------------------------------------------------------- */
 
 static void* clCreateCommandBufferKHR(cl_uint count, void* const* queues,
                                       const uint64_t* properties, cl_int* code) {
@@ -56,7 +56,7 @@ static cl_int clEnqueueCommandBufferKHR(cl_uint count, void* const* queues, void
   return SUCCESS;
 }
 
-/* --- cl_qcom_recordable_queues: signatures as in the open sources of MNN and TVM ---------------- */
+/* --- cl_qcom_recordable_queues: signatures as in the open sources of MNN and TVM -------------- */
 
 static void* clNewRecordingQCOM(void* q, cl_int* code) {
   ENTER;

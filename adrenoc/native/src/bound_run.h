@@ -45,10 +45,10 @@ struct LaunchReport {
 };
 
 // The arguments stay the same tensors from run to run, though not with the same content, until one
-// is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as this.  The first run goes
-// through the virtual machine and is noted; later ones launch the same kernels on the same memory,
-// the outputs included.  While a caller holds those of the run before, the virtual machine makes
-// others.
+// is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
+// this.  The first run goes through the virtual machine and is noted; later ones launch the same
+// kernels on the same memory, the outputs included.  While a caller holds those of the run before,
+// the virtual machine makes others.
 class BoundRun {
  public:
   BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments,

@@ -72,7 +72,8 @@ void bind_run(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<ffi::AnyView> arguments;
   for (int i = kOwn; i < args.size(); ++i) arguments.push_back(args[i]);
   *result = ffi::Module(ffi::make_object<BoundRunModule>(
-      function_of(args[0], args[1].cast<ffi::String>()), arguments, args[2].cast<int>(), recording_of(args[3].cast<std::string>())));
+      function_of(args[0], args[1].cast<ffi::String>()), arguments, args[2].cast<int>(),
+      recording_of(args[3].cast<std::string>())));
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ class Device {
   // Changes when the queue is exchanged for another one.
   [[nodiscard]] uint64_t queue_number() const { return queue_number_; }
 
-  // Tells that kernels were given to the queue, by one command or several: every so often they are flushed to the device, so
-  // that it begins while the host gives the rest.
+  // Tells that kernels were given to the queue, by one command or several: every so often they are
+  // flushed to the device, so that it begins while the host gives the rest.
   void launched(cl_command_queue queue, size_t kernels);
 
  private:

@@ -147,9 +147,9 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   for (size_t i = 0; i < arguments.size(); ++i) set_argument(instance, i, arguments[i]);
   cl_event event = nullptr;
   const bool recording = device_.profiler().is_recording();
-  const cl_int code = api().clEnqueueNDRangeKernel(queue.get(), instance.handle.get(),
-                                                   work.dimensions, nullptr, work.global.data(), work.local.data(),
-                                                   0, nullptr, recording ? &event : nullptr);
+  const cl_int code = api().clEnqueueNDRangeKernel(
+      queue.get(), instance.handle.get(), work.dimensions, nullptr, work.global.data(),
+      work.local.data(), 0, nullptr, recording ? &event : nullptr);
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "Launch of kernel " << name_
                                 << ": clEnqueueNDRangeKernel failed with " << error_name(code)

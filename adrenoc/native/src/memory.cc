@@ -97,9 +97,10 @@ std::unique_ptr<Storage> MemoryPool::take_pooled(const StorageSpec& spec) {
   std::vector<std::unique_ptr<Storage>>& free = found->second;
   // The oldest: then runs that ask for the same get the same, in whatever order they gave it back,
   // and arguments of kernels stay as they were set.
-  const auto oldest =
-      std::min_element(free.begin(), free.end(),
-                       [](const auto& one, const auto& other) { return one->number < other->number; });
+  const auto is_older = [](const auto& one, const auto& other) {
+    return one->number < other->number;
+  };
+  const auto oldest = std::min_element(free.begin(), free.end(), is_older);
   std::unique_ptr<Storage> storage = std::move(*oldest);
   free.erase(oldest);
   if (free.empty()) free_.erase(found);

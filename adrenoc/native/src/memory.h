@@ -41,7 +41,8 @@ struct StorageSpec {
 
 [[nodiscard]] uint64_t new_storage_number();
 
-// One OpenCL memory object.  Its number is no other's, while handles of released objects come again.
+// One OpenCL memory object.  Its number is no other's, while handles of released objects come
+// again.
 struct Storage {
   StorageSpec spec;
   MemHandle mem;

@@ -182,8 +182,8 @@ double percentile(const std::vector<double>& ascending, size_t percent) {
   return ascending[std::max<size_t>(rank, 1) - 1];
 }
 
-void print_result(const adrenoc_launching& launching, const adrenoc::Model& model, std::vector<double> warm_ms,
-                  const adrenoc::Model::Pace& pace) {
+void print_result(const adrenoc_launching& launching, const adrenoc::Model& model,
+                  std::vector<double> warm_ms, const adrenoc::Model::Pace& pace) {
   std::sort(warm_ms.begin(), warm_ms.end());
   const adrenoc_times times = model.times();
   // Kernels are built while the constants move: `build_ms` holds that time.
