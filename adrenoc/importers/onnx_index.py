@@ -45,11 +45,25 @@ def _gather_nd(node: Node) -> relax.Expr:
 
 
 def _scatter_elements(node: Node) -> relax.Expr:
-    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
-    reduction = _reduction(node)
-    return relax.op.scatter_elements(
-        node.inputs[0], node.inputs[1], node.inputs[2], axis=axis, reduction=reduction
+    """TVM: counts in indices as if they had the extents of the data on all other axes."""
+    shape, counts = node.shape(), node.shape(1)
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    short = [a for a, extent in enumerate(counts) if a != axis and extent < shape[a]]
+    data = node.inputs[0]
+
+    def part(begins: list[int], ends: list[int]) -> relax.Expr:
+        return node.emit(relax.op.strided_slice(data, list(range(len(shape))), begins, ends))
+
+    ends = [counts[a] if a in short else extent for a, extent in enumerate(shape)]
+    reached = part([0] * len(shape), ends) if short else data
+    result = relax.op.scatter_elements(
+        reached, node.inputs[1], node.inputs[2], axis=axis, reduction=_reduction(node)
     )
+    for a in short:  # what lies beyond stays as it was
+        begins = [counts[a] if b == a else 0 for b in range(len(shape))]
+        ends[a] = shape[a]
+        result = relax.op.concat([node.emit(result), part(begins, ends)], axis=a)
+    return result
 
 
 def _scatter_nd(node: Node) -> relax.Expr:

@@ -36,6 +36,9 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         schema = onnx.defs.get_schema(node.op_type, _schema_opset(graph, node), "")
     except onnx.defs.SchemaError:
         return  # It is listed with all other operators that are not supported.
+    if schema.deprecated:  # inference refuses GroupNormalization-18, which runtimes compute
+        _complete(graph, node)
+        return
     types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
     data = {n: numpy_helper.from_array(v, n) for n, v in _small(graph, node).items()}
     try:

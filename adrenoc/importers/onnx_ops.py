@@ -244,7 +244,7 @@ def _slice(node: Node) -> relax.Expr:
     begins, stops = [], []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         begin, stop, _ = slice(start, end, step).indices(shape[axis])
-        begins.append(begin)
+        begins.append(max(begin, 0))  # Going backwards from before the first, it is the first.
         # Going backwards, -1 would mean the last element: what lies before the first is -(n+1).
         stops.append(stop if stop >= 0 else -(shape[axis] + 1))
     return relax.op.strided_slice(node.inputs[0], axes, begins, stops, steps)

@@ -21,7 +21,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.decision import Decision
-from adrenoc.importers.onnx_graph import OnnxGraph, attributes
+from adrenoc.importers.onnx_graph import OnnxGraph, array_of, attributes
 
 _DOMAIN = "com.microsoft"
 _BYTES = ("int8", "uint8")
@@ -83,8 +83,8 @@ class _Fuser:
         self._graph = graph
         for node in graph.nodes:
             if node.op_type == "Constant" and "value" in attributes(node):
-                value = onnx.numpy_helper.to_array(node.attribute[0].t)
-                graph.set_constant(node.output[0], np.asarray(value))
+                held = next(a.t for a in node.attribute if a.name == "value")
+                graph.set_constant(node.output[0], array_of(held))
         self._makers = {name: node for node in graph.nodes for name in node.output if name}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.nodes:

@@ -123,8 +123,8 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
     kind = _KINDS[name]
 
     def convert(node: Node) -> relax.Expr:
-        if node.attrs.get("input_forget", 0) or node.attrs.get("clip"):
-            raise ValueError("input_forget and clip are not supported")
+        if node.attrs.get("input_forget", 0):
+            raise ValueError("input_forget is not supported")
         x, batch_first = node.inputs[0], bool(node.attrs.get("layout", 0))
         if batch_first:
             x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
@@ -250,7 +250,15 @@ def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
     unknown = [n for n in names if n.lower() not in _ACTIVATIONS]
     if unknown:
         raise ValueError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
-    return [_ACTIVATIONS[name.lower()] for name in names]
+    limit = float(node.attrs.get("clip", 0.0))
+    return [_clipped(node, _ACTIVATIONS[name.lower()], limit) for name in names]
+
+
+def _clipped(node: Node, activation: Activation, limit: float) -> Activation:
+    """The activation of a value kept within -limit..limit; a limit of 0 is none."""
+    if not limit:
+        return activation
+    return lambda value: activation(node.emit(relax.op.clip(value, -limit, limit)))
 
 
 RNN_OPS: dict[str, Callable[[Node], relax.Expr]] = {name: _converter(name) for name in _KINDS}

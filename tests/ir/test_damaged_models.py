@@ -76,6 +76,21 @@ def referring() -> onnx.ModelProto:
     return model
 
 
+def short_branch() -> onnx.ModelProto:
+    inner = helper.make_graph(
+        [node("Constant", [], ["v"], value=onnx.numpy_helper.from_array(ROW))], "branch", [], []
+    )
+    chosen = node("If", ["c"], ["y"], name="last", then_branch=inner, else_branch=inner)
+    return graph([chosen], {"x": (2, 3)}, ["y"], {"c": np.array(True)})
+
+
+def cut_constant() -> onnx.ModelProto:
+    held = onnx.numpy_helper.from_array(ROW)
+    held.raw_data = held.raw_data[:4]
+    nodes = [node("Constant", [], ["v"], value=held), node("Add", ["x", "v"], ["y"])]
+    return graph(nodes, {"x": (2, 3)}, ["y"])
+
+
 def vast() -> onnx.ModelProto:
     nodes = [
         node("Expand", ["one", "shape"], ["big"]),
@@ -117,6 +132,8 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "an attribute that is not known": (lambda: small(axes=1), "does not know"),
     "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),
     "data that does not fill its shape": (cut_data, "does not fit"),
+    "a constant of a node that is cut": (cut_constant, "does not fit"),
+    "a branch that gives too little": (short_branch, "has 0 outputs|branch"),
     "an attribute of a function": (referring, "it is in none"),
     "an output without name": (nameless, "has no name"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),

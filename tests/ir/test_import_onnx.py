@@ -82,6 +82,21 @@ CASES = {
     "gemm-scaled": one("Gemm", (3, 4), floats(5, 4), floats(5), transB=1, alpha=0.5, beta=2.0),
     "slice-attributes": one("Slice", IMAGE, starts=[1, -4], ends=[4, 99], axes=[1, 3], opset=9),
     "slice-backwards": one("Slice", IMAGE, ints(-1), ints(-99), ints(2), ints(-2)),
+    "slice-backwards-from-before": one("Slice", IMAGE, ints(-13), ints(-99), ints(2), ints(-1)),
+    "scatter-into-a-corner": one(
+        "ScatterElements", (2, 5, 3), ints(0, -1, 1, 0).reshape(1, 2, 2), floats(1, 2, 2), axis=0
+    ),
+    "scatter-sums-into-a-corner": one(
+        *("ScatterElements", (4, 5, 3), ints(0, -1, 1, 0).reshape(2, 2, 1), floats(2, 2, 1)),
+        axis=1,
+        reduction="add",
+    ),
+    "group-norm-18": one(
+        "GroupNormalization", (2, 6, 5, 3), floats(2), floats(2), opset=18, num_groups=2
+    ),
+    "rnn-clipped": one(
+        *("RNN", (3, 2, 4), floats(1, 5, 4), floats(1, 5, 5)), hidden_size=5, clip=0.25
+    ),
     "pad-attributes": one("Pad", IMAGE, pads=[0, 0, 1, 2, 0, 0, 3, 4], value=1.5, opset=9),
     "pad-reflect": one("Pad", IMAGE, ints(0, 0, 1, 2, 0, 0, 3, 4), mode="reflect"),
     "pad-edge-axes": one("Pad", IMAGE, ints(1, 2), None, ints(-1), mode="edge", opset=18),
