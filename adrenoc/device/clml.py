@@ -67,7 +67,7 @@ def clml_ms(launches: Sequence[Launch], symbol: str) -> float:
 
 def textures_ms(launches: Sequence[Launch], region: RegionInfo) -> float | None:
     """Time of the kernels that run in place of a region; None where they did not."""
-    names = [launch.kernel.removesuffix("_kernel") for launch in launches]
+    names = [launch.kernel for launch in launches]
     if region.symbol + _TEXTURES not in names:
         return None
     start = names.index(region.symbol + _TEXTURES) + 1

@@ -27,6 +27,9 @@ from adrenoc.device.result import (
 if TYPE_CHECKING:
     import numpy as np
 
+_DEVICE = "_kernel"
+"""What TVM adds to the name of a function's part on the device."""
+
 
 def execute(
     place: Place,
@@ -192,7 +195,10 @@ def _profile(runner: _Runner, place: Place) -> list[Launch]:
         runner.run_ms()
     finally:
         launches = json.loads(stop(place.number))
-    return [Launch(kernel=name, start_ns=start, end_ns=end) for name, start, end in launches]
+    return [
+        Launch(kernel=name.removesuffix(_DEVICE), start_ns=start, end_ns=end)
+        for name, start, end in launches
+    ]
 
 
 def _timed_regions(

@@ -68,7 +68,9 @@ def test_compiled_looked_at_run_and_checked(
         assert statistics["nodes_texture"] == statistics["tensors_texture"] == 0
     else:
         assert statistics["nodes_texture"] > 5 * statistics["nodes_buffer"]
-    ran = _json(capsys, "run", bundle, "--check", model, "--repeat", "2")
+    ran = _json(capsys, "run", bundle, "--check", model, "--repeat", "2", "--profile")
+    assert len(ran["nodes"]) > 5
+    assert all(node["node"] for node in ran["nodes"])
     assert ran["memory_bytes"] == seen["memory"]["peak_bytes"]
     assert ran["check"]["passed"]
     assert ran["check"]["tensors"]
