@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,8 +43,17 @@ class ComputedAccess(Access):
             for buffer, name in body.sources.items()
             if _is_of_channels(body, buffer, access := accesses[name], spec)
         }
-        self._evaluator = Evaluator(builder, body, reads)
-        self._evaluator.know_channels(spec.extents.c)
+        self._evaluator = self._evaluator_of(body)
+        self._raw = [
+            self._evaluator_of(replace(body, value=load))
+            for load in loads_of(body.value)
+            if not any(load.source.same_as(buffer) for buffer in self._of_channels)
+        ]
+
+    def _evaluator_of(self, body: Body) -> Evaluator:
+        evaluator = Evaluator(self._builder, body, self._reads)
+        evaluator.know_channels(self.extents.c)
+        return evaluator
 
     @property
     def of_channels(self) -> tuple[Access, ...]:
@@ -61,26 +71,39 @@ class ComputedAccess(Access):
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels at a position inside of the tensor."""
+        return self._computed(splatted(self._evaluated(self._evaluator, n, block, h, w)))
+
+    def _evaluated(self, evaluator: Evaluator, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         e = self.extents
         for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
-            self._evaluator.know(var, extent)
+            evaluator.know(var, extent)
         index = self.index(n, block * iconst(LANES), h, w)
         with self._builder.computing(ACCUMULATOR):  # as a kernel of its own would
-            value = splatted(self._evaluator.texel(index, self.spec.roles.axis("C")))
-        return self._computed(value)
+            return evaluator.texel(index, self.spec.roles.axis("C"))
+
+    def ask(self, n: Expr, block: Expr, h: Expr, w: Expr) -> None:
+        """Read what `padded_texel` of this place will need: its reads are then under way."""
+        h, w = self._within(h, w)
+        for evaluator in self._raw:
+            self._evaluated(evaluator, n, block, h, w)
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """As `texel`; outside of the tensor any number, without harm.
 
         Zeros there would cost a test, and those that read beyond an edge without padding drop it.
         """
-        if not self._anywhere:
-            e = self.extents
-            h, w = minimum(h, iconst(e.h - 1)), minimum(w, iconst(e.w - 1))
+        h, w = self._within(h, w)
         # TVM puts an expression that only has a name into each place that uses it.
         held = self._builder.registers(1)
         held[0] = self.texel(n, block, h, w)
         return held[0]
+
+    def _within(self, h: Expr, w: Expr) -> tuple[Expr, Expr]:
+        """A row and a column where reading does no harm."""
+        if self._anywhere:
+            return h, w
+        e = self.extents
+        return minimum(h, iconst(e.h - 1)), minimum(w, iconst(e.w - 1))
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Refuse: there is nothing to write to."""

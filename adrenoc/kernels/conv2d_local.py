@@ -25,8 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
 from adrenoc.kernels.computed import ComputedAccess
@@ -34,7 +32,6 @@ from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR
-from adrenoc.kernels.weights import blocks
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import (
     Expr,
@@ -246,6 +243,8 @@ class LocalConv:
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
             if partial is not self.sums:
                 partial.fill(0.0)
+            for u in range(tile.unroll):  # all reads are asked for before one is waited for
+                self._ask(in_block + iconst(u), row)
             texels = []
             for u in range(tile.unroll):
                 if isinstance(self.x, ComputedAccess):
@@ -297,18 +296,26 @@ class LocalConv:
 
     def _row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
         """The texels that the thread's pixels need of one kernel row, by offset of their column."""
+        return {
+            offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
+            for offset in self._offsets()
+        }
+
+    def _ask(self, in_block: Expr, row: Expr) -> None:
+        """Read what a prologue makes such texels of."""
+        if isinstance(self.x, ComputedAccess):
+            for offset in self._offsets():
+                self.x.ask(self.n, in_block, row, self.col0 + iconst(offset))
+
+    def _offsets(self) -> list[int]:
         strides, dilation = self.geometry.strides[1], self.geometry.dilation[1]
-        offsets = sorted(
+        return sorted(
             {
                 p * strides + kx * dilation
                 for p in range(self.tile.pixels)
                 for kx in range(self.plan.taps)
             }
         )
-        return {
-            offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
-            for offset in offsets
-        }
 
     def _multiply(
         self, columns: dict[int, Expr], weights: Expr, shared: SharedArray, sums: Registers
@@ -378,20 +385,3 @@ class LocalConv:
             half //= 2
             if half:
                 builder.barrier()
-
-
-def pack_local(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
-    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
-
-    The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
-    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups.
-    """
-    out_channels, in_channels, kh, kw = weight.shape
-    per_group = out_blocks * bands
-    supers, window = -(-blocks(out_channels) // per_group), blocks(in_channels)
-    padded = np.zeros((supers * per_group * LANES, window * LANES, kh, kw), weight.dtype)
-    padded[:out_channels, :in_channels] = weight
-    split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
-    ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
-    flat = np.ascontiguousarray(ordered).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat

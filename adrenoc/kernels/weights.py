@@ -85,3 +85,20 @@ def pack_blocked(value: np.ndarray, roles: str, rows_fold: bool) -> np.ndarray:
             tiled.transpose(0, 3, 4, 1, 2).reshape(n, h * w, blocks(c), LANES)
         )
     return np.ascontiguousarray(tiled.transpose(0, 1, 3, 4, 2).reshape(n * blocks(c), h, w, LANES))
+
+
+def pack_local(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
+    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
+
+    The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
+    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups.
+    """
+    out_channels, in_channels, kh, kw = weight.shape
+    per_group = out_blocks * bands
+    supers, window = -(-blocks(out_channels) // per_group), blocks(in_channels)
+    padded = np.zeros((supers * per_group * LANES, window * LANES, kh, kw), weight.dtype)
+    padded[:out_channels, :in_channels] = weight
+    split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
+    ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
+    flat = np.ascontiguousarray(ordered).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat

@@ -11,9 +11,9 @@ import numpy as np
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.body_cost import body_instructions
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
-from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
+from adrenoc.kernels.conv2d_local import conv2d_local
 from adrenoc.kernels.conv_weights import pack_uniform
-from adrenoc.kernels.weights import group_window, pack_conv
+from adrenoc.kernels.weights import group_window, pack_conv, pack_local
 from adrenoc.layout import LANES
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext

@@ -9,14 +9,14 @@ import numpy as np
 
 from adrenoc.graph import Node
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv2d_local import conv2d_local, pack_local, phase_grid
+from adrenoc.kernels.conv2d_local import conv2d_local, phase_grid
 from adrenoc.kernels.conv2d_transpose import (
     TransposedGeometry,
     conv2d_transpose,
     pack_transposed,
     spread_taps,
 )
-from adrenoc.kernels.weights import blocks
+from adrenoc.kernels.weights import blocks, pack_local
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, Pack, RuleContext
 from adrenoc.rules.conv2d import as_four_letters, conv_work

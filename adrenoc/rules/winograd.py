@@ -12,7 +12,8 @@ import numpy as np
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
-from adrenoc.kernels.conv2d_local import conv2d_local, pack_local
+from adrenoc.kernels.conv2d_local import conv2d_local
+from adrenoc.kernels.weights import pack_local
 from adrenoc.kernels.winograd import Tiling, row_parts, to_pixels, to_tiles
 from adrenoc.layout import Extents
 from adrenoc.rules.context import KernelCall, RuleContext
