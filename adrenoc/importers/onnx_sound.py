@@ -8,6 +8,7 @@ Source: onnx.proto3; the schemas of the onnx package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import onnx
@@ -21,6 +22,10 @@ _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
 _MOST_EXTENT = 2**31 - 1
 _AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
 _MOST_AXES = 1024
+
+
+_EQUATION = re.compile(rb"[A-Za-z., ]*(->[A-Za-z. ]*)?")
+"""Terms of an Einsum, and its result."""
 
 
 def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
@@ -130,6 +135,10 @@ def _check_attribute(attribute: AttributeProto, label: str) -> None:
     for value in (attribute.i, *attribute.ints) if attribute.name in _AXES else ():
         if abs(value) > _MOST_AXES:  # onnx's own shape inference crashes on some
             raise _damaged(f"attribute '{attribute.name}' of {label} counts to {value}")
+    if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+        raise _damaged(
+            f"{label} has the equation {attribute.s!r}, which TVM never finishes to read"
+        )
     if attribute.type == AttributeProto.TENSOR:
         _check_tensor(attribute.t, f"attribute '{attribute.name}' of {label}")
 

@@ -133,6 +133,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),
     "data that does not fill its shape": (cut_data, "does not fit"),
     "a constant of a node that is cut": (cut_constant, "does not fit"),
+    "an equation without end": (lambda: one("Einsum", equation="\r>", shape=()), "the equation"),
     "a branch that gives too little": (short_branch, "has 0 outputs|branch"),
     "an attribute of a function": (referring, "it is in none"),
     "an output without name": (nameless, "has no name"),
