@@ -227,13 +227,13 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     ],
 )
 def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bool) -> None:
-    channels = 64 // attrs.get("group", 1)
+    channels = 128 // attrs.get("group", 1)
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Conv", ["r", "w"], ["c"], **attrs),
         helper.make_node("Relu", ["c"], ["y"]),
     ]
-    model = graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], {"w": _weights(64, channels, 3, 3)})
+    model = graph(nodes, {"x": [1, 128, 28, 28]}, ["y"], {"w": _weights(128, channels, 3, 3)})
     state = plan(model, until="split_winograd")
     assert state.graph is not None
     ops = [node.op for node in state.graph.nodes if node.op.startswith(("conv", "winograd"))]
