@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from adrenoc.decision import Decision
-from adrenoc.errors import CustomDomainError, ShapeError, UnsupportedOperatorError
+from adrenoc.errors import CustomDomainError, ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
@@ -170,6 +170,12 @@ class _Converter:
                 self.failures.append((operator, graph.label(operator), quote(error)))
                 for index in operator.outputs:
                     env[index] = _stand_in(self.emit, graph.tensors[index])
+        unmade = [i for i in graph.outputs if i not in env and graph.tensors[i].value is None]
+        if unmade:
+            raise ModelFormatError(
+                f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it",
+                hint="export or download the model again",
+            )
         return [self._read(graph, env, index) for index in graph.outputs]
 
     def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
