@@ -1,0 +1,16 @@
+"""A compilation as one table of stages (`stages.py`), from a model file to kernels."""
+
+from adrenoc.pipeline.run import run_stages
+from adrenoc.pipeline.stages import STAGES, Stage, check_order, stage_names
+from adrenoc.pipeline.state import State, program_of, storage_of
+
+__all__ = [
+    "STAGES",
+    "Stage",
+    "State",
+    "check_order",
+    "program_of",
+    "run_stages",
+    "stage_names",
+    "storage_of",
+]

@@ -1,0 +1,66 @@
+"""What a stage made, as text: its dump, and its note in the timings."""
+
+from __future__ import annotations
+
+from adrenoc.build import kernel_sources
+from adrenoc.pipeline.state import State, graph_of, program_of, storage_of
+
+
+def dump_module(state: State) -> str:
+    """Relax, as TVM prints it."""
+    return str(state.module.script(show_meta=False))
+
+
+def dump_graph(state: State) -> str:
+    """The planning graph."""
+    return graph_of(state).text()
+
+
+def dump_exact(state: State) -> str:
+    """The tensors that stay in float32."""
+    lines = [f"%{name}: float32" for name in sorted(graph_of(state).exact)]
+    return "\n".join(lines or ["no tensor is pinned to float32"]) + "\n"
+
+
+def dump_layouts(state: State) -> str:
+    """Each tensor's layout."""
+    lines = (f"%{name}: {layout}" for name, layout in (state.layouts or {}).items())
+    return "\n".join(lines) + "\n"
+
+
+def dump_program(state: State) -> str:
+    """The launches, then the kernels' TIR."""
+    program = program_of(state)
+    launches = (f"{s.kernel}({', '.join(s.arguments)})" for s in program.steps)
+    kernels = (k.func.script() for k in program.kernels.values())
+    return "\n".join([*launches, "", *kernels]) + "\n"
+
+
+def dump_storage(state: State) -> str:
+    """The slots, then each tensor's."""
+    plan = storage_of(state)
+    lines = [f"slot {i}: {s}" for i, s in enumerate(plan.plan.slots)]
+    lines += [f"%{name} in slot {slot}" for name, slot in plan.slot_of.items()]
+    return "\n".join(lines) + "\n"
+
+
+def dump_kernels(state: State) -> str:
+    """OpenCL C."""
+    return "\n".join(kernel_sources(state.executable).values())
+
+
+def count_nodes(state: State) -> str:
+    """Of the planning graph."""
+    return f"{len(graph_of(state).nodes)} nodes"
+
+
+def count_kernels(state: State) -> str:
+    """Launches and distinct kernels."""
+    program = program_of(state)
+    return f"{len(program.steps)} launches of {len(program.kernels)} kernels"
+
+
+def peak(state: State) -> str:
+    """GPU memory."""
+    plan = storage_of(state).plan
+    return f"{plan.slot_bytes / 2**20:.1f} MiB, {plan.peak_bytes / 2**20:.1f} with constants"

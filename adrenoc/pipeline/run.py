@@ -1,0 +1,57 @@
+"""Run the stages, one after the other."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from adrenoc.errors import OptionError
+from adrenoc.files import write_atomically
+from adrenoc.manifest import StageTime
+from adrenoc.pipeline.stages import STAGES, check_order, stage_names
+from adrenoc.pipeline.state import State
+from adrenoc.reporter import Reporter
+from adrenoc.spelling import did_you_mean
+
+
+def run_stages(
+    state: State,
+    *,
+    reporter: Reporter,
+    dump_dir: Path | None = None,
+    stop_after: str | None = None,
+) -> tuple[State, tuple[StageTime, ...]]:
+    """Run the pipeline, up to and with `stop_after`.
+
+    Raises:
+        OptionError: no stage has that name.
+    """
+    if stop_after is not None and stop_after not in stage_names():
+        raise OptionError(
+            f"no stage is called {stop_after!r}{did_you_mean(stop_after, stage_names())}",
+            hint=f"the stages are: {', '.join(stage_names())}",
+        )
+    check_order(STAGES)
+    times = []
+    for number, stage in enumerate(STAGES):
+        if not stage.when(state.options):
+            continue
+        state.log.stage = stage.name
+        started = time.perf_counter()
+        state = stage.run(state)
+        if state.options.check_ir:
+            stage.check(state)
+        took = StageTime(
+            name=stage.name,
+            time_ms=(time.perf_counter() - started) * 1000,
+            note=stage.note(state),
+        )
+        times.append(took)
+        reporter.stage(took.name, took.time_ms, took.note)
+        if dump_dir is not None:
+            dump_dir.mkdir(parents=True, exist_ok=True)
+            text = stage.dump(state).encode()
+            write_atomically(dump_dir / f"{number:02d}_{stage.name}.txt", text)
+        if stage.name == stop_after:
+            break
+    return state, tuple(times)

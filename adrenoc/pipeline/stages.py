@@ -1,0 +1,285 @@
+"""The one table of stages: what runs, in which order, on what, and what each promises.
+
+A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from adrenoc.options import CompileOptions
+from adrenoc.passes.checks import check_graph, check_program
+from adrenoc.passes.elide_copies import elide_copies
+from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.pipeline.dumps import (
+    count_kernels,
+    count_nodes,
+    dump_exact,
+    dump_graph,
+    dump_kernels,
+    dump_layouts,
+    dump_module,
+    dump_program,
+    dump_storage,
+    peak,
+)
+from adrenoc.pipeline.state import State, graph_of, program_of, regions_of
+from adrenoc.pipeline.steps import (
+    assign_layouts_step,
+    assign_memory_step,
+    bridge_devices_step,
+    build_step,
+    emit_relax_step,
+    fuse_attention_step,
+    fuse_prologues_step,
+    fuse_step,
+    import_step,
+    join_blocks_step,
+    keep_integers_step,
+    keep_layers_step,
+    lower_step,
+    on_graph,
+    partition_clml_step,
+    pin_precision_step,
+    plan_memory_step,
+    read_graph_step,
+    simplify_step,
+    split_winograd_step,
+    spread_precision_step,
+    widen_sums_step,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One row of the pipeline.
+
+    `run` maps a state to the next one; it is skipped unless `when` holds.  `needs` and `gives`
+    are facts, checked before anything runs; `dump` renders what the stage made, and `note` says
+    it in a few words.
+    """
+
+    name: str
+    run: Callable[[State], State]
+    needs: frozenset[str]
+    gives: frozenset[str]
+    dump: Callable[[State], str]
+    note: Callable[[State], str] = lambda _: ""
+    check: Callable[[State], None] = lambda _: None
+    when: Callable[[CompileOptions], bool] = lambda _: True
+
+
+def _facts(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        name="import",
+        run=import_step,
+        needs=_facts(),
+        gives=_facts("relax"),
+        dump=dump_module,
+    ),
+    Stage(
+        name="simplify",
+        run=simplify_step,
+        needs=_facts("relax"),
+        gives=_facts("constants folded"),
+        dump=dump_module,
+    ),
+    Stage(
+        name="partition_clml",
+        run=partition_clml_step,
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("clml partitioned"),
+        dump=dump_module,
+        note=lambda s: f"{len(regions_of(s))} regions",
+        # Layer checks compare tensors that a region would hide.
+        when=lambda options: options.clml != "off" and not options.keep_layers,
+    ),
+    Stage(
+        name="read_graph",
+        run=read_graph_step,
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("graph"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s)),
+    ),
+    Stage(
+        name="inline_scalars",
+        run=on_graph(inline_scalars),
+        needs=_facts("graph"),
+        gives=_facts("scalars inlined"),
+        dump=dump_graph,
+        check=lambda s: check_graph(graph_of(s)),
+    ),
+    Stage(
+        name="pin_precision",
+        run=pin_precision_step,
+        needs=_facts("graph"),
+        gives=_facts("precision pinned"),
+        dump=dump_exact,
+        when=lambda options: bool(options.float32_tensors),
+    ),
+    Stage(
+        name="fuse_attention",
+        run=fuse_attention_step,
+        needs=_facts("graph", "scalars inlined"),
+        gives=_facts("attention found"),
+        dump=dump_graph,
+        check=lambda s: check_graph(graph_of(s)),
+    ),
+    Stage(
+        name="fuse",
+        run=fuse_step,
+        needs=_facts("graph", "attention found"),
+        gives=_facts("fused"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s)),
+    ),
+    Stage(
+        name="keep_integers",
+        run=keep_integers_step,
+        needs=_facts("fused"),
+        gives=_facts("integers kept"),
+        dump=dump_exact,
+        note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
+    ),
+    Stage(
+        name="bridge_devices",
+        run=bridge_devices_step,
+        needs=_facts("fused"),
+        gives=_facts("devices bridged"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s)),
+    ),
+    Stage(
+        name="keep_layers",
+        run=keep_layers_step,
+        needs=_facts("fused"),
+        gives=_facts("layers kept"),
+        dump=dump_graph,
+        when=lambda options: options.keep_layers,
+    ),
+    Stage(
+        name="spread_precision",
+        run=spread_precision_step,
+        needs=_facts("fused"),
+        gives=_facts("precision spread"),
+        dump=dump_exact,
+        note=lambda s: f"{len(graph_of(s).exact)} tensors in float32",
+        when=lambda options: bool(options.float32_tensors),
+    ),
+    Stage(
+        name="assign_layouts",
+        run=assign_layouts_step,
+        needs=_facts("fused", "devices bridged"),
+        gives=_facts("layouts"),
+        dump=dump_layouts,
+    ),
+    Stage(
+        name="assign_memory",
+        run=assign_memory_step,
+        needs=_facts("layouts"),
+        gives=_facts("placed"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="elide_copies",
+        run=on_graph(elide_copies),
+        needs=_facts("placed"),
+        gives=_facts("copies elided"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="join_blocks",
+        run=join_blocks_step,
+        needs=_facts("placed", "copies elided"),
+        gives=_facts("blocks joined"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="fuse_prologues",
+        run=fuse_prologues_step,
+        needs=_facts("placed", "blocks joined"),
+        gives=_facts("prologues fused"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="split_winograd",
+        run=split_winograd_step,
+        needs=_facts("placed", "prologues fused"),
+        gives=_facts("convolutions chosen"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="widen_sums",
+        run=widen_sums_step,
+        needs=_facts("placed", "convolutions chosen"),
+        gives=_facts("arithmetic chosen"),
+        dump=dump_graph,
+        note=lambda s: f"{len(graph_of(s).wide)} sums in float",
+        when=lambda options: options.compute_dtype == "float16",
+    ),
+    Stage(
+        name="lower",
+        run=lower_step,
+        needs=_facts("placed", "convolutions chosen"),
+        gives=_facts("kernels"),
+        dump=dump_program,
+        note=count_kernels,
+        check=lambda s: check_program(program_of(s), s.target.limits),
+    ),
+    Stage(
+        name="plan_memory",
+        run=plan_memory_step,
+        needs=_facts("kernels"),
+        gives=_facts("storage"),
+        dump=dump_storage,
+        note=peak,
+    ),
+    Stage(
+        name="emit_relax",
+        run=emit_relax_step,
+        needs=_facts("kernels", "storage"),
+        gives=_facts("driver"),
+        dump=dump_module,
+    ),
+    Stage(
+        name="build",
+        run=build_step,
+        needs=_facts("driver"),
+        gives=_facts("executable"),
+        dump=dump_kernels,
+    ),
+)
+
+
+def check_order(stages: Iterable[Stage]) -> None:
+    """Each stage must find what it needs, given by an earlier one."""
+    known: set[str] = set()
+    for stage in stages:
+        missing = stage.needs - known
+        if missing:
+            raise ValueError(f"stage {stage.name} needs {sorted(missing)}, which nothing gave")
+        known |= stage.gives
+
+
+def stage_names() -> tuple[str, ...]:
+    """The stages in order, as `--stop-after` takes them."""
+    return tuple(stage.name for stage in STAGES)

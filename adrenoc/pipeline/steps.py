@@ -1,0 +1,256 @@
+"""The stages' deeds: each maps a state to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from adrenoc.build import build_executable
+from adrenoc.clml.codegen import with_regions
+from adrenoc.clml.cost import reckoning
+from adrenoc.clml.partition import partition
+from adrenoc.clml.patterns import load_table
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Graph
+from adrenoc.importers import import_model
+from adrenoc.importers.simplify import simplify
+from adrenoc.passes.assign_layouts import Layouts, assign_layouts
+from adrenoc.passes.assign_memory import assign_memory
+from adrenoc.passes.bridge_devices import bridge_devices
+from adrenoc.passes.bridge_regions import bridge_regions
+from adrenoc.passes.emit_relax import RegionCode, emit_relax
+from adrenoc.passes.fit_memory import fit_memory
+from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
+from adrenoc.passes.fuse_attention import fuse_attention
+from adrenoc.passes.fuse_prologues import fuse_prologues
+from adrenoc.passes.join_blocks import join_blocks
+from adrenoc.passes.keep_concats import fuse_around_concats
+from adrenoc.passes.keep_integers import keep_integers
+from adrenoc.passes.keep_layers import keep_layers
+from adrenoc.passes.lower import Program, lower
+from adrenoc.passes.pin_precision import pin_precision, spread_precision
+from adrenoc.passes.plan_memory import plan_memory
+from adrenoc.passes.read_graph import read_graph
+from adrenoc.passes.split_winograd import split_winograd
+from adrenoc.passes.widen_sums import widen_sums
+from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
+from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
+
+
+def import_step(state: State) -> State:
+    imported = import_model(state.model, shapes=dict(state.options.shapes))
+    _record(state.log, imported.decisions)
+    return replace(state, imported=imported, module=imported.module)
+
+
+def simplify_step(state: State) -> State:
+    module, decisions = simplify(state.module)
+    _record(state.log, decisions)
+    return replace(state, module=module)
+
+
+def keep_integers_step(state: State) -> State:
+    dot_products = state.target.has_extension("cl_khr_integer_dot_product") is True
+    graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dot_products)
+    return replace(state, graph=graph)
+
+
+def pin_precision_step(state: State) -> State:
+    names, tensors = state.options.float32_tensors, imported_of(state).tensors
+    return replace(state, graph=pin_precision(graph_of(state), names, tensors))
+
+
+def spread_precision_step(state: State) -> State:
+    return replace(state, graph=spread_precision(graph_of(state), state.options, state.log))
+
+
+def partition_clml_step(state: State) -> State:
+    options, table = state.options, load_table()
+    version = options.clml_version or state.target.gpu.clml_version
+    if version is None:
+        version = table.costs.default_version
+        state.log.add("clml", f"CLML version {version}", table.costs.sources["default_version"])
+    elif options.clml_version is None:
+        source = state.target.source_of("clml_version") or "the target file"
+        state.log.add("clml", f"CLML version {version}", source)
+    half = options.storage_dtype == "float16"
+    state.log.add("clml", *reckoning(table, state.target.performance, half=half))
+    found = partition(
+        state.module,
+        keep_all=options.clml == "all",
+        version=version,
+        dtype=options.storage_dtype,
+        sum_dtype=options.compute_dtype,
+        performance=state.target.performance,
+    )
+    _record(state.log, found.decisions)
+    return replace(state, module=found.module, clml=found)
+
+
+def read_graph_step(state: State) -> State:
+    regions = state.clml.regions if state.clml is not None else ()
+    return replace(
+        state,
+        graph=read_graph(state.module, state.log),
+        region_graphs={r.symbol: read_graph(state.module, state.log, r.symbol) for r in regions},
+    )
+
+
+def keep_layers_step(state: State) -> State:
+    imported = imported_of(state)
+    graph, specs = keep_layers(graph_of(state), imported.tensors)
+    return replace(
+        state,
+        graph=graph,
+        imported=replace(imported, outputs=(*imported.outputs, *specs)),
+    )
+
+
+def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
+    for decision in decisions:
+        log.add(decision.subject, decision.taken, decision.reason)
+
+
+def on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
+    """The stage that transforms the graph of the model and those of its regions."""
+    return lambda state: replace(
+        state,
+        graph=transform(graph_of(state)),
+        region_graphs={s: transform(graph) for s, graph in state.region_graphs.items()},
+    )
+
+
+def fuse_attention_step(state: State) -> State:
+    limits, log = state.target.limits, state.log
+    return on_graph(lambda graph: fuse_attention(graph, limits, log))(state)
+
+
+def fuse_step(state: State) -> State:
+    return on_graph(lambda graph: fuse_around_concats(graph, state.log))(state)
+
+
+def join_blocks_step(state: State) -> State:
+    return on_graph(lambda graph: join_blocks(graph, state.log))(state)
+
+
+def fuse_prologues_step(state: State) -> State:
+    target = state.target
+    return on_graph(
+        lambda graph: fuse_prologues(
+            graph, state.options, target.limits, target.performance, state.log
+        )
+    )(state)
+
+
+def bridge_devices_step(state: State) -> State:
+    check_forbidden_cpu(graph_of(state), state.options, state.log)
+    return replace(state, graph=bridge_regions(bridge_devices(graph_of(state))))
+
+
+def assign_layouts_step(state: State) -> State:
+    return replace(
+        state,
+        layouts=assign_layouts(graph_of(state), state.log),
+        region_layouts={
+            symbol: assign_layouts(graph, state.log)
+            for symbol, graph in state.region_graphs.items()
+        },
+    )
+
+
+def assign_memory_step(state: State) -> State:
+    if state.layouts is None:
+        raise ValueError("assign_memory before assign_layouts")
+
+    def placed(graph: Graph, layouts: Layouts) -> Graph:
+        limits = state.target.limits
+        done = assign_memory(graph, layouts, state.options, limits, state.log)
+        check_forbidden_buffers(done, state.options, state.log)
+        return done
+
+    return replace(
+        state,
+        graph=placed(graph_of(state), state.layouts),
+        region_graphs={
+            symbol: placed(graph, state.region_layouts[symbol])
+            for symbol, graph in state.region_graphs.items()
+        },
+    )
+
+
+def split_winograd_step(state: State) -> State:
+    target = state.target
+    graph = split_winograd(
+        graph_of(state), state.options, target.limits, target.performance, state.log
+    )
+    changed = graph.nodes != graph_of(state).nodes
+    return replace(state, graph=graph, unsplit=state.graph if changed else None)
+
+
+def widen_sums_step(state: State) -> State:
+    limits, performance = state.target.limits, state.target.performance
+    graph = widen_sums(graph_of(state), state.options, limits, performance, state.log)
+    return replace(state, graph=graph)
+
+
+def lower_step(state: State) -> State:
+    program = lower(
+        graph_of(state),
+        state.options,
+        state.target.limits,
+        state.target.performance,
+        state.log,
+        state.region_graphs,
+        tuning=_tuning(state),
+    )
+    return replace(state, program=program)
+
+
+def _tuning(state: State) -> Tuning:
+    """What the tuning log and the target's own file say about schedules."""
+    banned = frozenset(g for quirk in state.target.gpu.quirks for g in quirk.banned_work_groups)
+    path = state.options.tuning_log
+    if path is None:
+        return Tuning(banned=banned)
+    trials, warning = for_gpu(read_log(find_log(path)), state.target.measured_as, path)
+    if warning:
+        state.log.add("tuning log", "used with care", warning)
+    tuning = tuning_of(trials)
+    return replace(tuning, banned=tuning.banned | banned)
+
+
+def _fit_memory(state: State, limit_mib: int) -> State:
+    def lowered(graph: Graph) -> Program:
+        return program_of(lower_step(replace(state, graph=graph, log=DecisionLog())))
+
+    names = imported_of(state).tensors
+    program = fit_memory(program_of(state), limit_mib, lowered, state.log, names, state.unsplit)
+    return replace(state, program=program, graph=program.graph)
+
+
+def plan_memory_step(state: State) -> State:
+    if state.options.max_memory_mib is not None:
+        state = _fit_memory(state, state.options.max_memory_mib)
+    program = program_of(state)
+    return replace(
+        state,
+        storage=plan_memory(program),
+        region_storage={s: plan_memory(part) for s, part in program.regions.items()},
+    )
+
+
+def emit_relax_step(state: State) -> State:
+    regions = {
+        region.symbol: RegionCode(
+            storage=state.region_storage[region.symbol], version=region.version
+        )
+        for region in regions_of(state)
+    }
+    module = emit_relax(program_of(state), storage_of(state), state.target.llvm_triple, regions)
+    return replace(state, module=module)
+
+
+def build_step(state: State) -> State:
+    module = with_regions(state.module, regions_of(state))
+    return replace(state, executable=build_executable(module, state.target))
