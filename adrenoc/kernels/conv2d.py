@@ -65,6 +65,21 @@ class ConvTile:
     unroll: int = 1
     """Input blocks whose texels are asked for together (local route)."""
 
+    @property
+    def turn(self) -> int:
+        """Input blocks that all slices take in one turn of their loop (local route)."""
+        return self.slices * self.unroll
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        """What the order of its weights depends on (`weights.pack_local`)."""
+        return self.out_blocks, self.bands, self.turn
+
+    @property
+    def packed_as(self) -> str:
+        """The same as part of a name."""
+        return "x".join(map(str, self.packing))
+
 
 def conv2d(
     builder: KernelBuilder,

@@ -21,6 +21,7 @@ from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv2d_local import LocalConv, Plan
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES
 from adrenoc.operand import WORDS
 from adrenoc.tvmapi import Expr, cast, dot_products, lane, load_vector
@@ -50,7 +51,8 @@ def conv2d_dot(
     blocks = x.extents.blocks
     per_work_group = tile.out_blocks * tile.bands
     plan = Plan(
-        window=-(-blocks // WORDS),
+        blocks=-(-blocks // WORDS),
+        window=whole_turns(-(-blocks // WORDS), tile.turn),
         taps=geometry.kernel[1],
         channels=min(blocks, WORDS),
         supers=-(-out.extents.blocks // per_work_group),
@@ -99,7 +101,7 @@ class _DotConv(LocalConv):
         return cast(total + rest, "float32x4")
 
 
-def pack_words(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
+def pack_words(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np.ndarray:
     """Pack whole numbers `[O, I, KH, KW]` for `conv2d_dot`, flat, as 32-bit words.
 
     The order is [work-group, KH, sixteen channels, band, KW, word, output block, output channel];
@@ -108,7 +110,7 @@ def pack_words(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
     supers = -(-out_channels // (per_group * LANES))
-    window = -(-in_channels // SIXTEEN)
+    window = whole_turns(-(-in_channels // SIXTEEN), turn)
     padded = np.zeros((supers * per_group * LANES, window * SIXTEEN, kh, kw), np.int8)
     padded[:out_channels, :in_channels] = weight
     split = padded.reshape(supers, bands, out_blocks, LANES, window, WORDS, LANES, kh, kw)

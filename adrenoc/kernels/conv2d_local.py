@@ -32,6 +32,7 @@ from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import (
     Expr,
@@ -54,8 +55,10 @@ LOADS_AT_ONCE = 2
 class Plan:
     """What follows from the extents and the tile."""
 
-    window: int
+    blocks: int
     """Input blocks."""
+    window: int
+    """The same, filled up to whole turns of all slices by weights of zero."""
     taps: int
     """Of one kernel row."""
     channels: int
@@ -95,7 +98,8 @@ def conv2d_local(
     grid = phase_grid(x.extents, out.extents, phases)
     per_work_group = tile.out_blocks * tile.bands
     plan = Plan(
-        window=source.blocks,
+        blocks=source.blocks,
+        window=whole_turns(source.blocks, tile.turn),
         taps=geometry.kernel[1],
         channels=source.c if source.blocks == 1 else LANES,
         supers=-(-grid.blocks // per_work_group),
@@ -243,14 +247,15 @@ class LocalConv:
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
             if partial is not self.sums:
                 partial.fill(0.0)
-            for u in range(tile.unroll):  # all reads are asked for before one is waited for
-                self._ask(in_block + iconst(u), row)
+            blocks = [self._existing(in_block + iconst(u)) for u in range(tile.unroll)]
+            for block in blocks:  # all reads are asked for before one is waited for
+                self._ask(block, row)
             texels = []
-            for u in range(tile.unroll):
+            for u, block in enumerate(blocks):
                 if isinstance(self.x, ComputedAccess):
                     at = done + iconst(u)
                     self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
-                texels.append(self._row(in_block + iconst(u), row))
+                texels.append(self._row(block, row))
             for u, columns in enumerate(texels):
                 at = weights + iconst(u * plan.vectors) if u else weights
                 self._multiply(columns, at, shared, partial)
@@ -259,6 +264,15 @@ class LocalConv:
                     self.sums[at] = self.sums[at] + partial[at]
         if not self.last:
             builder.barrier()
+
+    def _existing(self, in_block: Expr) -> Expr:
+        """An input block that is there: its weights are zero where another was asked for.
+
+        What lies beyond the last block need not be a number.
+        """
+        if self.plan.window == self.plan.blocks:
+            return in_block
+        return minimum(in_block, iconst(self.plan.blocks - 1))
 
     def _of_channels(self) -> Sequence[Access]:
         """What the prologue reads of each input block beside the activations."""
@@ -273,7 +287,7 @@ class LocalConv:
                 mine = self.thread + iconst(done)
                 inside = self.thread < iconst(span - done) if last else None
                 with self.b.when(inside), self.b.computing(ACCUMULATOR):
-                    held[mine] = access.texel(n, start + mine, iconst(0), iconst(0))
+                    held[mine] = access.texel(n, self._existing(start + mine), iconst(0), iconst(0))
 
     def _bring(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
         """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""

@@ -87,15 +87,22 @@ def pack_blocked(value: np.ndarray, roles: str, rows_fold: bool) -> np.ndarray:
     return np.ascontiguousarray(tiled.transpose(0, 1, 3, 4, 2).reshape(n * blocks(c), h, w, LANES))
 
 
-def pack_local(weight: np.ndarray, out_blocks: int, bands: int) -> np.ndarray:
+def whole_turns(in_blocks: int, turn: int) -> int:
+    """Input blocks, filled up so that a loop takes `turn` of them at a time."""
+    return -(-in_blocks // turn) * turn
+
+
+def pack_local(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np.ndarray:
     """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
 
     The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
-    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups.
+    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
+    blocks to whole turns.
     """
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
-    supers, window = -(-blocks(out_channels) // per_group), blocks(in_channels)
+    supers = -(-blocks(out_channels) // per_group)
+    window = whole_turns(blocks(in_channels), turn)
     padded = np.zeros((supers * per_group * LANES, window * LANES, kh, kw), weight.dtype)
     padded[:out_channels, :in_channels] = weight
     split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)

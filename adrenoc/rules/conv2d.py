@@ -78,9 +78,8 @@ def dense_conv(
         kind = f"{family}{geometry.groups}"
         weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
     elif tile.route is Route.LOCAL:
-        shape = (tile.out_blocks, tile.bands)
-        kind = f"{family}_local{shape[0]}x{shape[1]}"
-        weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *shape))
+        kind = f"{family}_local{tile.packed_as}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *tile.packing))
     else:
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))

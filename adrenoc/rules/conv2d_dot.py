@@ -73,11 +73,10 @@ def dot_conv(
     x = kernel.input(x_name)
     if not isinstance(x, BytesAccess):
         raise ValueError(f"{x_name} does not lie in bytes")
-    shape = (tile.out_blocks, tile.bands)
     weight = kernel.flat(
         weight_name,
-        f"{family}_words{shape[0]}x{shape[1]}",
-        lambda w: pack_words(w, *shape),
+        f"{family}_words{tile.packed_as}",
+        lambda w: pack_words(w, *tile.packing),
         oihw,
         "float32",
     )

@@ -85,9 +85,8 @@ def _phases_apart(
     )
     kernel = context.kernel(node, "conv2d_transpose", half=work.half)
     x = kernel.input(node.inputs[0])
-    shape = (tile.out_blocks, tile.bands)
     weight = kernel.flat(
-        node.inputs[1], f"phases{shape[0]}x{shape[1]}", lambda w: pack_local(oihw(w), *shape)
+        node.inputs[1], f"phases{tile.packed_as}", lambda w: pack_local(oihw(w), *tile.packing)
     )
     y, epilogue = kernel.output()
     conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=geometry.strides)

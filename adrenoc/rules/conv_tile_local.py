@@ -14,6 +14,7 @@ from dataclasses import replace
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD
+from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
@@ -46,6 +47,8 @@ HIDDEN = 0.02
 WAITING_WEIGHTS = 3
 UNROLLS = (1, 2, 4)
 """Input blocks a turn."""
+MOST_PADDING = 1.15
+"""Input blocks with those that fill up the last turn, for each that is there."""
 
 
 def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
@@ -85,45 +88,44 @@ def _deep(
         bands = min(deepest // slices, runs)
         if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
-        twice = 2 * slices
-        more = work.in_blocks % twice == 0 and 2 * twice <= work.in_blocks and twice <= deepest
+        more = 4 * slices <= min(work.in_blocks, 2 * deepest)
         if more and width * height * bands * slices < WAVE // 4:
             continue
-        tile = ConvTile(
-            pixels=pixels,
-            out_blocks=out_blocks,
-            route=Route.LOCAL,
-            work_group=(width, height, bands * slices),
-            bands=bands,
-            slices=slices,
-        )
-        chunk = _chunk(work, tile)
-        if chunk:
-            for unroll in UNROLLS:
-                # What is left beyond whole chunks is a chunk too.
-                # One turn of a chunk would share its registers with what brings the weights.
-                fits = chunk % unroll == 0 and work.in_blocks // slices % unroll == 0
-                if fits and (chunk > unroll or unroll == 1):
-                    yield replace(tile, chunk=chunk, unroll=unroll)
+        for unroll in UNROLLS:
+            tile = ConvTile(
+                pixels=pixels,
+                out_blocks=out_blocks,
+                route=Route.LOCAL,
+                work_group=(width, height, bands * slices),
+                bands=bands,
+                slices=slices,
+                unroll=unroll,
+            )
+            if whole_turns(work.in_blocks, tile.turn) > MOST_PADDING * work.in_blocks:
+                continue
+            chunk = _chunk(work, tile)
+            # One turn of a chunk would share its registers with what brings the weights.
+            if chunk > unroll or chunk == unroll == 1:
+                yield replace(tile, chunk=chunk)
 
 
 def _chunk(work: ConvWork, tile: ConvTile) -> int:
-    """Input blocks of a slice at a time: the most that fit; 0 if none does.
+    """Input blocks of a slice at a time, in whole turns: the most that fit; 0 if none does.
 
-    All chunks are alike, so that the loop over them is not written twice, and two or three of
-    them are made four: compilers unroll so short a loop, and its registers add up.
+    All chunks are alike, so that the loop over them is not written twice, unless that makes many
+    of them.
     """
     element = 2 if work.half else 4
     vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
-    most = SHARED_BYTES // (vectors * LANES * element * tile.slices)
-    per_slice, rest = divmod(work.in_blocks, tile.slices)
-    if rest or not most:
+    fit = SHARED_BYTES // (vectors * LANES * element * tile.turn)
+    turns = whole_turns(work.in_blocks, tile.turn) // tile.turn
+    most = min(fit, turns)
+    if not most:
         return 0
-    alike = [n for n in range(1, min(most, per_slice) + 1) if per_slice % n == 0]
-    good = [n for n in alike if per_slice // n not in (2, 3)] or alike
-    if 4 * good[-1] >= most or per_slice <= most or tile.slices > 1:
-        return good[-1]
-    return most
+    alike = max(n for n in range(1, most + 1) if turns % n == 0)
+    if tile.slices > 1 or 4 * alike >= most:
+        return alike * tile.unroll
+    return most * tile.unroll
 
 
 def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:

@@ -52,7 +52,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
     weight = kernel.flat(
         weight_name,
-        f"winograd{transform.outputs}_{tile.out_blocks}x{tile.bands}",
+        f"winograd{transform.outputs}_{tile.packed_as}",
         partial(_pack, tile=tile),
         lambda w: transform.transform_weights(as_oihw(w, layout)),
     )
@@ -108,7 +108,7 @@ def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
     """Weights `[O, I, side, side]`, those of each number of a tile as one set."""
     side = transformed.shape[-1]
     sets = [
-        pack_local(transformed[:, :, i : i + 1, j : j + 1], tile.out_blocks, tile.bands)
+        pack_local(transformed[:, :, i : i + 1, j : j + 1], *tile.packing)
         for i in range(side)
         for j in range(side)
     ]
