@@ -6,6 +6,7 @@ transposed, biases that are reshaped, factors that are multiplied) NumPy is many
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -40,6 +41,9 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "where": np.where,
 }
 
+_MOST_GROWN = 2**26
+"""Elements, 256 MiB of float32: a file says in a few bytes that zeros fill all memory."""
+
 _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
 
@@ -52,11 +56,11 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
     shape = static_shape(result)
     if shape is None:
         return None
-    if name in ("zeros", "ones"):
-        return np.full(shape, name == "ones", dtype_of(result))
-    operands = _operands(call)
-    if operands is None:
+    operands = [] if name in ("zeros", "ones") else _operands(call)
+    if operands is None or _grows(shape, operands):
         return None
+    if not operands:
+        return np.full(shape, name == "ones", dtype_of(result))
     if name in _ELEMENTWISE:
         if name == "divide" and operands[0].dtype.kind in "iu":
             return None  # Integer division truncates; NumPy's does not.
@@ -70,6 +74,12 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
             return None
         value = moved
     return np.asarray(value, dtype=dtype_of(result)).reshape(shape)
+
+
+def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
+    """Whether little becomes so much that the device had better make it anew each time."""
+    count = math.prod(shape)
+    return count > _MOST_GROWN and count > sum(operand.size for operand in operands)
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

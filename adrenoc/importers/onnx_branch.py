@@ -14,8 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.errors import ModelFormatError
-from adrenoc.importers.onnx_graph import OnnxGraph, attributes, first_output, node_label
+from adrenoc.importers.onnx_graph import OnnxGraph, attributes, first_output
 from adrenoc.importers.onnx_unroll import instantiate
 
 
@@ -69,14 +68,7 @@ def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
 
 
 def _branch(node: onnx.NodeProto, key: str) -> onnx.GraphProto:
-    branch = next(a.g for a in node.attribute if a.name == key)
-    if len(branch.output) != len(node.output):
-        raise ModelFormatError(
-            f"the {key.replace('_', ' ')} of If {node_label(node)} has {len(branch.output)} "
-            f"outputs, the node has {len(node.output)}",
-            hint="check the model: python -m onnx.bin.checker MODEL",
-        )
-    return branch
+    return next(a.g for a in node.attribute if a.name == key)
 
 
 def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:

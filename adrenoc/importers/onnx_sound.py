@@ -20,8 +20,11 @@ from adrenoc.importers.onnx_graph import STANDARD_DOMAINS, node_label
 _HINT = "check the model: python -m onnx.bin.checker MODEL"
 _ELEMENTS = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED}
 _MOST_EXTENT = 2**31 - 1
-_AXES = frozenset({"axes", "axis", "batch_axis", "perm", "time_axis"})
+_AXES = frozenset(
+    {"axes", "axis", "batch_axis", "perm", "scan_input_axes", "scan_output_axes", "time_axis"}
+)
 _MOST_AXES = 1024
+_FIRST_SCAN_WITHOUT_LENGTHS = 9
 
 
 _EQUATION = re.compile(rb"[A-Za-z., ]*(->[A-Za-z. ]*)?")
@@ -113,6 +116,7 @@ def _check_node(node: onnx.NodeProto, opset: int, *, in_function: bool) -> None:
         _check_attribute(attribute, label)
     if not in_function and node.domain in STANDARD_DOMAINS:
         _check_schema(node, opset, label)
+        _check_nested(node, opset, label)
     for inner in _graphs(node):
         _check_graph(inner, opset, in_function=in_function)
 
@@ -168,6 +172,46 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
                 f"attribute '{name}' of {label} is of type "
                 f"{AttributeProto.AttributeType.Name(attribute.type)}, expected {wanted.type.name}"
             )
+
+
+def _check_nested(node: onnx.NodeProto, opset: int, label: str) -> None:
+    """Check that the graphs nested in If, Loop and Scan take and give as many as their node."""
+    given = {a.name: a for a in node.attribute}
+    takes, gives = len(node.input), len(node.output)
+    if node.op_type == "If":
+        takes = 0
+    elif node.op_type == "Loop":
+        gives += 1  # whether to go on
+    elif node.op_type == "Scan":
+        takes -= int(opset < _FIRST_SCAN_WITHOUT_LENGTHS)
+        _check_scan(given, takes, gives, label)
+    else:
+        return
+    for name in ("then_branch", "else_branch", "body"):
+        if name not in given:
+            continue
+        body = given[name].g
+        for what, count, wanted in (
+            ("inputs", len(body.input), takes),
+            ("outputs", len(body.output), gives),
+        ):
+            if count != wanted:
+                raise _damaged(
+                    f"the {name.replace('_', ' ')} of {label} has {count} {what}, expected {wanted}"
+                )
+
+
+def _check_scan(given: dict[str, AttributeProto], takes: int, gives: int, label: str) -> None:
+    scanned = given["num_scan_inputs"].i if "num_scan_inputs" in given else 0
+    if not 0 < scanned <= takes:
+        raise _damaged(f"{label} scans {scanned} of its {takes} inputs")
+    states = takes - scanned
+    if states > gives:
+        raise _damaged(f"{label} has {states} states, and {gives} outputs")
+    for name, attribute in given.items():
+        wanted = gives - states if name.startswith("scan_output_") else scanned
+        if attribute.type == AttributeProto.INTS and len(attribute.ints) not in (0, wanted):
+            raise _damaged(f"{label} has {len(attribute.ints)} {name}, expected {wanted}")
 
 
 def _damaged(text: str) -> ModelFormatError:

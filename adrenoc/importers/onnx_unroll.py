@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, array_of, attributes
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, array_of, attributes, node_label
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -75,11 +76,8 @@ def _unroll_steps(
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
     in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
     backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
-    first = graph.types.get(scanned[0])
-    if first is None or first.shape is None:
-        return None
-    steps = first.shape[in_axes[0]]
-    if not 0 < steps <= MOST_ITERATIONS:
+    steps = _steps(graph, node, scanned, in_axes)
+    if steps is None:
         return None
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
     nodes: list[onnx.NodeProto] = []
@@ -110,6 +108,36 @@ def _unroll_steps(
         if name:
             nodes.append(helper.make_node("Identity", [state], [name]))
     return nodes
+
+
+def _steps(
+    graph: OnnxGraph, node: onnx.NodeProto, scanned: Sequence[str], axes: Sequence[int]
+) -> int | None:
+    """How many steps a Scan takes; None where that is not known or too many.
+
+    Raises:
+        ModelFormatError: the tensors lack the axis, or differ along it.
+    """
+    found = set()
+    for name, axis in zip(scanned, axes, strict=True):
+        known = graph.types.get(name)
+        if known is None or known.shape is None:
+            return None
+        rank = len(known.shape)
+        if not -rank <= axis < rank:
+            raise _damaged_scan(node, f"along axis {axis} of '{name}', which has {rank} axes")
+        found.add(known.shape[axis])
+    if len(found) != 1:
+        raise _damaged_scan(node, f"tensors of {sorted(found)} elements at once")
+    steps = found.pop()
+    return steps if 0 < steps <= MOST_ITERATIONS else None
+
+
+def _damaged_scan(node: onnx.NodeProto, what: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"Scan {node_label(node)} goes {what}",
+        hint="check the model: python -m onnx.bin.checker MODEL",
+    )
 
 
 def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:

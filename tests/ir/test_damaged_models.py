@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,51 @@ def short_branch() -> onnx.ModelProto:
     return graph([chosen], {"x": (2, 3)}, ["y"], {"c": np.array(True)})
 
 
+def scanning(*, takes: int = 2, gives: int = 2, x: int = 3, **attrs: object) -> onnx.ModelProto:
+    """A Scan over the rows of two tensors: y is the running sum of x, z holds those of u."""
+    value = helper.make_tensor_value_info
+    names = ["state", "row", "other"][: takes + 1]
+    inner = [node("Add", ["state", "row"], ["sum"]), node("Identity", ["row"], ["out"])]
+    body = helper.make_graph(
+        inner,
+        "body",
+        [value(n, onnx.TensorProto.FLOAT, (2,)) for n in names],
+        [value(n, onnx.TensorProto.FLOAT, (2,)) for n in ("sum", "out")[:gives]],
+    )
+    attrs = {"num_scan_inputs": 2, **attrs}
+    scan = node("Scan", ["first", "x", "u"], ["y", "z"], name="last", body=body, **attrs)
+    held = {"first": np.zeros(2, np.float32), "u": np.zeros((3, 2), np.float32)}
+    return graph([scan], {"x": (x, 2)}, ["y", "z"], held)
+
+
+def joined(*, takes: int = 0) -> onnx.ModelProto:
+    """An If whose branches have inputs, which nothing gives them."""
+    value = helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, (1, 3))
+    made = [node("Neg", ["x"], ["n"])]
+    output = helper.make_tensor_value_info("n", onnx.TensorProto.FLOAT, (1, 3))
+    inner = helper.make_graph(made, "branch", [value] * takes, [output])
+    chosen = node("If", ["c"], ["y"], name="last", then_branch=inner, else_branch=inner)
+    return graph([chosen], {"x": (1, 3)}, ["y"], {"c": np.array(True)})
+
+
+def looping(*, takes: int) -> onnx.ModelProto:
+    """A Loop of three steps whose body has other inputs than the loop gives it."""
+    value, float_, bool_ = helper.make_tensor_value_info, onnx.TensorProto.FLOAT, 9
+    given = [
+        value("i", onnx.TensorProto.INT64, ()),
+        value("go", bool_, ()),
+        value("v", float_, (3,)),
+    ]
+    made = [node("Identity", ["go"], ["on"]), node("Neg", ["v"], ["w"])]
+    if takes < len(given):
+        made[1] = node("Neg", ["x"], ["w"])
+    body = helper.make_graph(
+        made, "body", given[:takes], [value("on", bool_, ()), value("w", float_, (3,))]
+    )
+    loop = node("Loop", ["count", "", "x"], ["y"], name="last", body=body)
+    return graph([loop], {"x": (3,)}, ["y"], {"count": np.array(3)})
+
+
 def cut_constant() -> onnx.ModelProto:
     held = onnx.numpy_helper.from_array(ROW)
     held.raw_data = held.raw_data[:4]
@@ -118,6 +164,11 @@ def recurrent(steps: int) -> onnx.ModelProto:
     return graph(nodes, {"x": (steps, 3, 2)}, ["y"], weights)
 
 
+def peak_bytes() -> int:
+    """The most that this process ever had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
 INT64_MAX = 2**63 - 1
 IMAGE = (1, 3, 8, 8)
 KERNEL = np.ones((2, 3, 3, 3), np.float32)
@@ -135,6 +186,14 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a constant of a node that is cut": (cut_constant, "does not fit"),
     "an equation without end": (lambda: one("Einsum", equation="\r>", shape=()), "the equation"),
     "a branch that gives too little": (short_branch, "has 0 outputs|branch"),
+    "a branch with inputs": (lambda: joined(takes=1), "has 1 inputs, expected 0"),
+    "a loop that gives too much": (lambda: looping(takes=2), "has 2 inputs, expected 3"),
+    "a scan that gives too little": (lambda: scanning(gives=1), "has 1 outputs, expected 2"),
+    "a scan that takes too much": (lambda: scanning(takes=1), "has 2 inputs, expected 3"),
+    "a scan of nothing": (lambda: scanning(num_scan_inputs=0), "scans 0 of its 3 inputs"),
+    "a scan that lacks an axis": (lambda: scanning(scan_input_axes=[0]), "1 scan_input_axes"),
+    "a scan along no axis": (lambda: scanning(scan_input_axes=[2, 0]), "which has 2 axes"),
+    "a scan of several lengths": (lambda: scanning(x=4), r"tensors of \[3, 4\] elements"),
     "an attribute of a function": (referring, "it is in none"),
     "an output without name": (nameless, "has no name"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),
@@ -165,6 +224,45 @@ def test_damaged_onnx(tmp_path: Path, name: str) -> None:
     with pytest.raises(errors.AdrenocError, match=said) as caught:
         planned(tmp_path / "model.onnx")
     assert caught.value.hint
+
+
+def test_what_the_damaged_control_flow_was_made_from_is_sound(tmp_path: Path) -> None:
+    for number, model in enumerate((scanning(), joined(), looping(takes=3))):
+        onnx.save(model, tmp_path / f"{number}.onnx")
+        planned(tmp_path / f"{number}.onnx")
+
+
+def test_a_tflite_output_that_its_operator_never_makes(tmp_path: Path) -> None:
+    """SOFTMAX has one result; the file says two, and that the second is the graph's output."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((2, 3), np.float32)), "x")
+    results = [T(shape=(2, 3)), T(shape=(2, 3))]
+    _, second = main.op("SOFTMAX", [x], results, "SoftmaxOptions", {"beta": 1.0})
+    main.outputs = [second]
+    (tmp_path / "model.tflite").write_bytes(model.write())
+    with pytest.raises(errors.ModelFormatError, match="no operator makes it") as caught:
+        planned(tmp_path / "model.tflite")
+    assert caught.value.hint
+
+
+def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path: Path) -> None:
+    """What stands in for its result is not filled with a gibibyte of zeros."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((2, 3), np.float32)), "x")
+    main.outputs = main.op("SKIP_GRAM", [x], [T(shape=(1 << 14, 1 << 14))])
+    (tmp_path / "model.tflite").write_bytes(model.write())
+    before = peak_bytes()
+    with pytest.raises(errors.UnsupportedOperatorError, match="SKIP_GRAM"):
+        planned(tmp_path / "model.tflite")
+    assert peak_bytes() - before < 1 << 28
 
 
 @pytest.mark.parametrize("number", range(24))
