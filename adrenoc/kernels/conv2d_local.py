@@ -213,10 +213,10 @@ class LocalConv:
         passes = kh * plan.window // tile.unroll
         parts = builder.compute == "float16" and passes > tile.slices
         partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
-        with builder.loop(kh, "ky") as ky:
+        with builder.loop(kh, "ky", rolled=True) as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
             row_base = base + ky * iconst(row_loads)
-            with builder.loop(whole, "chunk") as c:
+            with builder.loop(whole, "chunk", rolled=True) as c:
                 first = row_base + c * iconst(span * plan.vectors // per_load)
                 self._chunk(c * iconst(span), span, first, row, shared, partial)
             if tail:
