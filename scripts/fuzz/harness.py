@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 LIMIT_S = 30.0
+"""Of processor time for a case: a machine with much else to do is no hang."""
+
+MOST_WAITED_S = 600.0
+"""On the clock, for a case that waits for what never comes."""
+
 LIMIT_BYTES = 4 << 30
 CASES_A_PROCESS = 200
 
@@ -98,8 +104,12 @@ def run(numbers: range, case: Case, folder: Path) -> Iterator[tuple[int, Outcome
 
 
 def _next(pipe: Connection, child: int) -> Outcome:
-    if not pipe.poll(LIMIT_S):
-        return Outcome("hang", f"more than {LIMIT_S:.0f} s")
+    began, used = time.monotonic(), _processor_s(child)
+    while not pipe.poll(1.0):
+        if _processor_s(child) - used > LIMIT_S:
+            return Outcome("hang", f"more than {LIMIT_S:.0f} s of processor time")
+        if time.monotonic() - began > MOST_WAITED_S:
+            return Outcome("hang", f"more than {MOST_WAITED_S:.0f} s on the clock")
     try:
         kind, text = pipe.recv()
     except EOFError:
@@ -107,6 +117,13 @@ def _next(pipe: Connection, child: int) -> Outcome:
         code = os.waitstatus_to_exitcode(status)
         return Outcome("died", f"ended with {code}")
     return Outcome(kind, text)
+
+
+def _processor_s(process: int) -> float:
+    """Processor time of a child that nobody has waited for yet, all its threads together."""
+    text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    user, system = text.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc(5)
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _serve(numbers: range, case: Case, folder: Path, pipe: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -276,3 +277,22 @@ def test_random_damage_ends_in_a_result_or_an_error(tmp_path: Path, number: int)
     (tmp_path / name).write_bytes(content)
     outcome = harness.judge(tmp_path / name, raises=True)
     assert not outcome.is_finding
+
+
+@pytest.mark.parametrize(("busy", "kinds"), [(True, ["hang", "planned"]), (False, ["planned"] * 2)])
+def test_only_processor_time_makes_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: bool, kinds: list[str]
+) -> None:
+    """A case that waits for the processor longer than the limit has not used it up."""
+
+    def judge(path: Path) -> harness.Outcome:
+        if path.read_bytes() == b"0":
+            time.sleep(0 if busy else 1.5)
+            while busy and time.process_time() < 60:
+                pass  # until it is killed
+        return harness.Outcome("planned")
+
+    monkeypatch.setattr(harness, "judge", judge)
+    monkeypatch.setattr(harness, "LIMIT_S", 0.2)
+    found = harness.run(range(2), lambda n: ("m.onnx", str(n).encode()), tmp_path)
+    assert [outcome.kind for _, outcome in found] == kinds
