@@ -116,9 +116,20 @@ def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
     root: Path = bundle.root / entry.folder
     if entry.folder == ".":
         return bundle
-    return replace(
-        bundle, root=root, manifest=read_manifest(root, shown=bundle.path / entry.folder)
-    )
+    manifest = read_manifest(root, shown=bundle.path / entry.folder)
+    return replace(bundle, root=root, manifest=manifest, whole=bundle.root)
+
+
+def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
+    """All buckets of a bundle, the smallest first; the bundle alone where it has none.
+
+    Raises:
+        BundleError: its list of buckets cannot be understood.
+    """
+    buckets = read_buckets(bundle)
+    if buckets is None:
+        return (bundle,)
+    return tuple(open_bucket(bundle, entry) for entry in buckets.buckets)
 
 
 def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Fitted:

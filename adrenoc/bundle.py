@@ -110,11 +110,14 @@ class Bundle:
     manifest: Manifest
     # Keeps the unpacked files of a tar form alive for as long as the bundle is.
     unpacked: tempfile.TemporaryDirectory[str] | None = None
+    # Of a bucket: the folder of the bundle that it is part of.
+    whole: Path | None = None
 
     def file(self, name: str) -> Path:
-        """A file of the bundle; the constants of a bucket lie in the bundle that it is part of."""
-        path = self.root / name
-        return path if path.exists() or name != PARAMS else self.root.parents[1] / PARAMS
+        """A file of the bundle; constants and built kernels of a bucket lie in the whole one."""
+        if self.whole is not None and name in (PARAMS, PROGRAMS):
+            return self.whole / name
+        return self.root / name
 
     @property
     def library(self) -> Path:

@@ -86,7 +86,7 @@ class LocalPlace:
 
     def embedded(self, bundle: Bundle) -> str:
         """See `Place`."""
-        folder = bundle.root / PROGRAMS
+        folder = bundle.file(PROGRAMS)
         return str(folder) if folder.is_dir() else ""
 
     def fields(self, result: Any, count: int) -> list[Any]:

@@ -62,6 +62,14 @@ class ProgramReport:
     misses: int = 0
     damaged: int = 0
 
+    def plus(self, other: ProgramReport) -> ProgramReport:
+        """Both together."""
+        return ProgramReport(
+            hits=self.hits + other.hits,
+            misses=self.misses + other.misses,
+            damaged=self.damaged + other.damaged,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchReport:

@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from adrenoc.buckets import open_buckets
 from adrenoc.bundle import Bundle, add_programs
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
@@ -35,7 +36,9 @@ def warm(
     programs: ProgramOptions,
     embed: bool,
 ) -> Warmed:
-    """Build all kernels of `bundle`, here or at `address`, and keep them where `programs` says.
+    """Build all kernels of `bundle`, of each of its buckets, and keep them where `programs` says.
+
+    The device is one of this machine, or of the server at `address`.
 
     With `embed` they are put into the bundle too: it then starts without a compiler on every device
     of that name with that driver.
@@ -51,10 +54,16 @@ def warm(
         else:
             place, _ = stack.enter_context(remote_place(bundle, address, device))
         started = time.perf_counter()
-        module = place.load(bundle)
-        report = start_build(place, bundle, module, programs)() or ProgramReport()
+        report = ProgramReport()
+        modules = []
+        for bucket in open_buckets(bundle):
+            modules.append(place.load(bucket))
+            built = start_build(place, bucket, modules[-1], programs)()
+            report = report if built is None else report.plus(built)
         build_ms = ms_since(started)
-        files = _files(place, module) if embed else {}
+        files: dict[str, bytes] = {}
+        for module in modules if embed else ():
+            files |= _files(place, module)
     if files:
         add_programs(bundle, files)
     return Warmed(

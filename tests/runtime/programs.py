@@ -26,6 +26,15 @@ def compile_against(runtime: Runtime, source: str, output: Path, *flags: str) ->
     return output
 
 
+def compile_opencl(source: str, folder: Path, opencl: str) -> Path:
+    """Compile a C file of this folder to an OpenCL library; it leaves the rest to `opencl`."""
+    library = folder / f"lib{Path(source).stem}.so"
+    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", str(HERE / source)]
+    command += ["-Wl,--no-as-needed", opencl, "-ldl", f"-Wl,-rpath,{Path(opencl).parent}"]
+    subprocess.run([*command, "-o", str(library)], check=True)
+    return library
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
     """How a program ended."""

@@ -9,7 +9,7 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.runtime_build import Runtime
-from tests.runtime.programs import Case, Finished, compile_against
+from tests.runtime.programs import Case, Finished, compile_against, compile_opencl
 
 Execute = Callable[..., Finished]
 
@@ -85,3 +85,18 @@ def test_the_cpp_wrapper_on_threads(
     words = " ".join(f"'{word}'" for word in command)
     execute("sh", "-c", f"exec {words} > '{output}'")
     assert output.read_bytes() == _expected(bundle, case)
+
+
+def test_a_run_that_fails_ends_its_profile(
+    runtime: Runtime,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    cache: Path,
+    execute: Execute,
+    work: Path,
+) -> None:
+    program = compile_against(runtime, "failing_launch.c", work / "failing_launch")
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    told = execute(program, bundle.path, library, cache, *_inputs(bundle, case)).json()
+    assert len(told) == len(bundle.launches())

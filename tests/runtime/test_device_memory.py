@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.runtime_build import Runtime
-from tests.runtime.programs import HERE, Case, Finished, compile_against
+from tests.runtime.programs import Case, Finished, compile_against, compile_opencl
 
 Execute = Callable[..., Finished]
 
@@ -25,13 +23,7 @@ def program(runtime: Runtime, work: Path) -> Path:
 @pytest.fixture(scope="module")
 def accepting(work: Path, opencl: str) -> Path:
     """An OpenCL library whose devices take AHardwareBuffers."""
-    library = work / "libhardware_buffer_opencl.so"
-    command = ["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    command += [str(HERE / "hardware_buffer_opencl.c"), "-Wl,--no-as-needed", opencl, "-ldl"]
-    folder = Path(sys.prefix) / "lib"
-    command += [f"-Wl,-rpath,{folder}", "-o", str(library)]
-    subprocess.run(command, check=True)
-    return library
+    return compile_opencl("hardware_buffer_opencl.c", work, opencl)
 
 
 @pytest.mark.parametrize("kind", ["buffers", "hardware buffers"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adrenoc.buckets import open_buckets
 from adrenoc.bundle import PROGRAMS, Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.result import ProgramOptions, RunResult
@@ -96,6 +97,35 @@ def test_a_bundle_brings_its_kernels(
     file.write_bytes(file.read_bytes()[:-1])
     damaged = replace(opened)  # its digests were checked when it was opened
     assert _counts(_run(damaged, case, tmp_path / "empty2")) == (0, count, count)
+
+
+def test_all_buckets_bring_their_kernels(
+    shapes: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / "copy.adrenoc"
+    shutil.copytree(shapes.root, copy)
+    assert main(["warm", str(copy), "--embed", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    opened = open_bundle(copy)
+    counts = [len(bucket.manifest.kernels) for bucket in open_buckets(opened)]
+    assert len(counts) == 4
+    assert told["programs"]["hits"] + told["programs"]["misses"] == sum(counts)
+    native = execute(runtime.runner, copy, "--opencl", opencl).json()
+    assert (native["cache_hits"], native["cache_misses"]) == (sum(counts), 0)
+    for bucket, count in zip(open_buckets(opened), counts, strict=True):
+        (spec,) = bucket.manifest.inputs
+        result = run_bundle(
+            opened,
+            inputs={spec.name: np.ones(spec.shape, spec.dtype)},
+            repeat=1,
+            programs=ProgramOptions(folder=str(tmp_path / "empty")),
+        )
+        assert _counts(result) == (count, 0, 0)
 
 
 def test_warm_a_server(

@@ -5,11 +5,12 @@
 
 #include "gpu_state.h"
 #include "machine.h"
+#include "stamp.h"
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace ffi = tvm::ffi;
   ffi::reflection::GlobalDef()
-      .def("adrenoc.runtime.version", [] { return ffi::String(ADRENOC_STAMP); })
+      .def("adrenoc.runtime.version", [] { return ffi::String(adrenoc::stamp()); })
       .def("adrenoc.runtime.machine", [] { return ffi::String(adrenoc::kMachine); })
       .def("adrenoc.runtime.gpu_state", [](const ffi::String& root) {
         return ffi::json::Stringify(adrenoc::gpu_state(root));

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "batch_copy.h"
@@ -50,6 +51,34 @@ void check_bytes(const TensorSpec& spec, size_t bytes) {
   throw Failure(ADRENOC_BAD_ARGUMENT, "`" + spec.name + "` has " + std::to_string(spec.bytes) +
                                           " bytes, got " + std::to_string(bytes));
 }
+
+// Records when each kernel runs, until it is asked for what it saw or goes away.
+class Profiling {
+ public:
+  explicit Profiling(int device_id) : device_id_(device_id) {
+    ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_id_);
+  }
+  Profiling(const Profiling&) = delete;
+  Profiling& operator=(const Profiling&) = delete;
+  ~Profiling() {
+    if (!running_) return;
+    try {
+      (void)stop();
+    } catch (const std::exception&) {
+      // What made the run fail is on its way, and tells more.
+    }
+  }
+  // JSON: [kernel, start_ns, end_ns] of each launch.
+  [[nodiscard]] std::string stop() {
+    running_ = false;
+    const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
+    return stop(device_id_).cast<std::string>();
+  }
+
+ private:
+  int device_id_;
+  bool running_ = true;
+};
 
 void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
   all->hits += one.hits;
@@ -253,10 +282,9 @@ Model::Pace Model::run_repeatedly(uint32_t runs) {
 const char* Model::profile() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Tensors inputs = upload();
-  ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_.device_id);
+  Profiling profiling(device_.device_id);
   const Tensors outputs = launch(inputs);
-  const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
-  profile_ = stop(device_.device_id).cast<std::string>();
+  profile_ = profiling.stop();
   download(outputs);
   ++times_.runs;
   return profile_.c_str();

@@ -1,4 +1,5 @@
 // Which runtime this is, for C programs.
 #include "adrenoc.h"
+#include "stamp.h"
 
-const char* adrenoc_runtime_version(void) { return ADRENOC_STAMP; }
+const char* adrenoc_runtime_version(void) { return adrenoc::stamp(); }

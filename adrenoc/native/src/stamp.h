@@ -1,0 +1,12 @@
+// Which version of the runtime this is.
+#ifndef ADRENOC_NATIVE_STAMP_H_
+#define ADRENOC_NATIVE_STAMP_H_
+
+namespace adrenoc {
+
+// Versions of adrenoc and of TVM, and what the sources were.
+[[nodiscard]] const char* stamp();
+
+}  // namespace adrenoc
+
+#endif  // ADRENOC_NATIVE_STAMP_H_
