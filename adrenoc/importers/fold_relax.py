@@ -41,7 +41,7 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "where": np.where,
 }
 
-_MOST_GROWN = 2**26
+MOST_GROWN = 2**26
 """Elements, 256 MiB of float32: a file says in a few bytes that zeros fill all memory."""
 
 _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
@@ -79,7 +79,17 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
 def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
     """Whether little becomes so much that the device had better make it anew each time."""
     count = math.prod(shape)
-    return count > _MOST_GROWN and count > sum(operand.size for operand in operands)
+    return count > MOST_GROWN and count > sum(operand.size for operand in operands)
+
+
+def check_grown(count: int) -> None:
+    """Check that a constant which a few numbers of the file describe is not out of measure.
+
+    Raises:
+        ValueError: it is.
+    """
+    if count > MOST_GROWN:
+        raise ValueError(f"it makes {count} constant elements, expected up to {MOST_GROWN}")
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.relax_values import dtype_of, make_constant
 from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
@@ -58,6 +59,7 @@ def _gather_nd(node: Node) -> Result:
 
 def _scatter_nd(node: Node) -> Result:
     """Into zeros; what falls on one place is summed."""
+    check_grown(math.prod(node.ints(2)))
     zeros = make_constant(np.zeros(node.ints(2), node.dtype(1)))
     index = _index(node, 0, "int64")
     return node.moved(relax.op.scatter_nd(zeros, index, node.data(1), "add"), 1)
@@ -65,6 +67,7 @@ def _scatter_nd(node: Node) -> Result:
 
 def _sparse_to_dense(node: Node) -> Result:
     shape = node.ints(1)
+    check_grown(math.prod(shape))
     index = node.constant(0).astype(np.int64).reshape(-1, len(shape))
     default = np.full(shape, node.scalar(3), node.dtype(2))
     values = node.emit(relax.op.broadcast_to(node.data(2), [len(index)]))
@@ -112,6 +115,7 @@ def _hashtable_lookup(node: Node) -> list[Result]:
 
 def _one_hot(node: Node) -> Result:
     depth, rank = int(node.scalar(1)), len(node.shape()) + 1
+    check_grown(depth)
     axis = int(node.option("Axis", -1)) % rank
     index = node.emit(relax.op.expand_dims(_index(node, 0), axis))
     along = [depth if a == axis else 1 for a in range(rank)]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.relax_values import dtype_of, make_constant
 from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
@@ -151,6 +152,8 @@ def _mirror_pad(node: Node) -> Result:
     symmetric = int(node.option("Mode", 0)) == 1
     for axis, extent in enumerate(node.shape()):
         before, after = width[2 * axis : 2 * axis + 2]
+        if not 0 <= min(before, after) <= max(before, after) <= extent - (not symmetric):
+            raise ValueError(f"it mirrors {before} and {after} of {extent} elements")
         if before or after:
             places = np.arange(-before, extent + after)
             if symmetric:
@@ -194,6 +197,7 @@ def _rank(node: Node) -> Result:
 
 def _range(node: Node) -> Result:
     start, limit, step = (node.scalar(i) for i in range(3))
+    check_grown(math.ceil((limit - start) / step))
     return make_constant(np.arange(start, limit, step).astype(node.dtype()))
 
 

@@ -250,6 +250,48 @@ def test_a_tflite_output_that_its_operator_never_makes(tmp_path: Path) -> None:
     assert caught.value.hint
 
 
+VAST = 1 << 28
+TFLITE: dict[str, tuple[list[object], str, dict[str, object], str]] = {
+    "MIRROR_PAD": (
+        [[[0, 0], [0, VAST]]],
+        "MirrorPadOptions",
+        {"mode": 1},
+        f"mirrors 0 and {VAST} of 3",
+    ),
+    "RANGE": ([0, VAST, 1], "RangeOptions", {}, "constant elements, expected up to"),
+    "ONE_HOT": ([VAST, 1, 0], "OneHotOptions", {"axis": -1}, "constant elements, expected up to"),
+    "SPARSE_TO_DENSE": (
+        [[0], [VAST], 1, 0],
+        "SparseToDenseOptions",
+        {},
+        "constant elements, expected up to",
+    ),
+    "SCATTER_ND": ([[[0]], [1], [VAST]], "ScatterNdOptions", {}, "constant elements, expected"),
+}
+
+
+@pytest.mark.parametrize("kind", TFLITE)
+def test_tflite_constants_of_a_gibibyte(tmp_path: Path, kind: str) -> None:
+    """A few numbers of the file that ask for a constant which fills all memory."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    held, options, values, said = TFLITE[kind]
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(dtype="int32", data=np.zeros((2, 3), np.int32)), "x")
+    numbers = [np.array(v, np.int32) for v in held]
+    inputs = [main.add(T(dtype="int32", data=n, is_constant=True)) for n in numbers]
+    takes_x = kind in ("MIRROR_PAD", "ONE_HOT")
+    made = main.op(kind, [x] * takes_x + inputs, [T(dtype="int32", shape=(2, 3))], options, values)
+    main.outputs = made
+    (tmp_path / "model.tflite").write_bytes(model.write())
+    before = peak_bytes()
+    with pytest.raises(errors.UnsupportedOperatorError, match=said):
+        planned(tmp_path / "model.tflite")
+    assert peak_bytes() - before < 1 << 28
+
+
 def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path: Path) -> None:
     """What stands in for its result is not filled with a gibibyte of zeros."""
     pytest.importorskip("ai_edge_litert")
