@@ -129,7 +129,8 @@ class _Importer(ONNXGraphImporter):
         constants = self._graph.constants
         while constants:  # TVM copies each, so that what it has need not be kept here
             name, value = constants.popitem()
-            self._nodes[name] = make_constant(value)
+            if value.dtype.kind != "O":  # text: read only by nodes that are refused by name
+                self._nodes[name] = make_constant(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: it was done before, with all nodes named."""

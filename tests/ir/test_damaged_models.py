@@ -60,6 +60,14 @@ def cut_data() -> onnx.ModelProto:
     return model
 
 
+def text(domain: str = "") -> onnx.ModelProto:
+    model = one("Add", ROW, shape=(1, 3))
+    model.graph.node[0].domain = domain
+    held = helper.make_tensor("c0", onnx.TensorProto.STRING, [1], [b"axes"])
+    model.graph.initializer[0].CopyFrom(held)
+    return model
+
+
 def unread() -> onnx.ModelProto:
     model = small()
     model.graph.node[0].input[0] = "nobody"
@@ -198,6 +206,8 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "an attribute of a function": (referring, "it is in none"),
     "an output without name": (nameless, "has no name"),
     "a tensor that nothing computes": (unread, "reads 'nobody'"),
+    "a constant of text": (text, "unsupported type"),
+    "a constant of text that a foreign node reads": (lambda: text("other"), "other"),
     "a constant of half a tebibyte": (vast, "2147483647"),
     "a range without end": (long_range, "Range"),
     "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
