@@ -88,7 +88,8 @@ def _deep(
         bands = min(deepest // slices, runs)
         if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
-        more = 4 * slices <= min(work.in_blocks, 2 * deepest)
+        twice = 2 * slices
+        more = 2 * twice <= work.in_blocks and twice <= deepest and _fills(work, twice)
         if more and width * height * bands * slices < WAVE // 4:
             continue
         for unroll in UNROLLS:
@@ -101,12 +102,17 @@ def _deep(
                 slices=slices,
                 unroll=unroll,
             )
-            if whole_turns(work.in_blocks, tile.turn) > MOST_PADDING * work.in_blocks:
+            if not _fills(work, tile.turn):
                 continue
             chunk = _chunk(work, tile)
             # One turn of a chunk would share its registers with what brings the weights.
             if chunk > unroll or chunk == unroll == 1:
                 yield replace(tile, chunk=chunk)
+
+
+def _fills(work: ConvWork, turn: int) -> bool:
+    """Whether turns of so many input blocks leave little empty."""
+    return whole_turns(work.in_blocks, turn) <= MOST_PADDING * work.in_blocks
 
 
 def _chunk(work: ConvWork, tile: ConvTile) -> int:

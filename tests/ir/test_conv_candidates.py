@@ -1,0 +1,43 @@
+"""A convolution of any extents has schedules, also where each row has weights of its own."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.weights import whole_turns
+from adrenoc.layout import Extents
+from adrenoc.rules.conv_tile_local import MOST_PADDING
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.winograd import multiply_candidates
+from adrenoc.target import load_target
+
+LIMITS = load_target("adreno").limits
+
+
+@given(
+    in_blocks=st.integers(1, 70),
+    channels=st.integers(1, 300),
+    tiles=st.integers(1, 70),
+    half=st.booleans(),
+)
+def test_a_product_of_tiles_has_schedules(
+    in_blocks: int, channels: int, tiles: int, half: bool
+) -> None:
+    work = ConvWork(
+        geometry=ConvGeometry(kernel=(1, 1)),
+        out=Extents(1, channels, 16, tiles),
+        in_blocks=in_blocks,
+        channels=4,
+        storage_bytes=2 if half else 4,
+        half=half,
+        weight_sets=16,
+    )
+    found = list(multiply_candidates(work, LIMITS))
+    assert found
+    for tile in found:
+        window = whole_turns(in_blocks, tile.turn)
+        assert in_blocks <= window <= MOST_PADDING * in_blocks
+        assert tile.chunk % tile.unroll == 0
+        assert tile.chunk * tile.slices <= window
