@@ -34,7 +34,8 @@ ANNOTATION = "adrenoc.candidate"
 WARM_UP = 24
 """Measured candidates after which XGBoost's word counts more than the estimates."""
 ROUNDS_A_TASK = 1 << 16
-NEIGHBOURS = 8
+NEIGHBOURS = 12
+"""Candidates that a mutation chooses from: about two for each action of a convolution's tile."""
 _FEATURES = 24
 
 
