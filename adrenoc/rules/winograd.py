@@ -39,7 +39,8 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     """A product of matrices for each number of a tile."""
     tiling: Tiling = node.attrs["tiling"]
     x_name, weight_name = node.inputs
-    work = conv_work(context.graph, node, _POINT, context.options)
+    one = conv_work(context.graph, node, _POINT, context.options)
+    work = replace(one, weight_sets=node.attrs["tiling"].planes)
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
