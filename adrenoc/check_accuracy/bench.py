@@ -28,11 +28,10 @@ from adrenoc.manifest import TensorSpec
 from adrenoc.options import CompileOptions, resolve_options
 from adrenoc.passes.assign_memory import with_other_inputs
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.lower import Program
 from adrenoc.passes.measure_work import measure_work
 from adrenoc.passes.pin_precision import spread_precision
 from adrenoc.passes.region_nodes import ALLOC, CLML
-from adrenoc.pipeline import STAGES, State, run_stages
+from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Roofline
 from adrenoc.target import Target
@@ -157,7 +156,7 @@ class Bench:
 
     def _compiled(self, graph: Graph, preset: str, pins: Iterable[str] = ()) -> Variant:
         state = self._lowered(graph, preset, pins)
-        program = _program(state)
+        program = program_of(state)
         if not can_step(program.steps):
             return self._in_machine(state)
         return SteppedVariant(program, _plan_of(state), self._store, self._device)
@@ -170,7 +169,7 @@ class Bench:
 
     def _in_machine(self, state: State) -> MachineVariant:
         state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
-        return MachineVariant(state.executable, _program(state), _plan_of(state), self._device)
+        return MachineVariant(state.executable, program_of(state), _plan_of(state), self._device)
 
 
 def input_of_cut(tensor: str) -> str:
@@ -187,21 +186,13 @@ def _run(state: State, after: str, until: str) -> State:
     return state
 
 
-def _program(state: State) -> Program:
-    if state.program is None:
-        raise ValueError("the model has not been lowered yet")
-    return state.program
-
-
 def _plan_of(state: State) -> Plan:
-    if state.storage is None:
-        raise ValueError("the memory has not been planned yet")
-    works = measure_work(_program(state), half=state.options.compute_dtype == "float16")
+    works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.of(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
     return Plan(
-        memory_bytes=state.storage.plan.peak_bytes,
+        memory_bytes=storage_of(state).plan.peak_bytes,
         moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
         floor_us=sum(known) if len(known) == len(floors) else None,
     )

@@ -34,6 +34,16 @@ class ConvGeometry:
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
 
+    def columns(self, pixels: int) -> list[int]:
+        """Columns that so many neighbours along W read of one kernel row, from the first one's."""
+        return sorted(
+            {
+                p * self.strides[1] + kx * self.dilation[1]
+                for p in range(pixels)
+                for kx in range(self.kernel[1])
+            }
+        )
+
 
 class Route(str, Enum):
     """How the weights reach the arithmetic."""

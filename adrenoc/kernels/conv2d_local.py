@@ -164,6 +164,7 @@ class LocalConv:
         self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype)
         self.sums.fill(0)
         self.last = False
+        self.per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
 
     # What depends on the kind of numbers
 
@@ -194,17 +195,16 @@ class LocalConv:
         tile, plan, builder = self.tile, self.plan, self.b
         kh = self.geometry.kernel[0]
         span = min(tile.chunk * tile.slices, plan.window)
-        per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
         # Every thread stores what it loads, also beyond the last weight: a test would wait.
-        rounds = -(-span * plan.vectors // (per_load * self.threads))
-        shared = builder.shared(rounds * self.threads * per_load, dtype=self.weight_dtype)
+        rounds = -(-span * plan.vectors // (self.per_load * self.threads))
+        shared = builder.shared(rounds * self.threads * self.per_load, dtype=self.weight_dtype)
         self.beside = [
             (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._of_channels()
         ]
         block = self.super
         if weights_by_row:
             block = builder.group[1] * iconst(plan.supers) + self.super
-        row_loads = plan.window * plan.vectors // per_load
+        row_loads = plan.window * plan.vectors // self.per_load
         base = builder.let(block * iconst(kh * row_loads), "wb")
         whole, tail = divmod(plan.window, span)
         self.last = kh * whole == 1 and not tail
@@ -217,11 +217,11 @@ class LocalConv:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
             row_base = base + ky * iconst(row_loads)
             with builder.loop(whole, "chunk", rolled=True) as c:
-                first = row_base + c * iconst(span * plan.vectors // per_load)
+                first = row_base + c * iconst(span * plan.vectors // self.per_load)
                 self._chunk(c * iconst(span), span, first, row, shared, partial)
             if tail:
                 done = whole * span
-                first = row_base + iconst(done * plan.vectors // per_load)
+                first = row_base + iconst(done * plan.vectors // self.per_load)
                 self._chunk(iconst(done), tail, first, row, shared, partial)
 
     def _chunk(
@@ -292,8 +292,7 @@ class LocalConv:
     def _bring(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
         """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""
         builder = self.b
-        per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
-        loads = vectors // per_load
+        loads = vectors // self.per_load
         first = builder.let(first_load + self.thread, "load")
         starts = list(range(0, loads, self.threads))
         for run in range(0, len(starts), LOADS_AT_ONCE):
@@ -304,7 +303,7 @@ class LocalConv:
                     at = first_load + minimum(self.thread, iconst(left - 1))
                 waiting.append((done, self.load(at, done)))
             for done, words in waiting:
-                to = (self.thread + iconst(done)) * iconst(per_load)
+                to = (self.thread + iconst(done)) * iconst(self.per_load)
                 for part, texel in enumerate(self.vectors(words)):
                     shared[to + iconst(part)] = texel
 
@@ -312,24 +311,14 @@ class LocalConv:
         """The texels that the thread's pixels need of one kernel row, by offset of their column."""
         return {
             offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
-            for offset in self._offsets()
+            for offset in self.geometry.columns(self.tile.pixels)
         }
 
     def _ask(self, in_block: Expr, row: Expr) -> None:
         """Read what a prologue makes such texels of."""
         if isinstance(self.x, ComputedAccess):
-            for offset in self._offsets():
+            for offset in self.geometry.columns(self.tile.pixels):
                 self.x.ask(self.n, in_block, row, self.col0 + iconst(offset))
-
-    def _offsets(self) -> list[int]:
-        strides, dilation = self.geometry.strides[1], self.geometry.dilation[1]
-        return sorted(
-            {
-                p * strides + kx * dilation
-                for p in range(self.tile.pixels)
-                for kx in range(self.plan.taps)
-            }
-        )
 
     def _multiply(
         self, columns: dict[int, Expr], weights: Expr, shared: SharedArray, sums: Registers

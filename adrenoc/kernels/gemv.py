@@ -55,13 +55,7 @@ def gemv(
     """
     places = places_of(out.extents)
     in_blocks, out_blocks = x.extents.blocks, out.extents.blocks
-    _, asked, _ = builder.threads(
-        tile.splits, out_blocks, work_group=tile.work_group, cooperate=True
-    )
-    team = Team.of(builder, tile.work_group)
-    block = asked
-    if out_blocks % tile.work_group[1]:  # threads beyond the last block repeat it
-        block = builder.let(minimum(asked, iconst(out_blocks - 1)), "block")
+    team, block = team_of_block(builder, tile, out_blocks)
     sums = builder.registers(len(places), dtype=ACCUMULATOR)
     sums.fill(0.0)
 
@@ -70,11 +64,23 @@ def gemv(
             _multiply(sums, vectors, weights)
 
     over_inputs(builder, tile, team, in_blocks, add)
-    values = team.fold(builder, [sums[p] for p in range(len(places))], [_plus] * len(places))
+    values = team.fold(builder, [sums[p] for p in range(len(places))], [plus] * len(places))
     for p, (n, h, w) in enumerate(places):
         # The members store a place each, where there are several.
         with builder.when(team.only(builder, p)):
             epilogue.write(iconst(n), block, iconst(h), iconst(w), values[p])
+
+
+def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tuple[Team, Expr]:
+    """Start the threads: the team of this one, and the output block that it makes."""
+    _, asked, _ = builder.threads(
+        tile.splits, out_blocks, work_group=tile.work_group, cooperate=True
+    )
+    team = Team.of(builder, tile.work_group)
+    block = asked
+    if out_blocks % tile.work_group[1]:  # threads beyond the last block repeat it
+        block = builder.let(minimum(asked, iconst(out_blocks - 1)), "block")
+    return team, block
 
 
 def over_inputs(
@@ -135,5 +141,6 @@ def _multiply(sums: Registers, vectors: list[Expr], weights: list[Expr]) -> None
         sums[p] = total
 
 
-def _plus(a: Expr, b: Expr) -> Expr:
+def plus(a: Expr, b: Expr) -> Expr:
+    """How the parts of a sum are put together."""
     return a + b

@@ -13,11 +13,10 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d_dot import SIXTEEN
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.gemv import GemvTile, over_inputs, places_of
-from adrenoc.kernels.team import Team
+from adrenoc.kernels.gemv import GemvTile, over_inputs, places_of, plus, team_of_block
 from adrenoc.layout import LANES
 from adrenoc.operand import WORDS
-from adrenoc.tvmapi import Expr, cast, dot_products, iconst, lane, load_vector, minimum
+from adrenoc.tvmapi import Expr, cast, dot_products, iconst, lane, load_vector
 
 
 def gemv_dot(
@@ -40,13 +39,7 @@ def gemv_dot(
     places, out_blocks = places_of(out.extents), out.extents.blocks
     steps = -(-x.extents.blocks // WORDS)
     words = min(x.extents.blocks, WORDS)
-    _, asked, _ = builder.threads(
-        tile.splits, out_blocks, work_group=tile.work_group, cooperate=True
-    )
-    team = Team.of(builder, tile.work_group)
-    block = asked
-    if out_blocks % tile.work_group[1]:  # threads beyond the last block repeat it
-        block = builder.let(minimum(asked, iconst(out_blocks - 1)), "block")
+    team, block = team_of_block(builder, tile, out_blocks)
     sums = builder.registers(len(places), dtype="int32")
     sums.fill(0)
     row = builder.let(block * iconst(WORDS * steps), "wb")
@@ -73,16 +66,12 @@ def gemv_dot(
 
     over_inputs(builder, tile, team, steps, add)
     values = [sums[p] for p in range(len(places))]
-    values = team.fold(builder, values, [_plus] * len(places), dtype="int32")
+    values = team.fold(builder, values, [plus] * len(places), dtype="int32")
     for p, (n, h, w) in enumerate(places):
         with builder.when(team.only(builder, p)):
             total = values[p] + load_vector(rest.buffer, block, 0, "int32")
             value = builder.let(cast(total, "float32x4"), "total")
             epilogue.write(iconst(n), block, iconst(h), iconst(w), value)
-
-
-def _plus(a: Expr, b: Expr) -> Expr:
-    return a + b
 
 
 def pack_rows(weight: np.ndarray) -> np.ndarray:

@@ -127,10 +127,7 @@ def _best(
                 transform_clocks(work, tiling, machine, back=False),
                 machine.memory_clocks(source, tiles),
             )
-            + max(
-                _product_clocks(product, limits, machine),
-                machine.memory_clocks(tiles, weights * tiling.planes, planes),
-            )
+            + _product_clocks(product, limits, machine)  # with its memory
             + max(
                 transform_clocks(work, tiling, machine, back=True),
                 machine.memory_clocks(planes, result),

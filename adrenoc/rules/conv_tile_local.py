@@ -140,13 +140,7 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     kh, kw = geometry.kernel
     wx, wy, deep = tile.work_group or (1, 1, 1)
     sums = tile.pixels * tile.out_blocks
-    texels = len(
-        {
-            p * geometry.strides[1] + k * geometry.dilation[1]
-            for p in range(tile.pixels)
-            for k in range(kw)
-        }
-    )
+    texels = len(geometry.columns(tile.pixels))
     channels, blocks = work.channels, tile.unroll
     mads = blocks * sums * LANES * channels * kw
     reads = blocks * (channels * tile.out_blocks * kw + work.block_texels)
