@@ -47,15 +47,21 @@ class NormGeometry:
 
 @dataclass(frozen=True, kw_only=True)
 class Affine:
-    """A packed factor or offset (`weights.pack_blocked`) and the roles along which it differs."""
+    """A packed factor or offset (`weights.pack_blocked`) and the roles along which it differs.
+
+    `blocks` is how many blocks of four channels each of its batches holds.
+    """
 
     access: Access
     roles: str
+    blocks: int
 
     def texel(self, at: Position) -> Expr:
         """Four channels in the accumulator's dtype."""
         zero = iconst(0)
         layer = at.block if "C" in self.roles else zero
+        if "N" in self.roles:
+            layer = at.n * iconst(self.blocks) + layer
         row = at.h if "H" in self.roles else zero
         col = at.w if "W" in self.roles else zero
         value = widened(self.access.texel(layer, zero, row, col))
@@ -76,7 +82,7 @@ def norm(
 
     Shapes:
         x: any, with roles
-        factor, offset: [C/4, H, W, 4], extents of one where they do not differ
+        factor, offset: [N * C/4, H, W, 4], extents of one where they do not differ
         out: as x, with the same roles
     """
     region, team = _set_of_thread(builder, tile, geometry, x)

@@ -75,7 +75,8 @@ def _affine(
     pack = partial(_packed, shape=shape, axes=axes, roles=x.roles.roles)
     kind = "".join(x.roles.roles[a] for a in axes)
     access = kernel.packed(name, f"norm{kind}", pack)
-    return Affine(access=access, roles=kind)
+    blocks = kernel.accesses[node.inputs[0]].extents.blocks if "C" in kind else 1
+    return Affine(access=access, roles=kind, blocks=blocks)
 
 
 def _packed(value: np.ndarray, shape: list[int], axes: list[int], roles: str) -> np.ndarray:

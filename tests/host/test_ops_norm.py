@@ -18,6 +18,7 @@ def test_layer_norm(device: Any, preset: str) -> None:
         ((2, 5, 6, 7), -1),
         ((2, 5, 3, 4), 1),
         ((2, 5, 3, 4), 2),
+        ((2, 5, 3, 4), 0),  # the factor differs along the batch too
         ((6, 8), 1),
     ):
         x = ops.input(*shape, low=2.0, high=6.0)

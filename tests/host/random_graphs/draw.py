@@ -1,0 +1,68 @@
+"""Random graphs: a few inputs, up to a dozen steps that branch and join, several outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.host.random_graphs import maths, moves, windows
+from tests.host.random_graphs.grower import Between, Chooser, Grower, Shape
+from tests.host.run_op import Ops
+
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17)
+CHANNELS = (1, 3, 4, 5, 8, 13, 16, 24, 33, 64)
+MOST_ELEMENTS = 1 << 14
+WIDE = (16385, 20011, 32749)
+"""Wider than an image may be."""
+
+STEPS = (*windows.STEPS, *windows.STEPS, *moves.STEPS, *maths.STEPS)
+"""Windows twice: most of the network is made of them."""
+
+PRESETS = ("fp32", "fp32", "mixed", "mixed", "buffer", "fp16")
+TARGETS = ("host", "host:610", "host:640", "host:660", "host:740", "host:830")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A graph, and how it is compiled."""
+
+    ops: Ops
+    preset: str
+    target: str
+
+
+def draw_case(between: Between) -> Case:
+    """Any graph, preset and target."""
+    ops = Ops(seed=between(0, 1000))
+    shape, most = _shape(Chooser(between))
+    g = Grower(ops, between, most)
+    x = g.input(*shape)
+    if between(0, 3) == 3:
+        g.input(*shape)
+    for _ in range(between(1, 10)):
+        branch = g.one_of(g.tensors) if between(0, 3) == 3 else x
+        if branch.rank == 0:  # a scalar is an end, but joins may read it
+            branch = g.tensors[0]
+        x = g.one_of(STEPS)(g, branch) or x
+    if x.name in ops.inputs:
+        x = g.keep(ops("Relu", x.name), x.shape)
+    made = [t.name for t in g.tensors if t.name not in ops.inputs]
+    loose = [name for name in made if name not in g.read and name != x.name]
+    others = [g.one_of(loose or made) for _ in range(between(0, 2))]
+    ops.output(*dict.fromkeys([*others, x.name]))
+    return Case(ops=ops, preset=g.one_of(PRESETS), target=g.one_of(TARGETS))
+
+
+def _shape(choose: Chooser) -> tuple[Shape, int]:
+    """Of the first input, and how many elements any tensor may have."""
+    kind = choose.between(0, 9)
+    if kind == 9:
+        wide = choose.between(0, 3)
+        extents = [choose.one_of(WIDE if a == wide else (1, 2, 3)) for a in range(4)]
+        return tuple(extents), MOST_ELEMENTS * 16
+    if kind < 6:
+        image = [choose.one_of(EXTENTS) for _ in range(2)]
+        return (choose.between(1, 3), choose.one_of(CHANNELS), *image), MOST_ELEMENTS
+    rank = choose.between(1, 6)
+    return tuple(choose.one_of(EXTENTS if rank < 5 else EXTENTS[:5]) for _ in range(rank)), (
+        MOST_ELEMENTS
+    )
