@@ -6,6 +6,7 @@ Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import onnx
@@ -204,6 +205,26 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     return node.bb.call_te(reversed_, x, lengths, primfunc_name_hint="reverse_sequence")
 
 
+def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr]:
+    """TVM: two reshapes around it below opset 13, which normalised all axes from one on together.
+
+    Where only one of these is longer than one, that axis is all there is to normalise.
+    """
+
+    def convert(node: Node) -> relax.Expr:
+        x, shape = node.inputs[0], node.shape()
+        if node.opset >= 13:
+            return operator(x, axis=int(node.attrs.get("axis", -1)))
+        first = int(node.attrs.get("axis", 1)) % max(len(shape), 1)
+        long = [axis for axis in range(first, len(shape)) if shape[axis] != 1]
+        if len(long) <= 1:
+            return operator(x, axis=long[0] if long else -1)
+        rows = node.emit(relax.op.reshape(x, [prod(shape[:first]), prod(shape[first:])]))
+        return relax.op.reshape(node.emit(operator(rows, axis=-1)), shape)
+
+    return convert
+
+
 def _unsqueeze(node: Node) -> relax.Expr:
     """TVM: fails on axes that are one number without a dimension."""
     axes = node.ints(1, "axes")
@@ -227,11 +248,13 @@ MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "EyeLike": _eye_like,
     "IsInf": _is_inf,
     "LpNormalization": _lp_normalization,
+    "LogSoftmax": _softmax(relax.op.nn.log_softmax),
     "Mod": _mod,
     "ReduceMax": _extreme("max"),
     "ReduceMin": _extreme("min"),
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
     "Size": _size,
+    "Softmax": _softmax(relax.op.nn.softmax),
     "Unsqueeze": _unsqueeze,
 }

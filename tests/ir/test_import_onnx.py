@@ -105,6 +105,9 @@ CASES = {
     "gather-many": one("Gather", IMAGE, ints(3, 0, -1), axis=1),
     "power-of-integers": one("Pow", IMAGE, np.array(2, np.int64)),
     "softmax-old": one("Softmax", (2, 3, 4, 5), axis=2, opset=11),
+    "stft-without-parts": one(
+        *("STFT", (2, 40), np.array(8), floats(16), np.array(16)), onesided=1
+    ),
     "resize-scales": one(
         "Resize", IMAGE, None, np.array([1, 1, 2, 2], np.float32), mode="nearest",
         coordinate_transformation_mode="asymmetric", nearest_mode="floor",
@@ -141,6 +144,15 @@ def test_operator_computes_what_onnxruntime_does(tmp_path: Path, name: str) -> N
     _, module = check(write(CASES[name], tmp_path))
     made = operators(module)
     assert not any(op.startswith(("call_tir", "shape_of", "dynamic")) or not op for op in made)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 4, 5, 5), -1), ((2, 7, 1, 1), 1), ((2, 1), 1)])
+def test_old_softmax_along_one_axis_needs_no_reshape(
+    tmp_path: Path, op: str, shape: tuple[int, ...], axis: int
+) -> None:
+    _, module = check(write(one(op, shape, axis=axis, opset=11), tmp_path))
+    assert not operators(module)["reshape"]
 
 
 def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
