@@ -28,7 +28,7 @@ def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[o
 
 def branch_taken(graph: OnnxGraph, node: onnx.NodeProto) -> str:
     """The attribute that holds the branch which a constant condition takes."""
-    taken = bool(graph.constants[node.input[0]].reshape(-1)[0])
+    taken = bool(graph.scalar(node.input[0]))
     return "then_branch" if taken else "else_branch"
 
 

@@ -156,11 +156,13 @@ def _missing(dtype: str, value: int) -> int:
 
 def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
     scores = graph.types.get(node.input[1])
-    most = graph.constants.get(node.input[2]) if len(node.input) > 2 else None
-    if scores is None or scores.shape is None or len(scores.shape) != 3 or most is None:
+    most = node.input[2] if len(node.input) > 2 else ""
+    if scores is None or scores.shape is None or len(scores.shape) != 3:
+        return None
+    if most not in graph.constants:
         return None
     batch, classes, boxes = scores.shape
-    return batch * classes * min(int(most.reshape(-1)[0]), boxes), 3
+    return batch * classes * min(int(graph.scalar(most)), boxes), 3
 
 
 def _most(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:

@@ -172,9 +172,7 @@ class _Folder:
 
     def _is_vast(self, node: onnx.NodeProto) -> bool:
         if node.op_type == "Range":
-            start, limit, step = (
-                float(self.graph.constants[name].reshape(-1)[0]) for name in node.input
-            )
+            start, limit, step = (float(self.graph.scalar(name)) for name in node.input)
             return step != 0 and (limit - start) / step > MOST_ELEMENTS
         with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
             infer_types(self.graph, node)

@@ -79,6 +79,21 @@ class OnnxGraph:
             element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
         )
 
+    def scalar(self, name: str) -> float | int | bool:
+        """The number that a constant holds; of several, the first.
+
+        Raises:
+            ModelFormatError: it holds none.
+        """
+        value = self.constants[name]
+        if not value.size:
+            raise ModelFormatError(
+                f"the constant '{name}' has the shape {list(value.shape)}, expected one number",
+                hint="check the model: python -m onnx.bin.checker MODEL",
+            )
+        number: float | int | bool = value.reshape(-1)[0].item()
+        return number
+
     def drop_unused(self) -> int:
         """Remove nodes and constants that no output needs; return how many nodes went."""
         needed = set(self.outputs)

@@ -79,10 +79,10 @@ def _reduction(node: Node) -> str:
 
 def _one_hot(node: Node) -> relax.Expr:
     """TVM: off and on must be constants, and indices be plain."""
-    depth = node.constant(1)
+    depth = node.number(1)
     if depth is None:
         raise ValueError("the depth is missing")
-    extent = int(depth.reshape(-1)[0])
+    extent = int(depth)
     rank = len(node.shape()) + 1
     axis = int(node.attrs.get("axis", -1)) % rank
     index = node.emit(relax.op.astype(node.inputs[0], "int32"))
@@ -113,10 +113,10 @@ def _cum_sum(node: Node) -> relax.Expr:
 
 
 def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
-    axis = node.constant(1)
+    axis = node.number(1)
     if axis is None:
         raise ValueError("the axis is missing")
-    along = int(axis.reshape(-1)[0]) % len(node.shape())
+    along = int(axis) % len(node.shape())
     reverse = bool(node.attrs.get("reverse", 0))
     x = node.inputs[0]
     if reverse:

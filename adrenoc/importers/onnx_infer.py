@@ -55,6 +55,7 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     except (
         onnx.shape_inference.InferenceError,
         onnx.checker.ValidationError,
+        IndexError,
         RuntimeError,
         ValueError,
     ) as error:
@@ -92,10 +93,10 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
     """The type of an STFT: inference overlooks that half of the frequencies is the default."""
     if inferred.shape is None or not attributes(node).get("onesided", 1):
         return inferred
-    frame = graph.constants.get(node.input[3]) if len(node.input) > 3 else None
+    frame = node.input[3] if len(node.input) > 3 else ""
     window = graph.types.get(node.input[2]) if len(node.input) > 2 else None
     extents = (window.shape if window is not None else None) or (0,)
-    length = int(frame.reshape(-1)[0]) if frame is not None else extents[0]
+    length = int(graph.scalar(frame)) if frame in graph.constants else extents[0]
     shape = (*inferred.shape[:2], length // 2 + 1, 2)
     return TensorType(element=inferred.element, shape=shape)
 

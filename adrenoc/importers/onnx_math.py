@@ -27,8 +27,8 @@ def clip(node: Node) -> relax.Expr:
     integer = not dtype_of(x).startswith("float")
     values = []
     for index, key, missing in ((1, "min", -np.inf), (2, "max", np.inf)):
-        value = node.constant(index)
-        bound = node.attrs.get(key, missing) if value is None else value.item()
+        value = node.number(index)
+        bound = node.attrs.get(key, missing) if value is None else value
         values.append(missing if np.isnan(bound) else bound)
     low, high = values
     if np.isinf(low) and np.isinf(high):

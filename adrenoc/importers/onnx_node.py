@@ -43,6 +43,20 @@ class Node:
             raise ValueError(f"input {index} must be constant")
         return value
 
+    def number(self, index: int) -> float | int | bool | None:
+        """The number in a constant input, the first of several; None where it is left out.
+
+        Raises:
+            ValueError: the input is there, but not constant, or holds nothing.
+        """
+        value = self.constant(index)
+        if value is None:
+            return None
+        if not value.size:
+            raise ValueError(f"input {index} holds nothing, expected one number")
+        number: float | int | bool = value.reshape(-1)[0].item()
+        return number
+
     def ints(self, index: int, name: str) -> list[int] | None:
         """Integers from a constant input or, in old opsets, from an attribute."""
         value = self.constant(index)

@@ -165,13 +165,15 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
         include = kind == "avg" and bool(attrs.get("count_include_pad", 0))
         if attrs.get("ceil_mode", 0):
             grown = ceil_pads(pads, **window)
+            check_window(shape[2:], kernel, dilations, grown)
             if include and grown != pads:
                 # Zeros of the model count, those that only round the extent up do not.
                 x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
                 grown = [g - p for g, p in zip(grown, pads, strict=True)]
                 include = False
             pads = grown
-        check_window(shape[2:], kernel, dilations, pads)
+        else:
+            check_window(shape[2:], kernel, dilations, pads)
         pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
         dtype = dtype_of(x)
         small = kind == "max" and dtype in ("int8", "uint8") and node.outputs == 1
@@ -278,7 +280,7 @@ def _pad(node: Node) -> relax.Expr:
     """TVM: a TIR function where Relax has an operator, which hides the pad from folding."""
     rank = len(node.shape())
     pads = node.ints(1, "pads")
-    value = node.constant(2)
+    value = node.number(2)
     mode = node.text("mode", "constant")
     axes = node.ints(3, "axes") or list(range(rank))
     if pads is None:
@@ -293,7 +295,7 @@ def _pad(node: Node) -> relax.Expr:
         ends = [e - max(-w, 0) for e, w in zip(node.shape(), width[1::2], strict=True)]
         x = node.emit(relax.op.strided_slice(x, list(range(rank)), begins, ends))
         width = [max(w, 0) for w in width]
-    fill = float(node.attrs.get("value", 0.0)) if value is None else float(value.item())
+    fill = float(node.attrs.get("value", 0.0)) if value is None else float(value)
     modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
     if mode not in modes:
         raise ValueError(f"unknown mode '{mode}'")
@@ -325,9 +327,7 @@ def _space_to_depth(node: Node) -> relax.Expr:
 
 def _dropout(node: Node) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
-    ratio, training = node.constant(1), node.constant(2)
-    trains = training is not None and bool(training.reshape(-1)[0])
-    if trains and (ratio is None or ratio.reshape(-1)[0] != 0):
+    if node.number(2) and node.number(1) != 0:
         raise ValueError("it trains: export the model for inference")
     mask = make_constant(np.ones(node.shape(), bool))
     return relax.Tuple([node.inputs[0], mask])

@@ -1,4 +1,4 @@
-"""Operators that read or write by regions and positions: RoiAlign, MaxUnpool.
+"""Operators that read or write by regions and positions: AffineGrid, RoiAlign, MaxUnpool.
 
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
@@ -138,7 +138,30 @@ def _max_unpool(node: Node) -> relax.Expr:
     return relax.op.nn.pad(node.emit(result), width)
 
 
+def _affine_grid(node: Node) -> relax.Expr:
+    """TVM: two dimensions alone, and fails late where an extent is one.  A product is all it is."""
+    size = node.ints(1, "size")
+    if size is None:
+        raise ValueError("the size is missing")
+    extents = size[2:]
+    aligned = bool(node.attrs.get("align_corners", 0))
+    if aligned and 1 in extents:
+        # onnxruntime places the one sample at the end, PyTorch in the middle.
+        raise ValueError(f"a grid of {extents} has no corners to align: use align_corners=0")
+    axes = [
+        np.linspace(-1, 1, extent) if aligned else (2 * np.arange(extent) + 1) / extent - 1
+        for extent in extents
+    ]
+    places = np.stack(np.meshgrid(*axes, indexing="ij")[::-1], axis=-1)  # x comes first
+    places = places.reshape(-1, len(extents))
+    homogeneous = np.concatenate([places, np.ones((len(places), 1))], axis=1)
+    turned = node.emit(relax.op.permute_dims(node.inputs[0], [0, 2, 1]))
+    moved = node.emit(relax.op.matmul(node.like(homogeneous), turned))
+    return relax.op.reshape(moved, (size[0], *extents, len(extents)))
+
+
 REGION_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "AffineGrid": _affine_grid,
     "MaxUnpool": _max_unpool,
     "RoiAlign": _roi_align,
 }

@@ -23,13 +23,13 @@ def _dft(node: Node) -> relax.Expr:
     shape = node.shape()
     axis = node.ints(2, "axis") if node.opset >= 20 else [int(node.attrs.get("axis", 1))]
     along = (axis[0] if axis else -2) % len(shape)
-    length = node.constant(1)
+    length = node.number(1)
     return _transformed(
         node,
         node.inputs[0],
         shape,
         along,
-        length=None if length is None else int(length.reshape(-1)[0]),
+        length=None if length is None else int(length),
         inverse=bool(node.attrs.get("inverse", 0)),
         onesided=bool(node.attrs.get("onesided", 0)),
     )
@@ -88,11 +88,11 @@ def _stft(node: Node) -> relax.Expr:
     if len(shape) == 2:
         shape = (*shape, 1)
         signal = node.emit(relax.op.reshape(signal, shape))
-    step, frame = node.constant(1), node.constant(3)
+    step, frame = node.number(1), node.number(3)
     if step is None:
         raise ValueError("the frame step is missing")
-    length = int(frame.reshape(-1)[0]) if frame is not None else node.shape(2)[0]
-    stride = int(step.reshape(-1)[0])
+    length = int(frame) if frame is not None else node.shape(2)[0]
+    stride = int(step)
     count = (shape[1] - length) // stride + 1
     taken = np.arange(count)[:, None] * stride + np.arange(length)[None, :]
     frames = node.emit(

@@ -66,8 +66,8 @@ def _non_zero(node: Node) -> relax.Expr:
 
 
 def _number(node: Node, index: int, missing: float) -> float:
-    value = node.constant(index)
-    return missing if value is None else float(value.reshape(-1)[0])
+    value = node.number(index)
+    return missing if value is None else float(value)
 
 
 def _corners(node: Node) -> relax.Expr:

@@ -211,8 +211,8 @@ def unroll_loop(
         return None
     if state.iteration >= MOST_ITERATIONS:
         return None
-    goes_on = not condition or bool(graph.constants[condition].reshape(-1)[0])
-    if limit and state.iteration >= int(graph.constants[limit].reshape(-1)[0]):
+    goes_on = not condition or bool(graph.scalar(condition))
+    if limit and state.iteration >= int(graph.scalar(limit)):
         goes_on = False
     if not state.collected:
         state.collected = [[] for _ in node.output[len(carried) :]]

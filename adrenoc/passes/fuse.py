@@ -241,12 +241,13 @@ def _with_epilogue(anchor: Node, node: Node, name: str) -> Node:
     else:
         sources = {b: Node.RESULT if n == name else n for b, n in body.sources.items()}
         epilogue = replace(body, sources=sources)
-    extras = [n for n in epilogue.sources.values() if n != Node.RESULT]
+    read = {Node.RESULT, *anchor.inputs}
+    extras = [n for n in dict.fromkeys(epilogue.sources.values()) if n not in read]
     return replace(
         anchor,
         name=node.name,
         output=node.output,
-        inputs=tuple(dict.fromkeys((*anchor.inputs, *extras))),
+        inputs=(*anchor.inputs, *extras),  # by position: an operator may read a tensor twice
         epilogue=epilogue,
         fused=(*anchor.fused, *node.fused),
     )

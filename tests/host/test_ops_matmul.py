@@ -61,3 +61,15 @@ def test_attention(device: Any, preset: str) -> None:
     joined = ops("Reshape", ops("Transpose", mixed, perm=[0, 2, 1, 3]), ops.ints(2, 9, 12))
     ops.output(ops("Add", x, ops("MatMul", joined, ops.weight(12, 12))))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_product_of_a_tensor_with_itself(device: Any, preset: str) -> None:
+    """With maps behind it, which read more tensors, and the same one."""
+    ops = Ops()
+    x = ops.input(2, 8, 8)
+    scaled = ops("Mul", ops("MatMul", x, x), ops.const(0.5))
+    ops.output(ops("Add", scaled, ops.weight(8, 8)))
+    h = ops("Relu", ops.input(3, 6, 6))
+    ops.output(ops("Add", ops("Add", ops("MatMul", h, h), h), ops.weight(3, 6, 6)))
+    ops.check(device, preset)

@@ -84,3 +84,11 @@ def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
     assert len(in_parts) == 2
     assert "computed" in in_parts[0]
     assert "too many extents above one" in in_parts[1]
+
+
+def test_norm_with_one_constant_for_factor_and_offset(device: Any) -> None:
+    ops = Ops()
+    x, z = ops.input(2, 5, 8), ops.input(2, 5, 8)
+    g = ops.weight(8, around=1.0)
+    ops.output(ops("Relu", ops("Add", ops("LayerNormalization", x, g, g, axis=-1), z)))
+    ops.check(device, "fp32")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.host.random_graphs.draw import Case, draw_case
+from tests.host.random_graphs.draw import TOLERANCE, Case, draw_case
 from tests.host.run_op import Ops
 
 EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
@@ -34,7 +34,8 @@ def cases(draw: Any) -> Case:
 )
 @given(case=cases())
 def test_random_graph(device: Any, case: Case) -> None:
-    case.ops.check(device, case.preset, target=case.target, rounding=True)
+    tolerance = TOLERANCE.get(case.preset)
+    case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
 
 
 @pytest.mark.parametrize("width", [16385, 20011])

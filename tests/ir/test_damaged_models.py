@@ -139,6 +139,39 @@ def looping(*, takes: int) -> onnx.ModelProto:
     return graph([loop], {"x": (3,)}, ["y"], {"count": np.array(3)})
 
 
+def without_number(name: str) -> onnx.ModelProto:
+    """Control flow and counts whose constant `name` holds nothing."""
+    value = helper.make_tensor_value_info
+    held: dict[str, np.ndarray] = {
+        "steps": np.array(3),
+        "go": np.array(True),
+        "taken": np.array(True),
+        "from": np.array(0, np.float32),
+        "to": np.array(3, np.float32),
+        "hop": np.array(4),
+        "many": np.array([2]),
+    }
+    held[name] = np.empty(0, held[name].dtype)
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["on2"]), node("Neg", ["v"], ["w"])],
+        "body",
+        [value("i", 7, ()), value("on", 9, ()), value("v", 1, (3,))],
+        [value("on2", 9, ()), value("w", 1, (3,))],
+    )
+    branch = helper.make_graph([node("Neg", ["x"], ["n"])], "branch", [], [value("n", 1, (3,))])
+    nodes = [
+        node("Loop", ["steps", "go", "x"], ["looped"], body=body),
+        node("If", ["taken"], ["chosen"], then_branch=branch, else_branch=branch),
+        node("Range", ["from", "to", "one"], ["range"]),
+        node("Add", ["x", "range"], ["added"]),
+        node("STFT", ["wave", "hop", "", "frame"], ["parts"]),
+        node("NonMaxSuppression", ["boxes", "scores", "many"], ["kept"]),
+    ]
+    held |= {"one": np.array(1, np.float32), "frame": np.array(8)}
+    inputs = {"x": (3,), "wave": (1, 32, 1), "boxes": (1, 4, 4), "scores": (1, 1, 4)}
+    return graph(nodes, inputs, ["looped", "chosen", "added", "parts", "kept"], held)
+
+
 def cut_constant() -> onnx.ModelProto:
     held = onnx.numpy_helper.from_array(ROW)
     held.raw_data = held.raw_data[:4]
@@ -211,6 +244,17 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a constant of half a tebibyte": (vast, "2147483647"),
     "a range without end": (long_range, "Range"),
     "a loop of a million steps": (lambda: recurrent(1 << 20), "steps, expected up to 1024"),
+    "a loop of no count": (lambda: without_number("steps"), r"'steps' has the shape \[0\]"),
+    "a loop of no condition": (lambda: without_number("go"), r"'go' has the shape \[0\]"),
+    "an if of no condition": (lambda: without_number("taken"), r"'taken' has the shape \[0\]"),
+    "a range of no limit": (lambda: without_number("to"), r"'to' has the shape \[0\]"),
+    "frames of no step": (lambda: without_number("hop"), "STFT .* does not fit"),
+    "boxes of no count": (lambda: without_number("many"), r"'many' has the shape \[0\]"),
+    "a bound of nothing": (lambda: one("Clip", np.empty(0, np.float32)), "expected one number"),
+    "a grid of one row with corners": (
+        lambda: one("AffineGrid", np.array([1, 2, 1, 4]), shape=(1, 2, 3), align_corners=1),
+        "no corners to align",
+    ),
     "a window larger than the data": (
         lambda: one("Conv", KERNEL, shape=IMAGE, dilations=[1 << 22, 1]),
         "window|conv|Conv",

@@ -70,6 +70,15 @@ CASES = {
         count_include_pad=1,
         opset=19,
     ),
+    "pool-average-ceil-wider-than-data": one(
+        "AveragePool",
+        (1, 2, 8, 3),
+        kernel_shape=[4, 4],
+        strides=[3, 1],
+        ceil_mode=1,
+        pads=[2, 1, 1, 3],
+        count_include_pad=1,
+    ),
     "pool-same": one(
         "AveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER"
     ),

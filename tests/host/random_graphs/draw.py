@@ -17,6 +17,9 @@ WIDE = (16385, 20011, 32749)
 STEPS = (*windows.STEPS, *windows.STEPS, *moves.STEPS, *maths.STEPS)
 """Windows twice: most of the network is made of them."""
 
+TOLERANCE = {"fp32": 2e-5}
+"""onnxruntime's own sums of a hundred thousand elements are off by 1.3e-5."""
+
 PRESETS = ("fp32", "fp32", "mixed", "mixed", "buffer", "fp16")
 TARGETS = ("host", "host:610", "host:640", "host:660", "host:740", "host:830")
 

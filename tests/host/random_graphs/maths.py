@@ -21,6 +21,19 @@ def matmul(g: Grower, x: Tensor) -> Made:
     return g("MatMul", left, x, shape=shape)
 
 
+def product(g: Grower, x: Tensor) -> Made:
+    """Of two tensors of the graph, which may be one and the same."""
+    fitting = [
+        t
+        for t in g.tensors
+        if x.rank > 1 and t.shape[:-2] == x.shape[:-2] and t.shape[-2:-1] == x.shape[-1:]
+    ]
+    if not fitting:
+        return None
+    other = g.one_of(fitting)
+    return g("MatMul", x, other, shape=(*x.shape[:-1], other.shape[-1]))
+
+
 def gemm(g: Grower, x: Tensor) -> Made:
     """With each of its attributes."""
     if x.rank != 2:
@@ -37,7 +50,7 @@ def gemm(g: Grower, x: Tensor) -> Made:
 
 def attention(g: Grower, x: Tensor) -> Made:
     """Scores of rows against rows of the same tensor, and their mix."""
-    if x.rank < 2 or not g.fits((*x.shape[:-1], x.shape[-2])):
+    if x.rank < 2 or not g.fits(x.shape) or not g.fits((*x.shape[:-1], x.shape[-2])):
         return None
     order = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
     turned = g("Transpose", x, shape=[x.shape[a] for a in order], perm=order)
@@ -171,6 +184,6 @@ def squeeze_and_excite(g: Grower, x: Tensor) -> Made:
 
 
 STEPS = (
-    *(matmul, matmul, gemm, gemm, attention, reduce, reduce, softmax, norm, norm),
+    *(matmul, matmul, product, product, gemm, gemm, attention, reduce, reduce, softmax, norm, norm),
     *(unary, unary, unary, broadcast, broadcast, join, join, join, select, squeeze_and_excite),
 )

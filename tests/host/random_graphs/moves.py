@@ -193,7 +193,7 @@ def blocks(g: Grower, x: Tensor) -> Made:
 def shuffle(g: Grower, x: Tensor) -> Made:
     """ShuffleNet's: channels of groups change places."""
     groups = [c for c in (2, 3, 4) if x.rank == 4 and x.shape[1] % c == 0]
-    if not groups:
+    if not groups or not g.fits(x.shape):
         return None
     (n, c, h, w), count = x.shape, g.one_of(groups)
     apart = g("Reshape", x, g.ints(n, count, c // count, h, w), shape=(n, count, c // count, h, w))
