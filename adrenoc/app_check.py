@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from adrenoc.android_manifest import Element, read_manifest
 from adrenoc.elf import ElfFacts, read_elf
 from adrenoc.errors import BundleError, LinkError
 from adrenoc.link import ANDROID_PAGE_BYTES
+from adrenoc.ndk import MIN_API
 from adrenoc.package import ABIS
 from adrenoc.runtime_build import ANDROID_NEEDED, LIBRARY, NAME_LIBRARY
 
@@ -48,8 +50,17 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
 def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
     names = set(archive.namelist())
     is_apk = "classes.jar" not in names
-    manifest = archive.read(_MANIFEST) if _MANIFEST in names else b""
-    if not (_holds(manifest, "uses-native-library") and _holds(manifest, "libOpenCL.so")):
+    try:
+        manifest = _Manifest(archive.read(_MANIFEST) if _MANIFEST in names else b"<none/>")
+    except ValueError as error:
+        yield Trouble(
+            where=_MANIFEST,
+            wrong=f"cannot be read ({error})",
+            then="Android does not install the app",
+            fix="build the app again",
+        )
+        return
+    if "libOpenCL.so" not in manifest.native_libraries:
         yield Trouble(
             where=_MANIFEST,
             wrong='has no <uses-native-library android:name="libOpenCL.so">',
@@ -77,12 +88,32 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
         )
     for abi in ours:
         for library in _OUR_LIBRARIES:
-            yield from _library_troubles(path, archive, f"{folder}/{abi}/{library}", abi, is_apk)
+            name = f"{folder}/{abi}/{library}"
+            yield from _library_troubles(archive, name, abi, manifest)
+            if is_apk and name in names:
+                yield from _packing_troubles(path, archive.getinfo(name), manifest)
     yield from _bundle_troubles(archive)
 
 
+class _Manifest:
+    """What the manifest says that matters for libraries."""
+
+    def __init__(self, content: bytes) -> None:
+        elements = read_manifest(content)
+        named = [e.attributes.get("name", "") for e in elements if e.name == "uses-native-library"]
+        self.native_libraries = frozenset(named)
+        self.extracts = _attribute(elements, "application", "extractNativeLibs")
+        oldest = _attribute(elements, "uses-sdk", "minSdkVersion")
+        # The level of the oldest Android that installs the app; 0 where it does not say.
+        self.api = int(oldest) if oldest.isdigit() else 0
+
+
+def _attribute(elements: tuple[Element, ...], name: str, attribute: str) -> str:
+    return next((e.attributes.get(attribute, "") for e in elements if e.name == name), "")
+
+
 def _library_troubles(
-    path: Path, archive: zipfile.ZipFile, name: str, abi: str, is_apk: bool
+    archive: zipfile.ZipFile, name: str, abi: str, manifest: _Manifest
 ) -> Iterator[Trouble]:
     if name not in archive.namelist():
         yield Trouble(
@@ -102,16 +133,38 @@ def _library_troubles(
             return
     for wrong, then, fix in _wrong_facts(facts, abi):
         yield Trouble(where=name, wrong=wrong, then=then, fix=fix)
-    entry = archive.getinfo(name)
-    if is_apk and entry.compress_type == zipfile.ZIP_STORED:
-        start = _data_offset(path, entry)
-        if start % ANDROID_PAGE_BYTES:
+    if 0 < manifest.api < facts.android_api:
+        yield Trouble(
+            where=name,
+            wrong=f"is for the API level {facts.android_api}, and the app for {manifest.api}",
+            then="older phones install the app and do not load the library",
+            fix=f"minSdk {facts.android_api} in build.gradle, or adrenoc runtime build "
+            f"--api {max(MIN_API, manifest.api)}",
+        )
+
+
+def _packing_troubles(path: Path, entry: zipfile.ZipInfo, manifest: _Manifest) -> Iterator[Trouble]:
+    """Whether Android can take a library out of an APK, or map it from there."""
+    name = entry.filename
+    if entry.compress_type != zipfile.ZIP_STORED:
+        if manifest.extracts == "false":
             yield Trouble(
                 where=name,
-                wrong=f"lies at byte {start} of the APK, not at a multiple of {ANDROID_PAGE_BYTES}",
-                then="devices with 16 KiB pages do not load it",
-                fix="zipalign -P 16 -f 4 IN.apk OUT.apk, or Android Gradle plugin 8.5.1 and newer",
+                wrong='is compressed, and the manifest says android:extractNativeLibs="false"',
+                then="Android does not install the app (INSTALL_FAILED_INVALID_APK)",
+                fix="packaging { jniLibs { useLegacyPackaging = true } } in build.gradle, "
+                "or store it: zip -0, then zipalign -P 16",
             )
+        return
+    start = _data_offset(path, entry)
+    # What is taken out at installation may lie anywhere.
+    if start % ANDROID_PAGE_BYTES and manifest.extracts != "true":
+        yield Trouble(
+            where=name,
+            wrong=f"lies at byte {start} of the APK, not at a multiple of {ANDROID_PAGE_BYTES}",
+            then="devices with 16 KiB pages do not load it",
+            fix="zipalign -P 16 -f 4 IN.apk OUT.apk, or Android Gradle plugin 8.5.1 and newer",
+        )
 
 
 def _wrong_facts(facts: ElfFacts, abi: str) -> Iterator[tuple[str, str, str]]:
@@ -142,11 +195,6 @@ def _bundle_troubles(archive: zipfile.ZipFile) -> Iterator[Trouble]:
                 then="it cannot be mapped from the APK: AAsset_openFileDescriptor fails",
                 fix='androidResources { noCompress "tar" } in build.gradle',
             )
-
-
-def _holds(manifest: bytes, text: str) -> bool:
-    """Whether a manifest names something: as XML, or as the binary form of an APK."""
-    return text.encode() in manifest or text.encode("utf-16-le") in manifest
 
 
 def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from adrenoc.device.adb import list_devices as list_phones
 from adrenoc.errors import AdrenocError, DependencyError
-from adrenoc.ndk import find_ndk
+from adrenoc.ndk import find_ndk, why_no_ndk
 
 OLDEST_PYTHON = (3, 10)
 _PINNED = ("apache-tvm", "apache-tvm-ffi")
@@ -39,7 +39,7 @@ class Finding:
 def examine() -> tuple[Finding, ...]:
     """Look at everything that adrenoc uses; never fails, whatever is wrong."""
     findings = [_python(), *_pins(), _tvm_loads(), _compiler(), _linker(), *_references()]
-    findings += [_ndk(), _builders(), _phones()]
+    findings += [_ndk(), _builders(), *_phones()]
     if all(finding.state != "broken" for finding in findings):
         findings += _opencl()
     return tuple(findings)
@@ -141,7 +141,7 @@ def _ndk() -> Finding:
         ndk = find_ndk()
         if ndk is None:
             raise DependencyError(
-                "none in the usual places, and no variable names one",
+                why_no_ndk(),
                 hint="set ANDROID_NDK_HOME (https://developer.android.com/ndk/downloads)",
             )
         return f"{ndk.revision} at {ndk.folder} ({ndk.origin})"
@@ -165,13 +165,25 @@ def _builders() -> Finding:
     )
 
 
-def _phones() -> Finding:
-    def look() -> str:
+def _phones() -> list[Finding]:
+    """What is to say of adb, and of each phone that it lists."""
+    needed_for = "run --adb, devices"
+    try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
-        told = [f"{p.serial} {p.model} {p.gpu} {p.trouble}".strip() for p in phones]
-        return "; ".join(told) or "no phone is connected"
-
-    return _try("adb", "run --adb, devices", look)
+    except AdrenocError as error:
+        return [_trouble("adb", needed_for, error)]
+    if not phones:
+        return [_ok("adb", needed_for, "it answers; no phone is connected")]
+    return [
+        Finding(
+            subject=f"phone {phone.serial}",
+            state="missing" if phone.trouble else "ok",
+            seen=phone.trouble or phone.title,
+            needed_for=needed_for,
+            fix="adrenoc devices shows its state" if phone.trouble else "",
+        )
+        for phone in phones
+    ]
 
 
 def _references() -> list[Finding]:
@@ -228,9 +240,13 @@ def _opencl() -> list[Finding]:
     return findings
 
 
+def _ok(subject: str, needed_for: str, seen: str) -> Finding:
+    return Finding(subject=subject, state="ok", seen=seen, needed_for=needed_for)
+
+
 def _try(subject: str, needed_for: str, look: Callable[[], str]) -> Finding:
     try:
-        return Finding(subject=subject, state="ok", seen=look(), needed_for=needed_for)
+        return _ok(subject, needed_for, look())
     except AdrenocError as error:
         return _trouble(subject, needed_for, error)
 

@@ -270,11 +270,11 @@ def _named(command: tuple[str, ...], origin: str) -> Linker:
 
 
 def _ndk_linker(ndk: Ndk) -> Linker:
-    places = sorted(ndk.folder.glob("toolchains/llvm/prebuilt/*/bin/ld.lld"))
-    if not places:
+    place = ndk.tools / "ld.lld"
+    if not place.is_file():
         raise DependencyError(
-            f"the NDK at {ndk.folder} has no toolchains/llvm/prebuilt/*/bin/ld.lld for this host",
-            hint="install the NDK for this machine, or pip install 'adrenoc[link]'",
+            f"the NDK at {ndk.folder} is not whole: it has no {place.relative_to(ndk.folder)}",
+            hint="install the NDK again, or pip install 'adrenoc[link]'",
         )
-    lld = _named((str(places[0]),), "ndk")
+    lld = _named((str(place),), "ndk")
     return Linker(command=lld.command, origin="ndk", version=f"NDK {ndk.revision}, {lld.version}")

@@ -91,6 +91,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
             hint=f"adrenoc compile {bundle.manifest.model.file} --device adreno",
         )
     found = {_abi(runtime): runtime for runtime in runtimes}
+    api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))
     if ABIS[machine] not in found:
         raise BundleError(
             f"{bundle.path} is for {ABIS[machine]}, but the runtimes are for {', '.join(found)}",
@@ -98,7 +99,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
         )
     name = _identifier(bundle.manifest.name)
     content: dict[str, bytes] = {
-        "AndroidManifest.xml": _MANIFEST.format(name=name, api=MIN_API).encode(),
+        "AndroidManifest.xml": _MANIFEST.format(name=name, api=api).encode(),
         "classes.jar": _empty_jar(),
         "R.txt": b"",
         "proguard.txt": _PROGUARD.encode(),
@@ -108,7 +109,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
     for abi, runtime in found.items():
         for library in _LIBRARIES:
             content[f"jni/{abi}/{library}"] = (runtime.folder / library).read_bytes()
-    content.update(_prefab(found))
+    content.update(_prefab(found, api))
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in sorted(content.items()):
@@ -168,7 +169,7 @@ def _abi(runtime: Runtime) -> str:
     return ABIS[facts.machine]
 
 
-def _prefab(runtimes: dict[str, Runtime]) -> dict[str, bytes]:
+def _prefab(runtimes: dict[str, Runtime], api: int) -> dict[str, bytes]:
     """The libraries in the form in which Android builds give them to CMake."""
     module = "prefab/modules/adrenoc_runtime"
     package = {"schema_version": 2, "name": "adrenoc", "dependencies": []}
@@ -177,7 +178,7 @@ def _prefab(runtimes: dict[str, Runtime]) -> dict[str, bytes]:
         f"{module}/module.json": _json({"export_libraries": [], "library_name": None}),
     }
     for abi, runtime in runtimes.items():
-        facts = {"abi": abi, "api": MIN_API, "ndk": 23, "stl": "none", "static": False}
+        facts = {"abi": abi, "api": api, "ndk": 23, "stl": "none", "static": False}
         content[f"{module}/libs/android.{abi}/abi.json"] = _json(facts)
         library = runtime.library.read_bytes()
         content[f"{module}/libs/android.{abi}/{LIBRARY}"] = library

@@ -10,31 +10,28 @@ import fcntl
 import hashlib
 import importlib.util
 import os
-import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import adrenoc
 from adrenoc.elf import read_elf
-from adrenoc.errors import DependencyError, LinkError, OptionError
+from adrenoc.errors import DependencyError, LinkError
 from adrenoc.files import (
     cache_folder,
     check_folder_can_be_replaced,
     output_error,
     sha256_bytes,
-    sha256_file,
     write_folder_atomically,
 )
 from adrenoc.link import ANDROID_PAGE_BYTES
-from adrenoc.ndk import MIN_API, find_ndk
+from adrenoc.ndk import MIN_API
 from adrenoc.proc import run_tool
+from adrenoc.runtime_toolchain import HOST, Toolchain, find_tool, find_toolchain, with_clml
 
-HOST = "host"
 LIBRARY = "libadrenoc_runtime.so"
 ARCHIVE = "libadrenoc_runtime.a"
 # Leads the dynamic loader from the name that bundles ask for to the library above.
@@ -43,12 +40,8 @@ RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
 
-_CLML_HEADER = Path("CL") / "cl_qcom_ml_ops.h"
 _BUILD_SECONDS = 3600.0
 _SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
-_LINUX_ABIS = {"aarch64-linux": "aarch64"}
-_ANDROID_ABIS = {"arm64-v8a": "aarch64", "armeabi-v7a": "arm", "x86_64": "x86_64"}
-ABIS = (HOST, *_LINUX_ABIS, *_ANDROID_ABIS)
 # What a phone has beside the runtime; the C++ library is linked in.
 ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
 
@@ -90,47 +83,38 @@ class Runtime:
         return self.folder / SERVER
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Toolchain:
-    """What CMake is told about the compiler, and what the digest has to know of it."""
-
-    options: tuple[str, ...]
-    identity: str
-    machine: str
-    android: bool = False
-
-
 def build_runtime(
     *,
     abi: str = HOST,
     ndk: Path | None = None,
+    api: int = MIN_API,
     static: bool = False,
     sanitize: str = "",
     clml_sdk: Path | None = None,
     cache: Path | None = None,
 ) -> Runtime:
-    """Build the runtime for `abi` (one of ABIS), unless this very one is cached.
+    """Build the runtime for `abi`, unless this very one is cached.
 
-    With `clml_sdk`, a folder of Qualcomm's OpenCL ML SDK, regions run by that library.
+    `abi` is one of `adrenoc.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of Qualcomm's
+    OpenCL ML SDK, regions run by that library.
 
     `static` builds an archive, and programs that hold the runtime, instead of a shared library.
-    `ndk` is the NDK for the Android ABIs, else `adrenoc.ndk` finds it.  `sanitize` builds
-    with sanitizers (`address,undefined` or `thread`).  `cache` replaces the cache folder.
+    `ndk` is the NDK for the Android ABIs, else `adrenoc.ndk` finds it; `api` the API level of the
+    oldest Android that the result is for.  `sanitize` builds with sanitizers (`address,undefined`
+    or `thread`).  `cache` replaces the cache folder.
 
     Raises:
-        OptionError: the ABI is unknown, or the SDK has no header.
+        OptionError: the ABI is unknown, the API level too old, or the SDK has no header.
         DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
         ToolError: the compiler failed.
         LinkError: the library would not load on the device.
         OutputError: the cache folder cannot be written.
     """
-    toolchain = _toolchain(abi, ndk)
+    toolchain = find_toolchain(abi, ndk, api)
     if clml_sdk is not None:
-        toolchain = _with_clml(toolchain, clml_sdk)
-    if static:
-        toolchain = replace(toolchain, options=(*toolchain.options, "-DADRENOC_STATIC=ON"))
+        toolchain = with_clml(toolchain, clml_sdk)
     digest = _sources_digest()
-    identity = repr((digest, toolchain.identity, toolchain.options, abi, sanitize))
+    identity = repr((digest, toolchain.identity, toolchain.options, abi, static, sanitize))
     key = sha256_bytes(identity.encode())[:24]
     stamp = (
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
@@ -141,17 +125,18 @@ def build_runtime(
     cached = (place / RUNNER).is_file()
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
-            made = _compile(folder, toolchain, stamp=stamp, sanitize=sanitize)
+            made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
             _check(made, toolchain, files=(RUNNER, SERVER) if static else (LIBRARY,))
             _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
 
 
 @contextmanager
-def _work_folder(places: Path, toolchain: _Toolchain, sanitize: str) -> Iterator[Path]:
+def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[Path]:
     """The folder to compile in, for one process at a time.
 
-    It is kept, so that a change in our sources does not compile TVM's again.
+    It is kept, so that a change in our sources does not compile TVM's again; nor does the archive
+    after the shared library, which are made of the same objects.
     """
     identity = repr((_native_folder(), _tvm_versions(), toolchain, sanitize))
     folder = places / "work" / sha256_bytes(identity.encode())[:24]
@@ -210,49 +195,38 @@ def _files(folder: Path) -> tuple[RuntimeFile, ...]:
     )
 
 
-def _with_clml(toolchain: _Toolchain, sdk: Path) -> _Toolchain:
-    """The toolchain with an SDK: its include folder is the one that holds CL/cl_qcom_ml_ops.h."""
-    found = sorted(sdk.rglob(str(_CLML_HEADER)))
-    if not found:
-        raise OptionError(
-            f"{sdk} is no OpenCL ML SDK: it holds no {_CLML_HEADER}",
-            hint="adrenoc runtime build --clml-sdk PATH, with the folder that the SDK unpacks to",
-        )
-    return replace(
-        toolchain,
-        options=(*toolchain.options, f"-DADRENOC_CLML_SDK={found[0].parent.parent}"),
-        identity=f"{toolchain.identity}, CLML {sha256_file(found[0])}",
-    )
-
-
-def _compile(scratch: Path, toolchain: _Toolchain, *, stamp: str, sanitize: str) -> Path:
+def _compile(
+    scratch: Path, toolchain: Toolchain, *, stamp: str, static: bool, sanitize: str
+) -> Path:
     """Compile everything; returns the folder with what belongs to the runtime."""
-    cmake = _tool("cmake")
+    cmake = find_tool("cmake")
     native = _native_folder()
     configure = [
         *(cmake, "-S", str(native / "runtime"), "-B", str(scratch)),
-        *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={_tool('ninja')}"),
+        *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}"),
         f"-DTVM_HOME={_package_folder('tvm')}",
         f"-DTVM_FFI_HOME={_package_folder('tvm_ffi')}",
         f"-DADRENOC_STAMP={stamp}",
         f"-DADRENOC_SANITIZE={sanitize}",
+        f"-DADRENOC_STATIC={'ON' if static else 'OFF'}",
         *toolchain.options,
     ]
     run_tool(configure, deed="configure the runtime")
     build = [cmake, "--build", str(scratch)]
     run_tool(build, deed="build the runtime", timeout_s=_BUILD_SECONDS)
-    made = scratch / "out"
+    made = scratch / ("out-static" if static else "out")
     for name in HEADERS:
         shutil.copy(native / "include" / name, made / name)
     return made
 
 
-def _check(folder: Path, toolchain: _Toolchain, *, files: tuple[str, ...]) -> None:
+def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> None:
     """Look at what was built with the eyes of the device's loader."""
     for path in (*(folder / name for name in files), folder / NAME_LIBRARY):
         facts = read_elf(path)
         is_library = path.suffix == ".so"
-        foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if toolchain.android else []
+        android = toolchain.api > 0
+        foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if android else []
         wrongs = {
             f"is for {facts.machine}, expected {toolchain.machine}": (
                 facts.machine != toolchain.machine
@@ -263,8 +237,8 @@ def _check(folder: Path, toolchain: _Toolchain, *, files: tuple[str, ...]) -> No
             f"has segments aligned to {facts.page_bytes} bytes": (
                 facts.page_bytes < ANDROID_PAGE_BYTES
             ),
-            f"asks for Android {facts.android_api} (API level), expected {MIN_API} at most": (
-                toolchain.android and facts.android_api > MIN_API
+            f"asks for Android {facts.android_api} (API level), expected {toolchain.api} at most": (
+                android and facts.android_api > toolchain.api
             ),
             "has text relocations": facts.text_relocations,
             "asks for an executable stack": facts.executable_stack,
@@ -276,78 +250,6 @@ def _check(folder: Path, toolchain: _Toolchain, *, files: tuple[str, ...]) -> No
                     f"the built {path.name} {wrong}",
                     hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
                 )
-
-
-def _toolchain(abi: str, ndk: Path | None) -> _Toolchain:
-    if abi == HOST:
-        compiler = _tool("c++", "g++", "clang++")
-        options: tuple[str, ...] = (f"-DCMAKE_CXX_COMPILER={compiler}",)
-        return _Toolchain(
-            options=options, identity=_version_line(compiler), machine=platform.machine()
-        )
-    if abi in _LINUX_ABIS:
-        machine = _LINUX_ABIS[abi]
-        compiler = _tool(f"{machine}-linux-gnu-g++")
-        options = (
-            "-DCMAKE_SYSTEM_NAME=Linux",
-            f"-DCMAKE_SYSTEM_PROCESSOR={machine}",
-            f"-DCMAKE_C_COMPILER={_tool(f'{machine}-linux-gnu-gcc')}",
-            f"-DCMAKE_CXX_COMPILER={compiler}",
-        )
-        return _Toolchain(options=options, identity=_version_line(compiler), machine=machine)
-    if abi in _ANDROID_ABIS:
-        return _android_toolchain(abi, ndk)
-    raise OptionError(
-        f'unknown ABI "{abi}"; known are {", ".join(ABIS)}', hint="adrenoc runtime build --help"
-    )
-
-
-def _android_toolchain(abi: str, ndk: Path | None) -> _Toolchain:
-    found = find_ndk(ndk)
-    if found is None:
-        raise DependencyError(
-            f"building the runtime for {abi} needs an Android NDK, and none was found",
-            hint=f"adrenoc runtime build --abi {abi} --ndk PATH, or set ANDROID_NDK_HOME",
-        )
-    options = (
-        f"-DCMAKE_TOOLCHAIN_FILE={found.toolchain_file}",
-        f"-DANDROID_ABI={abi}",
-        f"-DANDROID_PLATFORM={MIN_API}",
-        "-DANDROID_STL=c++_static",
-    )
-    return _Toolchain(
-        options=options,
-        identity=f"NDK {found.revision}",
-        machine=_ANDROID_ABIS[abi],
-        android=True,
-    )
-
-
-_PACKAGES = {
-    "cmake": "pip install cmake",
-    "ninja": "pip install ninja",
-    "c++": "apt-get install g++",
-    "aarch64-linux-gnu-g++": "apt-get install g++-aarch64-linux-gnu",
-    "aarch64-linux-gnu-gcc": "apt-get install g++-aarch64-linux-gnu",
-}
-
-
-def _tool(*names: str) -> str:
-    """The first of `names` that is on the PATH or beside this Python."""
-    beside = str(Path(sys.executable).parent)
-    for name in names:
-        found = shutil.which(name) or shutil.which(name, path=beside)
-        if found is not None:
-            return found
-    raise DependencyError(
-        f"building the runtime needs {' or '.join(names)}, which is not on the PATH",
-        hint=f"{_PACKAGES[names[0]]}, then run again",
-    )
-
-
-def _version_line(compiler: str) -> str:
-    said = run_tool([compiler, "--version"], deed="ask the compiler for its version")
-    return said.partition("\n")[0]
 
 
 def _package_folder(name: str) -> Path:

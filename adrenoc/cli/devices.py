@@ -59,7 +59,7 @@ def _show_phones(phones: tuple[AdbDevice, ...]) -> None:
         console.print_fields([("hint", "connect a phone with USB debugging switched on")])
         return
     rows = [
-        (p.serial, p.state, p.model, p.soc, p.gpu, p.abi, p.android, p.opencl or p.trouble)
+        (p.serial, p.state, p.model, p.soc, p.gpu, p.abi, p.android, p.trouble or p.opencl)
         for p in phones
     ]
     console.print_table(

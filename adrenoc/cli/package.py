@@ -48,7 +48,8 @@ def package_command(
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.package import ABIS, copy_sample, write_aar, write_cmake_package
-    from adrenoc.runtime_build import HOST, build_runtime, open_runtime
+    from adrenoc.runtime_build import build_runtime, open_runtime
+    from adrenoc.runtime_toolchain import HOST
 
     if form is None:
         raise click.UsageError("say which: --aar or --cmake")

@@ -29,6 +29,12 @@ def runtime_command() -> None:
     help="The Android NDK.  [default: ANDROID_NDK_HOME]",
 )
 @click.option(
+    "--api",
+    type=int,
+    metavar="N",
+    help="The API level of the oldest Android that it has to run on.  [default: 24, Android 7]",
+)
+@click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
@@ -55,6 +61,7 @@ def runtime_command() -> None:
 def build_command(
     abi: str,
     ndk: Path | None,
+    api: int | None,
     output: Path | None,
     clml_sdk: Path | None,
     static: bool,
@@ -63,11 +70,14 @@ def build_command(
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
     from adrenoc.cli import console
-    from adrenoc.runtime_build import HOST, build_runtime, copy_runtime
+    from adrenoc.ndk import MIN_API
+    from adrenoc.runtime_build import build_runtime, copy_runtime
+    from adrenoc.runtime_toolchain import HOST
 
     built = build_runtime(
         abi=abi or ("arm64-v8a" if ndk is not None else HOST),
         ndk=ndk,
+        api=MIN_API if api is None else api,
         static=static,
         sanitize=sanitize or "",
         clml_sdk=clml_sdk,

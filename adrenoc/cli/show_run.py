@@ -139,6 +139,8 @@ def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
     fields += [("GPU", str(state)) for state in result.gpu]
     if compared is not None:
         said = f"{compared.speedup:.2f} times as fast ({console.ms(compared.baseline_p50_ms)})"
+        if compared.unknown:
+            said += f", if at the same clock: {compared.unknown}"
         if compared.not_comparable:
             said = f"not comparable: {compared.not_comparable}"
         fields.append(("baseline", said))

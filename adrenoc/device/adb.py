@@ -20,11 +20,14 @@ from typing import Any
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, DependencyError
+from adrenoc.ndk import MIN_API
 
 # Where a shell may write and run programs.
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"
 SERVER = "adrenoc_rpc"
 _COMPLETE = "complete"
+# Of a runtime's files, what only who builds or debugs wants.
+_STAYS = (".a", ".debug", ".h", ".hpp")
 _READY = "device"
 _STATES = {
     "unauthorized": "it does not trust this computer: allow USB debugging on its screen",
@@ -37,6 +40,7 @@ _FACTS = (
     'echo "model=$(getprop ro.product.model)";'
     'echo "soc=$(getprop ro.soc.model)";'
     'echo "android=$(getprop ro.build.version.release)";'
+    'echo "api=$(getprop ro.build.version.sdk)";'
     'echo "gpu=$(cat /sys/class/kgsl/kgsl-3d0/gpu_model 2>/dev/null)";'
     "for d in /vendor/lib64 /system/vendor/lib64 /vendor/lib; do f=$d/libOpenCL.so;"
     ' [ -e $f ] && echo "opencl=$f"; done; true'
@@ -53,6 +57,7 @@ class AdbDevice:
     model: str = ""
     soc: str = ""
     android: str = ""
+    api: str = ""
     gpu: str = ""
     opencl: str = ""
 
@@ -62,11 +67,26 @@ class AdbDevice:
         return self.state == _READY
 
     @property
+    def is_too_old(self) -> bool:
+        """Whether its Android lacks what the runtime calls."""
+        return self.api.isdigit() and int(self.api) < MIN_API
+
+    @property
+    def title(self) -> str:
+        """Model, GPU and Android, as far as it tells."""
+        android = f"Android {self.android}" if self.android else ""
+        return ", ".join(fact for fact in (self.model, self.gpu, android) if fact) or self.state
+
+    @property
     def trouble(self) -> str:
         """Why it cannot be used, and what helps; empty where it can."""
         if not self.is_ready:
             return _STATES.get(self.state, f"its state is {self.state}")
-        return "" if self.opencl else "it has no libOpenCL.so in /vendor"
+        if self.is_too_old:
+            return f"it has Android {self.android} (API level {self.api}), expected {MIN_API}"
+        if not self.opencl:
+            return "it has no libOpenCL.so in /vendor: its GPU has no OpenCL for programs"
+        return ""
 
 
 def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
@@ -106,7 +126,7 @@ def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
         )
     if len(fitting) > 1:
         raise AdbError(f"adb has more than one device: {listed}", hint="name one: --adb SERIAL")
-    if not fitting[0].is_ready:
+    if not fitting[0].is_ready or fitting[0].is_too_old:
         raise AdbError(
             f"the device {fitting[0].serial} cannot be used: {fitting[0].trouble}",
             hint="adb devices shows its state",
@@ -147,7 +167,7 @@ def adb_server(
 
 def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
     """Have the files of a runtime on the phone; returns their folder there."""
-    files = sorted(p for p in runtime.iterdir() if p.suffix not in (".h", ".hpp", ".debug"))
+    files = sorted(p for p in runtime.iterdir() if p.suffix not in _STAYS)
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
@@ -194,7 +214,7 @@ def _described(phone: Any, serial: str, state: str) -> AdbDevice:
         return AdbDevice(serial=serial, state=state)
     lines = phone.shell(_FACTS).splitlines()
     told = dict(line.split("=", 1) for line in reversed(lines) if "=" in line)
-    known = ("abi", "model", "soc", "android", "gpu", "opencl")
+    known = ("abi", "model", "soc", "android", "api", "gpu", "opencl")
     return AdbDevice(serial=serial, state=state, **{k: told.get(k, "").strip() for k in known})
 
 

@@ -14,11 +14,15 @@ from adrenoc.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How many times as fast as the baseline a run is (p50), or why nobody can tell."""
+    """How many times as fast as the baseline a run is (p50), or why nobody can tell.
+
+    `unknown` says whose clock could not be read: then the two may have run at different ones.
+    """
 
     baseline_p50_ms: float
     speedup: float
     not_comparable: str = ""
+    unknown: str = ""
 
 
 def compare_with(path: Path, result: RunResult) -> Comparison:
@@ -41,7 +45,17 @@ def compare_with(path: Path, result: RunResult) -> Comparison:
         baseline_p50_ms=p50_ms,
         speedup=p50_ms / result.times.p50_ms if result.times.p50_ms else 0.0,
         not_comparable=_difference(facts, states, result),
+        unknown=_unread_clocks(states, result.gpu),
     )
+
+
+def _unread_clocks(then: tuple[GpuState, ...], now: tuple[GpuState, ...]) -> str:
+    was_read, is_read = (any(state.clock_mhz for state in states) for states in (then, now))
+    if was_read and is_read:
+        return ""
+    if not was_read and not is_read:
+        return "neither run's clock could be read"
+    return f"{'this' if was_read else 'that'} run's clock could not be read"
 
 
 def _difference(facts: tuple[str, str], states: tuple[GpuState, ...], result: RunResult) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
 from adrenoc.device.clml import RegionRun, clml_ms, prepare_regions, textures_ms
-from adrenoc.device.gpu_state import GpuState, read_gpu_state, why_not_comparable
+from adrenoc.device.gpu_state import clock_notes, read_gpu_state
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
@@ -95,7 +95,7 @@ def execute(
         kernels=kernel_times(launches),
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
-        notes=(*_notes(states), *_differences(progress.outputs, outputs)),
+        notes=(*clock_notes(states, place.facts), *_differences(progress.outputs, outputs)),
     )
 
 
@@ -242,8 +242,3 @@ def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
         for name, array in last.items()
         if first[name].tobytes() != array.tobytes()
     ]
-
-
-def _notes(states: list[GpuState]) -> tuple[str, ...]:
-    reason = why_not_comparable(states)
-    return (f"not comparable with other runs: {reason}",) if reason else ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SYSFS = "/sys"
 # A clock moves a little between two readings at the same level of its table.
@@ -51,6 +52,18 @@ def parse_gpu_state(text: str) -> GpuState:
 def read_gpu_state(function: Callable[[str], str] | None) -> GpuState:
     """Ask the runtime, which may be a remote one; None is a runtime that cannot tell."""
     return GpuState() if function is None else parse_gpu_state(function(SYSFS))
+
+
+def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader of the times of one run should know of the clocks that it ran at.
+
+    `facts` are the device's (`adrenoc.opencl.devices`): a CPU has no such clock.
+    """
+    if reason := why_not_comparable(states):
+        return (f"not comparable with other runs: {reason}",)
+    if facts.get("type") == "gpu" and not all(state.clock_mhz for state in states):
+        return ("the GPU's clock could not be read: other runs may have been at another one",)
+    return ()
 
 
 def why_not_comparable(states: Sequence[GpuState]) -> str:

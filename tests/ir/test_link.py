@@ -26,8 +26,9 @@ from adrenoc.link import (
     link_library,
     link_objects,
 )
-from adrenoc.ndk import MIN_API, find_ndk, ndk_version
+from adrenoc.ndk import MIN_API
 from adrenoc.proc import run_tool
+from tests.ndks import forget_ndks
 
 ANDROID = "aarch64-linux-android"
 HERE = f"{platform.machine()}-unknown-linux-gnu"
@@ -256,88 +257,10 @@ def test_what_is_no_elf_is_named(tmp_path: Path) -> None:
         read_elf(tmp_path / "text.o")
 
 
-def _fake_ndk(folder: Path, revision: str) -> Path:
-    tools = folder / "toolchains/llvm/prebuilt/linux-x86_64/bin"
-    tools.mkdir(parents=True)
-    (folder / "source.properties").write_text(
-        f"Pkg.Desc = Android NDK\nPkg.Revision = {revision}\n"
-    )
-    lld = tools / "ld.lld"
-    lld.write_text("#!/bin/sh\necho 'LLD 18 of the NDK'\n")
-    lld.chmod(0o755)
-    return folder
-
-
-def _forget_ndks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("NDK_HOME", "NDK_ROOT", "NDK", "HOME", "SDK_ROOT"):
-        monkeypatch.delenv(f"ANDROID_{kind}", raising=False)
-
-
-def test_the_order_in_which_ndks_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _forget_ndks(monkeypatch)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    expected = []
-    _fake_ndk(tmp_path / "Android/Sdk/ndk/27.0.1", "27.0.1")
-    expected.append(("~/Android/Sdk", "27.0.1"))
-    # In an SDK the newest counts, wherever the SDK was found.
-    _fake_ndk(tmp_path / "sdk/ndk/28.0.1", "28.0.1")
-    for variable, value, revision in (
-        ("ANDROID_HOME", "sdk", "28.0.1"),
-        ("ANDROID_NDK", "a", "23.0.1"),
-        ("ANDROID_NDK_ROOT", "b", "24.0.1"),
-        ("ANDROID_NDK_HOME", "c", "25.0.1"),
-    ):
-        if variable != "ANDROID_HOME":
-            _fake_ndk(tmp_path / value, revision)
-        found = find_ndk()
-        assert found is not None
-        assert (found.origin, found.revision) == expected[-1]
-        monkeypatch.setenv(variable, str(tmp_path / value))
-        expected.append((variable, revision))
-    found = find_ndk()
-    assert found is not None
-    assert (found.origin, found.revision) == expected[-1]
-    asked = find_ndk(_fake_ndk(tmp_path / "d", "26.0.1"))
-    assert asked is not None
-    assert (asked.origin, asked.revision) == ("--ndk", "26.0.1")
-    assert asked.toolchain_file == tmp_path / "d/build/cmake/android.toolchain.cmake"
-
-
-def test_ndk_by_option_by_environment_and_in_the_sdk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _forget_ndks(monkeypatch)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for revision in ("23.1.7779620", "27.0.12077973", "21.4.7075529", "9.0.1"):
-        _fake_ndk(tmp_path / "Android/Sdk/ndk" / revision, revision)
-    assert find_linker(host=False).version == "NDK 27.0.12077973, LLD 18 of the NDK"
-    named = _fake_ndk(tmp_path / "named", "25.2.9519653")
-    monkeypatch.setenv("ANDROID_NDK_HOME", str(named))
-    assert find_linker(host=False).version.startswith("NDK 25.2.9519653")
-    asked = _fake_ndk(tmp_path / "asked", "26.1.10909125")
-    assert find_linker(host=False, ndk=asked).version.startswith("NDK 26.1.10909125")
-
-
-def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
-    old = _fake_ndk(tmp_path / "old", "21.4.7075529")
-    assert ndk_version(old) == (21, 4, 7075529)
-    with pytest.raises(DependencyError, match="is r21; adrenoc needs r23"):
-        find_linker(host=False, ndk=old)
-    with pytest.raises(DependencyError, match="is not an Android NDK"):
-        find_linker(host=False, ndk=tmp_path)
-    other = _fake_ndk(tmp_path / "other", "27.0.1")
-    next(other.glob("toolchains/**/ld.lld")).unlink()
-    with pytest.raises(DependencyError, match=r"has no toolchains/llvm/prebuilt"):
-        find_linker(host=False, ndk=other)
-
-
 def test_without_any_linker_the_fix_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _forget_ndks(monkeypatch)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    forget_ndks(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DependencyError) as caught:

@@ -37,6 +37,14 @@ def runtime() -> Runtime:
 
 
 @pytest.fixture(scope="session")
+def archive(runtime: Runtime, work: Path) -> Path:
+    """The runtime as an archive, of the same objects, as the command builds and copies it."""
+    folder = work / "static"
+    assert main(["runtime", "build", "--static", "-o", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def opencl() -> str:
     """The OpenCL library of the software device."""
     library = Path(sys.prefix) / "lib" / "libOpenCL.so.1"

@@ -3,8 +3,8 @@
 //
 //   device_memory BUNDLE OPENCL CACHE INPUT... ; outputs go to stdout as raw bytes.
 //
-// With ADRENOC_TEST_HARDWARE_BUFFER the OpenCL library is one that takes AHardwareBuffers
-// (hardware_buffer_opencl.c), and this program plays the part of Android.
+// With ADRENOC_TEST_HARDWARE_BUFFER (qcom or khr) the OpenCL library is one that takes
+// AHardwareBuffers (hardware_buffer_opencl.c), and this program plays the part of Android.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -37,6 +37,9 @@ extern "C" __attribute__((visibility("default"))) void AHardwareBuffer_describe(
 }
 extern "C" __attribute__((visibility("default"))) void* test_memory_of(AHardwareBuffer* buffer) {
   return buffer->memory;
+}
+extern "C" __attribute__((visibility("default"))) size_t test_bytes_of(AHardwareBuffer* buffer) {
+  return buffer->facts.width;
 }
 
 namespace {
@@ -132,6 +135,11 @@ void with_hardware_buffers(adrenoc::Model* model, std::vector<Bytes> inputs) {
   for (Bytes& result : results) taken.push_back(blob(&result));
   for (size_t i = 0; i < taken.size(); ++i) model->bind_output(i, &taken[i]);
   model->run();
+  model->run();
+  (void)model->profile();
+  // After a run they are the app's again, whatever became of it.
+  const auto acquired = opencl<int (*)()>("test_acquired");
+  EXPECT(acquired() == 0);
   for (const Bytes& result : results) std::fwrite(result.data(), 1, result.size(), stdout);
 
   AHardwareBuffer image = buffers[0];

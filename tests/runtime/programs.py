@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,26 @@ class Case:
     arrays: dict[str, np.ndarray]
     files: dict[str, Path]
     outputs: dict[str, np.ndarray]
+
+
+def run_case(
+    execute: Callable[..., Finished],
+    runner: Path,
+    opencl: str,
+    path: Path,
+    case: Case,
+    folder: Path,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a bundle by `adrenoc_run`: what it told, and the outputs, which go through `folder`."""
+    command: list[object] = [runner, path, "--opencl", opencl, "--repeat", 3]
+    for name, file in case.files.items():
+        command += ["--input", f"{name}={file}"]
+    for name in case.outputs:
+        command += ["--output", f"{name}={folder / name}"]
+    told = execute(*command).json()
+    assert told["runs"] == 4
+    assert 0 < told["p50_ms"] <= told["p99_ms"]
+    return told, {
+        name: np.fromfile(folder / name, array.dtype).reshape(array.shape)
+        for name, array in case.outputs.items()
+    }

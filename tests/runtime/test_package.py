@@ -26,6 +26,7 @@ from adrenoc.ndk import MIN_API
 from adrenoc.package import write_aar
 from adrenoc.proc import run_tool
 from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from tests.binary_manifest import binary_manifest
 from tests.runtime.programs import Finished
 
 ABI = "arm64-v8a"
@@ -242,11 +243,50 @@ def _apk(folder: Path, aar: Path, changes: dict[str, bytes | None], *, compress:
 
 
 def test_a_good_apk(aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    binary = "uses-native-library\0libOpenCL.so".encode("utf-16-le")
-    apk = _apk(tmp_path, aar, {"AndroidManifest.xml": binary}, compress=False)
+    manifest = binary_manifest(
+        [
+            ("uses-sdk", {"minSdkVersion": MIN_API}),
+            ("application", {"extractNativeLibs": True}),
+            ("uses-native-library", {"name": "libOpenCL.so", "required": False}),
+        ]
+    )
+    apk = _apk(tmp_path, aar, {"AndroidManifest.xml": manifest}, compress=False)
     assert check_app(apk) == ()
     assert main(["doctor", "--app", str(apk)]) == 0
     assert "finds OpenCL" in capsys.readouterr().out
+
+
+_IN_A_COMMENT = b"<manifest><!-- uses-native-library libOpenCL.so --></manifest>"
+
+
+def _manifest(*, extracts: bool) -> bytes:
+    """One in which OpenCL is visible."""
+    library = ("uses-native-library", {"name": "libOpenCL.so"})
+    return binary_manifest([("application", {"extractNativeLibs": extracts}), library])
+
+
+def test_libraries_that_android_cannot_take_out_of_an_apk(aar: Path, tmp_path: Path) -> None:
+    compressed = {"AndroidManifest.xml": _manifest(extracts=False)}
+    stored = {"AndroidManifest.xml": _manifest(extracts=True)}
+    troubles = check_app(_apk(tmp_path, aar, compressed, compress=False))
+    assert len(troubles) == 2
+    for trouble in troubles:
+        assert trouble.wrong.startswith("is compressed, and the manifest says")
+        assert "INSTALL_FAILED_INVALID_APK" in trouble.then
+    assert check_app(_apk(tmp_path, aar, stored, compress=False)) == ()
+    # Not at a page, which matters only where it is mapped from the APK.
+    assert check_app(_stored(_apk(tmp_path, aar, stored, compress=False))) == ()
+    assert len(check_app(_stored(_apk(tmp_path, aar, compressed, compress=False)))) == 2
+
+
+def _stored(apk: Path) -> Path:
+    """The same archive without compression."""
+    with zipfile.ZipFile(apk) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(apk, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    return apk
 
 
 def test_each_trouble_of_an_app_is_named(
@@ -259,6 +299,9 @@ def test_each_trouble_of_an_app_is_named(
     place = f"lib/{ABI}/{LIBRARY}"
     for changes, said in (
         ({"AndroidManifest.xml": b"<manifest/>"}, "has no <uses-native-library"),
+        # Words somewhere are no element.
+        ({"AndroidManifest.xml": _IN_A_COMMENT}, "has no <uses-native-library"),
+        ({"AndroidManifest.xml": b"\x03\0no manifest"}, "cannot be read (damaged"),
         ({place: None}, f"has no {LIBRARY}"),
         ({f"lib/{ABI}/{NAME_LIBRARY}": None}, "is missing"),
         ({place: small.read_bytes()}, "segments aligned to 4096 bytes, expected 16384"),
@@ -278,12 +321,7 @@ def test_each_trouble_of_an_app_is_named(
 
 
 def test_a_stored_library_must_lie_at_a_page(aar: Path, tmp_path: Path) -> None:
-    apk = _apk(tmp_path, aar, {}, compress=False)
-    with zipfile.ZipFile(apk) as archive:
-        content = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(apk, "w") as archive:
-        for name, data in content.items():
-            archive.writestr(name, data)
+    apk = _stored(_apk(tmp_path, aar, {}, compress=False))
     wrongs = [trouble.wrong for trouble in check_app(apk)]
     assert len(wrongs) == 2
     assert all("not at a multiple of 16384" in wrong for wrong in wrongs)

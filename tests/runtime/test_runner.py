@@ -14,7 +14,7 @@ import pytest
 from adrenoc.bundle import Bundle
 from adrenoc.elf import read_elf
 from adrenoc.runtime_build import NAME_LIBRARY, Runtime
-from tests.runtime.programs import Case, Finished
+from tests.runtime.programs import Case, Finished, run_case
 
 Execute = Callable[..., Finished]
 
@@ -22,24 +22,6 @@ USAGE = 2
 NOT_FOUND = 22
 BAD_BUNDLE = 23
 NO_DEVICE = 24
-
-
-def _run_case(
-    execute: Execute, runtime: Runtime, opencl: str, path: Path, case: Case, folder: Path
-) -> dict[str, np.ndarray]:
-    command: list[object] = [runtime.runner, path, "--opencl", opencl, "--repeat", 3]
-    for name, file in case.files.items():
-        command += ["--input", f"{name}={file}"]
-    for name in case.outputs:
-        command += ["--output", f"{name}={folder / name}"]
-    told = execute(*command).json()
-    assert told["runtime"] == runtime.stamp
-    assert told["runs"] == 4
-    assert 0 < told["p50_ms"] <= told["p99_ms"]
-    return {
-        name: np.fromfile(folder / name, array.dtype).reshape(array.shape)
-        for name, array in case.outputs.items()
-    }
 
 
 def test_the_library_shows_tvm_and_the_c_api_alone(runtime: Runtime) -> None:
@@ -64,7 +46,8 @@ def test_numbers_equal_python(
     suffix: str,
 ) -> None:
     path = bundle.path.with_suffix(suffix)
-    outputs = _run_case(execute, runtime, opencl, path, case, tmp_path)
+    told, outputs = run_case(execute, runtime.runner, opencl, path, case, tmp_path)
+    assert told["runtime"] == runtime.stamp
     for name, expected in case.outputs.items():
         np.testing.assert_array_equal(outputs[name], expected)
 

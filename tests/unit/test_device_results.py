@@ -14,7 +14,12 @@ from adrenoc.cli.show_run import plain_run
 from adrenoc.device.baseline import compare_with
 from adrenoc.device.failures import device_failure
 from adrenoc.device.fit import check_device, check_version
-from adrenoc.device.gpu_state import GpuState, parse_gpu_state, why_not_comparable
+from adrenoc.device.gpu_state import (
+    GpuState,
+    clock_notes,
+    parse_gpu_state,
+    why_not_comparable,
+)
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
 from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, InputError
@@ -99,6 +104,17 @@ def test_runs_with_other_clocks_cannot_be_compared() -> None:
     assert why_not_comparable([fast, GpuState()]) == ""
     assert "from 900 to 600 MHz" in why_not_comparable([fast, replace(fast, clock_mhz=600)])
     assert "governor" in why_not_comparable([fast, replace(fast, governor="performance")])
+
+
+def test_a_gpu_whose_clock_cannot_be_read_is_told() -> None:
+    known, unknown = GpuState(clock_mhz=900, governor="msm"), GpuState(governor="msm")
+    assert clock_notes([known, known], {"type": "gpu"}) == ()
+    for states in ([unknown, unknown], [known, unknown], [GpuState()]):
+        (note,) = clock_notes(states, {"type": "gpu"})
+        assert note.startswith("the GPU's clock could not be read")
+    assert clock_notes([GpuState()], {"type": "cpu"}) == ()
+    (note,) = clock_notes([known, replace(known, clock_mhz=600)], {"type": "gpu"})
+    assert note.startswith("not comparable with other runs: the GPU's clock changed")
 
 
 # --- whether bundle and device fit together -----------------------------------------------------
@@ -187,10 +203,17 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     file.write_text(json.dumps(plain_run(_result(6.0, fast, fast), None), default=asdict))
     same = compare_with(file, _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090"))
     assert (same.baseline_p50_ms, same.speedup, same.not_comparable) == (6.0, 2.0, "")
+    assert same.unknown == ""
+    unread = compare_with(file, _result(3.0, GpuState(governor="msm")))
+    assert (unread.not_comparable, unread.unknown) == ("", "this run's clock could not be read")
     slow = replace(fast, clock_mhz=600.0)
     assert "clock changed" in compare_with(file, _result(3.0, slow)).not_comparable
     other = compare_with(file, _result(3.0, fast, device="Adreno 640"))
     assert other.not_comparable == "that was on Adreno 750, this is Adreno 640"
+    file.write_text(json.dumps(plain_run(_result(6.0), None), default=asdict))
+    assert compare_with(file, _result(3.0, fast)).unknown == "that run's clock could not be read"
+    neither = compare_with(file, _result(3.0))
+    assert neither.unknown == "neither run's clock could be read"
     for wrong in ("{", "{}", '{"gpu": 1}'):
         file.write_text(wrong)
         with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):

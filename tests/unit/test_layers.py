@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("buckets",),
     ("importers", "inputs", "bundle", "link"),
     ("operand",),
-    ("tvmapi", "native", "elf", "opencl_source"),
+    ("tvmapi", "native", "elf", "opencl_source", "android_manifest", "runtime_toolchain"),
     ("shape_ranges",),
     ("options",),
     ("target", "tuning_merge"),

@@ -189,8 +189,9 @@ ADRENOC_API adrenoc_status adrenoc_bind_output_opencl(adrenoc_model* model, size
                                                       void* buffer);
 
 /* The same with an AHardwareBuffer of the format BLOB, where the device has
- * cl_qcom_android_ahardwarebuffer_host_ptr, else ADRENOC_UNSUPPORTED.  It must live until another
- * memory is bound, and must not be locked for the CPU while a run goes on. */
+ * cl_qcom_android_ahardwarebuffer_host_ptr or cl_khr_external_memory_android_hardware_buffer, else
+ * ADRENOC_UNSUPPORTED.  It must live until another memory is bound, and must not be locked for the
+ * CPU while a run goes on. */
 struct AHardwareBuffer;
 ADRENOC_API adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* model, size_t index,
                                                               struct AHardwareBuffer* buffer);

@@ -35,5 +35,13 @@ RecordingApi load_recording_api(cl_platform_id platform) {
   return loaded;
 }
 
+ExternalMemoryApi load_external_memory_api(cl_platform_id platform) {
+  ExternalMemoryApi loaded;
+#define ADRENOC_CL_EXTERNAL(field, name, result, parameters) \
+  load_entry(platform, name, &loaded.field);
+#include "cl_extensions.def"
+  return loaded;
+}
+
 }  // namespace opencl
 }  // namespace adrenoc

@@ -1,4 +1,4 @@
-// Entry points of extensions that record commands.
+// Entry points of extensions that record commands, or take memory of others.
 #ifndef ADRENOC_NATIVE_CL_EXTENSIONS_H_
 #define ADRENOC_NATIVE_CL_EXTENSIONS_H_
 
@@ -18,9 +18,15 @@ struct RecordingApi {
 #include "cl_extensions.def"
 };
 
-// Both throw RuntimeError, naming the function, when a platform lacks one.
+struct ExternalMemoryApi {
+#define ADRENOC_CL_EXTERNAL(field, name, result, parameters) result(*field) parameters = nullptr;
+#include "cl_extensions.def"
+};
+
+// All throw RuntimeError, naming the function, when a platform lacks one.
 [[nodiscard]] CommandBufferApi load_command_buffer_api(cl_platform_id platform);
 [[nodiscard]] RecordingApi load_recording_api(cl_platform_id platform);
+[[nodiscard]] ExternalMemoryApi load_external_memory_api(cl_platform_id platform);
 
 }  // namespace opencl
 }  // namespace adrenoc

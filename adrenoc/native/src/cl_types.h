@@ -126,6 +126,9 @@ struct cl_mem_android_ahardwarebuffer_host_ptr_qcom {
   void* ahb_ptr;
 };
 
+// cl_khr_external_memory_android_hardware_buffer 0.9.2 and OpenCL's registry of numbers.
+constexpr cl_ulong CL_EXTERNAL_MEMORY_HANDLE_ANDROID_HARDWARE_BUFFER = 0x2070;
+
 constexpr cl_uint CL_PROGRAM_BINARY_SIZES = 0x1165;
 constexpr cl_uint CL_PROGRAM_BINARIES = 0x1166;
 constexpr cl_uint CL_PROGRAM_BUILD_LOG = 0x1183;

@@ -5,6 +5,9 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/runtime/tensor.h>
 
+#include <vector>
+
+#include "cl_extensions.h"
 #include "device.h"
 
 namespace adrenoc {
@@ -21,6 +24,25 @@ namespace opencl {
 [[nodiscard]] tvm::runtime::Tensor tensor_in_hardware_buffer(DLDevice device, void* buffer,
                                                              tvm::ffi::ShapeView shape,
                                                              DLDataType dtype);
+
+// Hands memory of the app to a device for as long as commands use it, where its kind asks for that.
+class HandedOver {
+ public:
+  // `tensors` are of one device; those that need no handing over are left out.
+  HandedOver(DLDevice device, const std::vector<tvm::runtime::Tensor>& tensors);
+  HandedOver(const HandedOver&) = delete;
+  HandedOver& operator=(const HandedOver&) = delete;
+  // Gives back what is left, as far as that can be had without an error.
+  ~HandedOver();
+
+  // Gives it back after the commands that were given so far; returns when that is done.
+  void give_back();
+
+ private:
+  DLDevice device_;
+  std::vector<cl_mem> memory_;
+  ExternalMemoryApi functions_;
+};
 
 }  // namespace opencl
 }  // namespace adrenoc

@@ -46,6 +46,8 @@ struct StorageSpec {
 struct Storage {
   StorageSpec spec;
   MemHandle mem;
+  // Memory of an app that commands may use only between an acquire and a release.
+  bool is_handed_over = false;
   const uint64_t number = new_storage_number();
 };
 

@@ -245,8 +245,20 @@ void* Model::opencl_device() const {
   return opencl::device_at(device_.device_id).id();
 }
 
+Model::Tensors Model::bound_memory() const {
+  Tensors bound;
+  for (const BoundInput& input : bound_inputs_) {
+    if (input.memory.has_value()) bound.push_back(*input.memory);
+  }
+  for (const BoundOutput& output : bound_outputs_) {
+    if (output.memory.has_value()) bound.push_back(*output.memory);
+  }
+  return bound;
+}
+
 void Model::run() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   const Stopwatch computing;
   const Tensors outputs = launch(inputs);
@@ -256,6 +268,7 @@ void Model::run() {
 
   const Stopwatch downloading;
   download(outputs);
+  memory.give_back();
   times_.download_ms = downloading.ms();
   ++times_.runs;
 }
@@ -263,6 +276,7 @@ void Model::run() {
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
   const std::lock_guard<std::mutex> lock(mutex_);
+  opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   synchronize();
   const Stopwatch computing;
@@ -275,17 +289,20 @@ Model::Pace Model::run_repeatedly(uint32_t runs) {
   synchronize();
   const double ms = computing.ms() / runs;
   download(outputs);
+  memory.give_back();
   times_.runs += runs;
   return {ms, host_ms};
 }
 
 const char* Model::profile() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   Profiling profiling(device_.device_id);
   const Tensors outputs = launch(inputs);
   profile_ = profiling.stop();
   download(outputs);
+  memory.give_back();
   ++times_.runs;
   return profile_.c_str();
 }

@@ -87,6 +87,8 @@ class Model {
   [[nodiscard]] Tensor wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
                             Memory kind) const;
   [[nodiscard]] const Manifest& chosen_manifest() const;
+  // What is bound to memory of the device.
+  [[nodiscard]] Tensors bound_memory() const;
   // Gives what `main` reads.
   [[nodiscard]] Tensors upload();
   [[nodiscard]] Tensors launch(const Tensors& inputs);

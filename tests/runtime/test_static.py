@@ -1,0 +1,93 @@
+"""The runtime as an archive: programs that hold it, ours and others, need the C library alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.cli.main import main
+from adrenoc.elf import read_elf
+from adrenoc.errors import DependencyError
+from adrenoc.runtime_build import ARCHIVE, HEADERS, LIBRARY, NAME_LIBRARY, RUNNER, SERVER, Runtime
+from tests.runtime.programs import HERE, Case, Finished, run_case
+
+# glibc in its parts.
+C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
+
+
+def test_what_the_command_builds(archive: Path, runtime: Runtime) -> None:
+    names = {path.name for path in archive.iterdir()}
+    assert {ARCHIVE, NAME_LIBRARY, RUNNER, SERVER, *HEADERS} <= names
+    assert LIBRARY not in names
+    assert (archive / ARCHIVE).read_bytes().startswith(b"!<arch>\n")
+    for name in (RUNNER, SERVER):
+        facts = read_elf(archive / name)
+        assert set(facts.needed) <= C_LIBRARY
+        assert facts.is_stripped
+        assert not read_elf(archive / f"{name}.debug").is_stripped
+        # What a bundle's model.so calls.
+        assert "TVMFFIFunctionCall" in facts.exported
+    assert set(read_elf(archive / NAME_LIBRARY).needed) <= C_LIBRARY
+
+
+def test_its_runner_gives_the_numbers_of_python(
+    archive: Path,
+    runtime: Runtime,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    runner = archive / RUNNER
+    told, outputs = run_case(execute, runner, opencl, bundle.path, case, tmp_path)
+    assert told["runtime"] == runtime.stamp
+    for name, expected in case.outputs.items():
+        np.testing.assert_array_equal(outputs[name], expected)
+    assert execute(archive / SERVER, "--version").out.strip() == runtime.stamp
+
+
+def test_a_program_of_an_app_holds_it(
+    archive: Path,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    program, made = tmp_path / "program", tmp_path / "program.o"
+    compile_c = ["cc", "-std=c99", "-D_GNU_SOURCE", "-c", str(HERE / "c_program.c"), f"-I{archive}"]
+    subprocess.run([*compile_c, "-o", str(made)], check=True)
+    # Whole, since its parts register themselves, and seen by the libraries of bundles.
+    link = [
+        "c++",
+        str(made),
+        "-Wl,--whole-archive",
+        str(archive / ARCHIVE),
+        "-Wl,--no-whole-archive",
+    ]
+    subprocess.run([*link, "-rdynamic", "-lpthread", "-ldl", "-o", str(program)], check=True)
+    shutil.copy(archive / NAME_LIBRARY, tmp_path)
+    assert LIBRARY not in read_elf(program).needed
+    output = tmp_path / "out"
+    command = [program, "path", bundle.path, opencl, tmp_path / "cache"]
+    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
+    words = " ".join(f"'{word}'" for word in command)
+    execute("sh", "-c", f"exec {words} > '{output}'")
+    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
+    assert output.read_bytes() == expected
+
+
+def test_a_package_wants_the_shared_library(
+    archive: Path, bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["package", str(bundle.path), "--cmake", "-o", str(tmp_path / "package")]
+    assert main([*command, "--runtime", str(archive)]) == DependencyError.exit_code
+    said = capsys.readouterr().err
+    assert f"it lacks {LIBRARY}" in said
