@@ -21,7 +21,7 @@ from adrenoc.passes.measure_work import StepWork, least_bytes, measure_work
 from adrenoc.passes.pack_slots import most_alive
 from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
 from adrenoc.passes.region_nodes import ALLOC, CLML
-from adrenoc.pipeline import State, program_of, run_stages, storage_of
+from adrenoc.pipeline import State, imported_of, program_of, run_stages, storage_of
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Estimate, Roofline
 from adrenoc.target import Target
@@ -79,11 +79,10 @@ def _planned(model: Path, target: Target, options: CompileOptions, reporter: Rep
 def verdict_of(state: State, policy: Policy) -> Verdict:
     """What a state that is planned up to its memory says."""
     program, storage = program_of(state), storage_of(state)
-    names = state.imported.tensors if state.imported is not None else {}
     roofline = Roofline.of(state.target.performance)
-    nodes = _nodes(state, program, names, roofline)
+    nodes = _nodes(state, program, roofline)
     totals = _totals(nodes, program)
-    memory = _memory(program, storage, names, state.target.limits.image_pitch_align_texels)
+    memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
     return Verdict(
         model=state.model.name,
         target=state.target.name,
@@ -91,22 +90,19 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         preset=state.options.preset,
         totals=totals,
         memory=memory,
-        near_misses=find_near_misses(program, state.target.limits, names),
+        near_misses=find_near_misses(program, state.target.limits),
         unknown_rates=roofline.missing,
         broken=policy.broken_by(nodes, totals, memory),
         nodes=nodes,
-        decisions=tuple(
-            {**decision, "subject": names.get(decision["subject"], decision["subject"])}
-            for decision in state.log.to_json()
-        ),
-        regions=_regions(state, program, names),
+        decisions=tuple(state.log.to_json()),
+        regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
     )
 
 
-def _regions(state: State, program: Program, names: Mapping[str, str]) -> tuple[RegionInfo, ...]:
-    """The regions of OpenCL ML, with the model's own names of what they read and make."""
-    shown = {**names, **_shown_names(program.graph, names)}
+def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:
+    """The regions of OpenCL ML, with the names that are shown of what they read and make."""
+    shown = _shown_names(program.graph)
     return tuple(
         replace(
             region,
@@ -120,13 +116,10 @@ def _regions(state: State, program: Program, names: Mapping[str, str]) -> tuple[
 # Nodes
 
 
-def _nodes(
-    state: State, program: Program, names: Mapping[str, str], roofline: Roofline
-) -> tuple[NodeVerdict, ...]:
+def _nodes(state: State, program: Program, roofline: Roofline) -> tuple[NodeVerdict, ...]:
     graph = program.graph
-    made_by = state.imported.nodes if state.imported is not None else {}
     reasons = _reasons(state.log)
-    shown = _shown_names(graph, names)
+    shown = _shown_names(graph)
     works = measure_work(program, half=state.options.compute_dtype == "float16")
     found = []
     for node, step, work in zip(graph.nodes, program.steps, works, strict=True):
@@ -135,20 +128,25 @@ def _nodes(
         estimate = Estimate() if place in ("cpu", "clml") else roofline.estimate(work.work)
         reason = _reason(graph, node, spec, reasons) if place != "texture" else ""
         tensor = shown[node.output]
-        named = names.get(node.name, node.name)
         verdict = _node(program, node, step, work, estimate, shown)
         found.append(
-            replace(verdict, tensor=tensor, node=made_by.get(named, ""), place=place, reason=reason)
+            replace(
+                verdict,
+                tensor=tensor,
+                node=imported_of(state).node_of(node.name),
+                place=place,
+                reason=reason,
+            )
         )
     return tuple(found)
 
 
-def _shown_names(graph: Graph, names: Mapping[str, str]) -> dict[str, str]:
-    """Tensor of the graph -> the model's name of it; one that was copied keeps its own."""
+def _shown_names(graph: Graph) -> dict[str, str]:
+    """Tensor of the graph -> the name that is shown; copies say what they are."""
     shown: dict[str, str] = {}
     taken: set[str] = set()
     for node in graph.nodes:
-        name = names.get(node.name, node.name)
+        name = node.name
         if name in taken:
             name = f"{name} ({node.op.replace('_', ' ')})"
         taken.add(name)
@@ -265,9 +263,7 @@ def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
 # Memory
 
 
-def _memory(
-    program: Program, storage: Storage, names: Mapping[str, str], pitch_texels: int
-) -> MemoryVerdict:
+def _memory(program: Program, storage: Storage, pitch_texels: int) -> MemoryVerdict:
     graph = program.graph
     intervals = live_intervals(program)
     on_gpu = [i for i in intervals if graph.operand(i.name).memory is not Memory.CPU]
@@ -276,7 +272,7 @@ def _memory(
     for interval in intervals:
         held[storage.slot_of[interval.name]].append(
             HeldTensor(
-                tensor=names.get(interval.name, interval.name),
+                tensor=interval.name,
                 first=interval.first,
                 last=interval.last,
                 bytes=interval.bytes,
@@ -286,7 +282,7 @@ def _memory(
     return MemoryVerdict(
         plan=storage.plan,
         live_step=step,
-        live_tensor=names.get(where, where),
+        live_tensor=where,
         pitched_bytes=storage.plan.peak_bytes + _pitch_bytes(program, storage, pitch_texels),
         slots=tuple(
             SlotUse(scope=slot.scope, bytes=slot.bytes, tensors=tuple(tensors))

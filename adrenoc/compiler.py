@@ -100,8 +100,7 @@ def compile_model(
             state.program,
             half=options.compute_dtype == "float16",
             roofline=Roofline.of(target.performance),
-            tensors=state.imported.tensors,
-            nodes=state.imported.nodes,
+            node_of=state.imported.node_of,
         ),
     )
 

@@ -155,7 +155,10 @@ def _show(verdict: Verdict, *, show_all: bool) -> None:
         console.blank()
         console.print_table(
             ("near miss", "what is seen", "what helps"),
-            [(miss.subject, miss.seen, miss.fix) for miss in _some(verdict.near_misses, show_all)],
+            [
+                (console.short(miss.subject), miss.seen, miss.fix)
+                for miss in _some(verdict.near_misses, show_all)
+            ],
         )
     console.blank()
 
@@ -197,8 +200,8 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         ),
         (
             "",
-            f"{console.size(plan.live_bytes)} alive at once, at {memory.live_tensor}: "
-            f"reuse {memory.reuse_ratio:.2f} x that; "
+            f"{console.size(plan.live_bytes)} alive at once, at "
+            f"{console.short(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
             f"at most {console.size(memory.pitched_bytes)} with padded rows",
         ),
         ("time", _time(verdict)),
@@ -243,7 +246,10 @@ def _show_steps_down(nodes: Iterable[NodeVerdict]) -> None:
     console.blank()
     console.print_table(
         ("not in a texture", "operators", "place", "reason"),
-        [(node.tensor, " ".join(node.operators), node.place, node.reason) for node in nodes],
+        [
+            (console.short(node.tensor), " ".join(node.operators), node.place, node.reason)
+            for node in nodes
+        ],
     )
 
 
@@ -255,7 +261,7 @@ def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
         (title, "operators", "shape", "place", "FLOP", "memory bus", "time", "bound"),
         [
             (
-                node.tensor,
+                console.short(node.tensor),
                 " ".join(node.operators),
                 console.dims(node.shape),
                 node.place,

@@ -192,7 +192,7 @@ def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
         )
         for layer in found.suspects:
             for cause in layer.causes:
-                text = f"{_short(layer.name)}: {cause.evidence}"
+                text = f"{console.short(layer.name)}: {cause.evidence}"
                 console.print_fields([(cause.name, text)])
         _show_verdict(report, found, output)
 
@@ -205,19 +205,15 @@ def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
 
 
 def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
+    from adrenoc.cli import console
+
     return (
-        _short(layer.name),
+        console.short(layer.name),
         " ".join(layer.operators),
         f"{layer.largest:.3g}",
         f"{layer.local_error:.1e}",
         f"{layer.total_error:.1e}",
     )
-
-
-def _short(name: str) -> str:
-    """A name for people: TFLite joins those of all that a tensor was fused from."""
-    first, joined, _ = name.partition(";")
-    return f"{first};..." if joined else first
 
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
@@ -229,7 +225,7 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
         return
     console.print_verdict(False, f"{found.preset} is off by {found.error:.1e} {limit}")
     if found.starts_at:
-        console.print_fields([("starts at", _short(found.starts_at))])
+        console.print_fields([("starts at", console.short(found.starts_at))])
     if found.remedy is None:
         why = f"float32 throughout is off by {found.error_in_float32:.1e}: not a matter of half"
         console.print_fields([("remedy", why)])
@@ -246,7 +242,8 @@ def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
     fields = [
         (
             "in float32",
-            f"{', '.join(map(_short, names))} ({console.counted(len(names), 'tensor')}; {size})",
+            f"{', '.join(map(console.short, names))} "
+            f"({console.counted(len(names), 'tensor')}; {size})",
         ),
         ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {remedy.trials} trials"),
         ("memory", f"{console.size(memory[0])} to {console.size(memory[1])}"),

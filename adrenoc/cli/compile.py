@@ -197,7 +197,7 @@ def _show_decisions(decisions: list[dict[str, str]]) -> None:
     console.blank()
     console.print_table(
         ("stage", "subject", "decision", "reason"),
-        [(d["stage"], d["subject"], d["taken"], d["reason"]) for d in decisions],
+        [(d["stage"], console.short(d["subject"]), d["taken"], d["reason"]) for d in decisions],
     )
 
 

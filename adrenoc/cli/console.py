@@ -24,6 +24,8 @@ from adrenoc.manifest import to_plain
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160
+_NAME_COLUMNS = 44
+"""Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
 
 def _console(*, err: bool) -> Console:
@@ -156,6 +158,17 @@ def ms(time_ms: float) -> str:
     if time_ms < 1:
         return f"{time_ms * 1000:.0f} µs"
     return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"
+
+
+def short(name: str) -> str:
+    """A name of the model for a table: its end, which tells it from its neighbours.
+
+    TFLite joins the names of all that a tensor was fused from; the first one stands for them.
+    """
+    first, joined, _ = name.partition(";")
+    if len(first) > _NAME_COLUMNS:
+        first = f"…{first[1 - _NAME_COLUMNS :]}"
+    return f"{first};…" if joined else first
 
 
 def counted(count: int, noun: str) -> str:

@@ -222,7 +222,7 @@ def _show_nodes(result: RunResult) -> None:
         ("node", "kernel", "time", "share", "GFLOPS", "GB/s", "of roofline"),
         [
             (
-                node.node,
+                console.short(node.node),
                 node.kernel,
                 console.ms(node.time_ms),
                 f"{node.time_ms / whole_ms:.1%}" if whole_ms else "",

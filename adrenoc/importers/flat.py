@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from adrenoc.errors import UnsupportedOperatorError
-from adrenoc.importers.relax_values import UniqueNames
+from adrenoc.importers.relax_values import UniqueNames, emit_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +119,14 @@ def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
         with builder.dataflow():
             for binding in flat.bindings:
                 name = names.take(flat.name(binding.var))
-                emit = builder.emit_output if binding.var in returned else builder.emit
-                env[binding.var] = emit(substitute(binding.value, env), name)
+                env[binding.var] = emit_named(
+                    builder, substitute(binding.value, env), name, output=binding.var in returned
+                )
                 origin[name] = binding.var.name
             result = substitute(flat.result, env)
             if not returned.issubset(env) or not returned:
                 # An input or a constant that the model returns as it is needs a binding.
-                result = builder.emit_output(result, names.take("result"))
+                result = emit_named(builder, result, names.take("result"), output=True)
         builder.emit_func_output(result)
     return builder.get()["main"], origin
 

@@ -18,9 +18,9 @@ class Imported:
 
     `module["main"]` takes the inputs in order and returns one tensor or a tuple of tensors; its
     weights are constants and all its shapes are static.  `inputs` and `outputs` carry the model's
-    own names.  `tensors` maps each variable of `main` to the tensor of the model that it holds,
-    which a comparison layer by layer needs; `nodes` maps a tensor of the model to its node there,
-    where nodes have names.
+    own names, and so do variables of `main` where they can: `tensors` maps each that holds a tensor
+    of the model as the model has it to that tensor, which a comparison layer by layer needs.
+    `nodes` maps a tensor of the model to its node there, where nodes have names.
     """
 
     module: tvm.IRModule
@@ -31,3 +31,13 @@ class Imported:
     model_sha256: str
     tensors: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
+
+    def node_of(self, tensor: str) -> str:
+        """The model's node that makes a tensor of the graph, or an empty string.
+
+        A tensor `MODEL'S NAME.PART` is a step on the way to the model's.
+        """
+        whole, _, part = tensor.rpartition(".")
+        if tensor not in self.nodes and whole in self.nodes:
+            return f"{self.nodes[whole]} ({part})"
+        return self.nodes.get(tensor, "")

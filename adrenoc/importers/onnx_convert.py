@@ -34,7 +34,12 @@ from adrenoc.importers.onnx_rnn import RNN_OPS
 from adrenoc.importers.onnx_signal import SIGNAL_OPS
 from adrenoc.importers.onnx_suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx_tfidf import TFIDF_OPS
-from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
+from adrenoc.importers.relax_values import (
+    UniqueNames,
+    emit_named,
+    make_constant,
+    static_shape,
+)
 
 OWN = {
     **OWN_OPS,
@@ -171,9 +176,9 @@ class _Importer(ONNXGraphImporter):
         value = self._nodes[name]
         if isinstance(value, relax.Var) and value.name not in self.tensors:
             # An anonymous result of the frontend; `simplify` passes the name on to it.
-            value = self.bb.emit(value, self._unique.take(name))
+            value = emit_named(self.bb, value, self._unique.take(name))
         elif isinstance(value, relax.Call | relax.TupleGetItem):
-            value = self.bb.emit(value, self._unique.take(name))
+            value = emit_named(self.bb, value, self._unique.take(name))
         self._nodes[name] = value
         if isinstance(value, relax.Var):
             self.tensors.setdefault(value.name, name)

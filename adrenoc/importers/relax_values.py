@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -55,20 +54,35 @@ def op_name(expr: object) -> str:
 
 
 class UniqueNames:
-    """Hands out identifiers, each once."""
+    """Hands out names of variables, each once.
+
+    They are the model's own where they can be, so that whatever speaks of a tensor later calls it
+    what the model calls it; TVM's printer makes identifiers of them.
+    """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._next: dict[str, int] = {}
 
     def take(self, wanted: str) -> str:
-        """An identifier like `wanted` that was not handed out before."""
-        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "t"
-        if base[0].isdigit():
-            base = f"t{base}"
-        name = base
+        """`wanted`, or a name like it, that was not handed out before."""
+        base = name = wanted or "t"
         while name in self._taken:
             self._next[base] = self._next.get(base, 0) + 1
             name = f"{base}_{self._next[base]}"
         self._taken.add(name)
         return name
+
+
+def emit_named(
+    builder: relax.BlockBuilder, expr: relax.Expr, name: str, *, output: bool = False
+) -> relax.Var:
+    """Bind `expr` to a variable that is called just `name`; TVM's own `emit` would change it.
+
+    `output` keeps the variable in sight after the dataflow block.
+    """
+    value = builder.normalize(expr)
+    inner = builder.current_block_is_dataflow() and not output
+    var = (relax.DataflowVar if inner else relax.Var)(name, value.ty)
+    builder.emit_normalized(relax.VarBinding(var, value))
+    return var

@@ -20,7 +20,12 @@ from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_shapes import check_names
-from adrenoc.importers.relax_values import UniqueNames, make_constant, static_shape
+from adrenoc.importers.relax_values import (
+    UniqueNames,
+    emit_named,
+    make_constant,
+    static_shape,
+)
 from adrenoc.importers.tflite_file import GraphInfo, Operator, TensorInfo, TFLiteFile, read_tflite
 from adrenoc.importers.tflite_node import (
     Emitter,
@@ -156,7 +161,7 @@ class _Converter:
 
     def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
         expr = stored(self.emit, value)
-        var = self.builder.emit_output(expr, self._unique.take(info.name))
+        var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
         self.names[var.name] = info.name
         return var
 

@@ -15,7 +15,13 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.fold_relax import fold_call
-from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.importers.relax_values import (
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    static_shape,
+)
 from adrenoc.importers.tflite_file import Operator, TensorInfo, TFLiteFile
 from adrenoc.importers.tflite_quant import QUANTISED_RANGES, Quanta, centred_constant, rounded
 
@@ -40,7 +46,7 @@ class Emitter:
             folded = fold_call(call, call)
             if folded is not None:
                 return make_constant(folded)
-        return self.builder.emit(call, name) if name else self.builder.emit(call)
+        return emit_named(self.builder, call, name) if name else self.builder.emit(call)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

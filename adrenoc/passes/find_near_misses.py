@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from adrenoc.gpu import Limits
 from adrenoc.layout import MAX_BLOCKED_AXES, Fold, Layout
@@ -21,22 +21,20 @@ _AXIS_OF_FOLD = {
 """What layers, rows and columns of an image are made of."""
 
 
-def find_near_misses(
-    program: Program, limits: Limits, names: Mapping[str, str]
-) -> tuple[NearMiss, ...]:
-    """All of a program, tensors in the order of their nodes, then weights.
-
-    `names` maps tensors of the graph to the model's own names of them.
-    """
+def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
+    """All of a program, tensors in the order of their nodes, then weights."""
     graph = program.graph
     found = []
     for node in graph.nodes:
-        shown = names.get(node.name, node.name)
         if node.op == CPU:
-            found.append(_of_cpu(shown, node.operators[0], str(graph.tensors[node.output].dtype)))
+            found.append(
+                _of_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
+            )
         elif node.output not in graph.outputs and node.op not in (TO_CPU, TO_GPU):
             tensor, spec = graph.tensors[node.output], graph.operand(node.output)
-            found += _of_tensor(shown, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits)
+            found += _of_tensor(
+                node.name, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits
+            )
     for param in program.params.values():
         if param.spec.memory is Memory.BLOCKED:
             roles = param.spec.roles

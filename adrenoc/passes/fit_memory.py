@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
@@ -37,13 +37,11 @@ def fit_memory(
     limit_mib: int,
     lower: Lower,
     log: DecisionLog,
-    names: Mapping[str, str] | None = None,
     unsplit: Graph | None = None,
 ) -> Program:
     """The program, changed as far as it must be for its plan to fit.
 
     `unsplit` is the graph before convolutions were split, where any was.
-    `names` maps tensors of the graph to the model's own names, for messages.
 
     Raises:
         MemoryLimitError: none does; it names the least peak, where it is and what would lower it.
@@ -62,7 +60,7 @@ def fit_memory(
     if (
         storage.plan.peak_bytes - storage.plan.slot_bytes > limit
     ):  # no order and no reuse changes that
-        raise _too_large(program, storage, limit_mib, names or {})
+        raise _too_large(program, storage, limit_mib)
     if storage.plan.peak_bytes > limit:
         program, storage = _least_in_any_order(program, storage)
     if storage.plan.peak_bytes > limit:
@@ -70,7 +68,7 @@ def fit_memory(
         for name in moved:
             log.add(name, "buffer", f"as an image it shares no memory, {_flag(limit_mib)}")
     if storage.plan.peak_bytes > limit:
-        raise _too_large(program, storage, limit_mib, names or {})
+        raise _too_large(program, storage, limit_mib)
     log.add(
         "memory",
         f"planned again: {_mib(storage.plan.peak_bytes)} instead of {_mib(first)}",
@@ -236,14 +234,12 @@ def _kinds_of_image(program: Program, storage: Storage) -> list[list[str]]:
 # Refusal
 
 
-def _too_large(
-    program: Program, storage: Storage, limit_mib: int, names: Mapping[str, str]
-) -> MemoryLimitError:
+def _too_large(program: Program, storage: Storage, limit_mib: int) -> MemoryLimitError:
     plan, graph = storage.plan, program.graph
     intervals = live_intervals(program)
     _, step = most_alive(i for i in intervals if graph.operand(i.name).memory is not Memory.CPU)
     alive = sorted((i for i in intervals if i.first <= step <= i.last), key=lambda i: -i.bytes)[:3]
-    largest = ", ".join(f"{names.get(i.name, i.name)} {_mib(i.bytes)}" for i in alive) or "none"
+    largest = ", ".join(f"{i.name} {_mib(i.bytes)}" for i in alive) or "none"
     where = program.steps[step].arguments[-1] if program.steps else "the model"
     in_full = any(graph.placements[i.name].dtype == "float32" for i in intervals)
     border = plan.input_bytes + plan.output_bytes
@@ -257,7 +253,7 @@ def _too_large(
         f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, --max-memory-mib allows "
         f"{limit_mib} MiB: {_mib(plan.param_bytes)} constants, {_mib(border)} inputs and outputs, "
         f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at "
-        f"{names.get(where, where)} (largest: {largest}); lower it by {' or '.join(remedies)}",
+        f"{where} (largest: {largest}); lower it by {' or '.join(remedies)}",
         hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from adrenoc.launches import LaunchInfo
 from adrenoc.passes.lower import Program
@@ -15,25 +15,23 @@ def list_launches(
     *,
     half: bool,
     roofline: Roofline,
-    tensors: Mapping[str, str],
-    nodes: Mapping[str, str],
+    node_of: Callable[[str], str],
 ) -> tuple[LaunchInfo, ...]:
     """The launches on the GPU, in order.
 
-    `half` says that kernels compute in half precision; `tensors` maps names of the graph to the
-    model's, `nodes` a tensor of the model to the node that makes it, where nodes have names.
+    `half` says that kernels compute in half precision; `node_of` gives the model's node
+    behind a node of the graph, or an empty string.
     """
     works = measure_work(program, half=half)
     launches = []
     for node, step, work in zip(program.graph.nodes, program.steps, works, strict=True):
         if step.place != "gpu":
             continue
-        tensor = tensors.get(node.name, node.name)
         floor_us = roofline.estimate(work.work).time_us
         launches.append(
             LaunchInfo(
                 kernel=step.kernel,
-                node=nodes.get(tensor) or tensor,
+                node=node_of(node.name) or node.name,
                 flops=work.work.flops,
                 bytes=work.work.bytes_read + work.work.bytes_written,
                 floor_us=None if floor_us is None else round(floor_us, 3),

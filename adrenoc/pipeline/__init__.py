@@ -2,13 +2,14 @@
 
 from adrenoc.pipeline.run import run_stages
 from adrenoc.pipeline.stages import STAGES, Stage, check_order, stage_names
-from adrenoc.pipeline.state import State, program_of, storage_of
+from adrenoc.pipeline.state import State, imported_of, program_of, storage_of
 
 __all__ = [
     "STAGES",
     "Stage",
     "State",
     "check_order",
+    "imported_of",
     "program_of",
     "run_stages",
     "stage_names",

@@ -224,8 +224,7 @@ def _fit_memory(state: State, limit_mib: int) -> State:
     def lowered(graph: Graph) -> Program:
         return program_of(lower_step(replace(state, graph=graph, log=DecisionLog())))
 
-    names = imported_of(state).tensors
-    program = fit_memory(program_of(state), limit_mib, lowered, state.log, names, state.unsplit)
+    program = fit_memory(program_of(state), limit_mib, lowered, state.log, state.unsplit)
     return replace(state, program=program, graph=program.graph)
 
 

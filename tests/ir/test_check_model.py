@@ -110,6 +110,32 @@ def test_names_are_unique_and_reads_lead_to_nodes(tmp_path: Path) -> None:
     assert all(node.reads for node in verdict.nodes[1:])
 
 
+def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x.1", "w"], ["/a.0/c:0"], name="/a.0/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["/a.0/c:0"], ["/a.0/out.1"], name="/a.0/Relu"),
+        helper.make_node("GlobalAveragePool", ["/a.0/out.1"], ["y"], name="/pool"),
+    ]
+    model = graph(nodes, {"x.1": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
+    verdict = _check(model, tmp_path)
+    parts = verdict.nodes[1:4]
+    assert [node.tensor for node in parts] == [
+        "/a.0/out.1.tiles",
+        "/a.0/out.1.planes",
+        "/a.0/out.1",
+    ]
+    assert [node.node for node in parts] == [
+        "/a.0/Relu (tiles)",
+        "/a.0/Relu (planes)",
+        "/a.0/Relu",
+    ]
+    subjects = {d["subject"] for d in verdict.decisions if d["stage"] == "split_winograd"}
+    assert subjects == {"/a.0/out.1"}
+    copied = next(d for d in verdict.decisions if d["taken"].startswith("copied"))
+    assert copied["subject"] == "x.1_NCHW"
+    assert "/a.0/out.1 cannot read x.1" in copied["reason"]
+
+
 def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
     verdict = _check(_tower(), tmp_path)
     assert verdict.unknown_rates == ()

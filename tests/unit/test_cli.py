@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import adrenoc.make
+from adrenoc.cli import console
 from adrenoc.cli.main import cli, main
 from adrenoc.errors import BundleError
 from adrenoc.link import Linker
@@ -263,6 +264,15 @@ def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
     assert "Traceback" in said
     assert "deep inside" in said
     assert "report the lines above" in said
+
+
+def test_names_in_tables_keep_their_end() -> None:
+    assert console.short("/features/features.1/Relu") == "/features/features.1/Relu"
+    long = f"/{'blocks/' * 9}conv_pw/Conv_output_0"
+    assert len(console.short(long)) == 44
+    assert console.short(long).startswith("…")
+    assert long.endswith(console.short(long)[1:])
+    assert console.short("block_1/Relu6;block_1/BN/add;block_1/conv") == "block_1/Relu6;…"
 
 
 def test_an_interrupt_is_quiet(
