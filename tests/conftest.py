@@ -1,6 +1,8 @@
-"""Options of the whole suite."""
+"""Options of the whole suite, and the device that kernels run on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -9,3 +11,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+
+
+@pytest.fixture(scope="session")
+def device() -> Any:
+    """An OpenCL device with images: the software one where it is installed."""
+    from adrenoc import native
+    from adrenoc.errors import DeviceError
+    from adrenoc.native import opencl
+
+    installed = native.use_software_device()
+    native.load()
+    try:
+        found = opencl.devices()
+    except DeviceError as error:
+        if installed:  # a driver that does not work must not pass for one that is not there
+            raise
+        pytest.skip(f"no OpenCL on this machine: {error}")
+    if not found or not found[0]["images"]["supported"]:
+        pytest.skip("no OpenCL device with images on this machine")
+    import tvm
+
+    return tvm.opencl(0)

@@ -1,4 +1,4 @@
-"""What the tests of OpenCL ML share: a software device, and the emulator on it."""
+"""What the tests of OpenCL ML share: the emulator on a software device."""
 
 from __future__ import annotations
 
@@ -9,26 +9,7 @@ from typing import Any
 import pytest
 import tvm_ffi
 
-from adrenoc import native
-from adrenoc.errors import DeviceError
-from adrenoc.native import opencl
 from tests.clml.regions import Emulate
-
-
-@pytest.fixture(scope="session")
-def device() -> Any:
-    """An OpenCL device with images: the software one where it is installed."""
-    native.use_software_device()
-    native.load()
-    try:
-        found = opencl.devices()
-    except DeviceError as error:
-        pytest.skip(f"no OpenCL on this machine: {error}")
-    if not found or not found[0]["images"]["supported"]:
-        pytest.skip("no OpenCL device with images on this machine")
-    import tvm
-
-    return tvm.opencl(0)
 
 
 @pytest.fixture

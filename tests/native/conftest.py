@@ -1,4 +1,4 @@
-"""What the tests of the OpenCL runtime share: a device and its memory statistics."""
+"""What the tests of the OpenCL runtime share: the memory statistics of a device."""
 
 from __future__ import annotations
 
@@ -7,25 +7,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc import native
-from adrenoc.errors import DeviceError
 from adrenoc.native import opencl
-
-
-@pytest.fixture(scope="session")
-def device() -> Any:
-    """The first OpenCL device; it must have images."""
-    native.use_software_device()
-    native.load()
-    try:
-        found = opencl.devices()
-    except DeviceError as error:
-        pytest.skip(f"no OpenCL on this machine: {error}")
-    if not found or not found[0]["images"]["supported"]:
-        pytest.skip("no OpenCL device with images on this machine")
-    import tvm
-
-    return tvm.opencl(0)
 
 
 @pytest.fixture
