@@ -10,6 +10,10 @@ tiles[c, i * side + j, t]  = sum over u, v of B^T[i, u] B^T[j, v] x[c, y + u, x 
 planes[o, p, t]            = sum over c of    weight[p, o, c] tiles[c, p, t]
 out[o, y + i, x + j]       = sum over u, v of A^T[i, u] A^T[j, v] planes[o, u * side + v, t]
 ```
+
+A number of a tile can be `growth` times the largest input.  Where halves are stored, tiles hold it
+so many times smaller, and pixels are made so many times larger: what a half can hold stays in its
+range on the way, and a power of two costs no digit.
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ def to_tiles(
         tiles: roles C, H, W = channels, planes, tiles
     """
     transform = tiling.transform
-    side, step = transform.side, transform.outputs
+    side, step, growth = transform.side, transform.outputs, _growth(tiling, tiles)
     parts = row_parts(side)
     tile, block, part = builder.threads(tiling.tiles, x.extents.blocks, len(parts))
     n, row, col = _place(builder, tiling, tile)
@@ -86,7 +90,8 @@ def to_tiles(
             for at, u in enumerate(rows):
                 of_row = [column[at] for column in by_column]
                 for v, value in enumerate(_apply(builder, transform.input_transform, of_row)):
-                    tiles.write(iconst(0), block, iconst(u * side + v), tile, value)
+                    smaller = _times(builder, value, 1 / growth)
+                    tiles.write(iconst(0), block, iconst(u * side + v), tile, smaller)
 
 
 def row_parts(side: int) -> tuple[range, ...]:
@@ -106,7 +111,7 @@ def to_pixels(
         out: roles N, C, H, W
     """
     transform, e = tiling.transform, out.extents
-    side, step = transform.side, transform.outputs
+    side, step, growth = transform.side, transform.outputs, _growth(tiling, planes)
     tile, block, _ = builder.threads(tiling.tiles, e.blocks)
     n, row, col = _place(builder, tiling, tile)
     top = builder.let(row * iconst(step), "top")
@@ -124,8 +129,18 @@ def to_pixels(
             pixels = [column[i] for column in by_column]
             for j, value in enumerate(_apply(builder, transform.output_transform, pixels)):
                 in_row = left + iconst(j) < iconst(e.w) if j and e.w % step else None
+                larger = _times(builder, value, growth)
                 with builder.when(in_row):
-                    epilogue.write(n, block, top + iconst(i), left + iconst(j), value)
+                    epilogue.write(n, block, top + iconst(i), left + iconst(j), larger)
+
+
+def _growth(tiling: Tiling, stored: Access) -> int:
+    """How many times smaller a tensor between the transforms holds its numbers."""
+    return tiling.transform.growth if stored.spec.dtype == "float16" else 1
+
+
+def _times(builder: KernelBuilder, value: Expr, factor: float) -> Expr:
+    return value if factor == 1 else value * splat(fconst(factor, builder.compute))
 
 
 def _place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:

@@ -14,6 +14,7 @@ Algorithms for Convolutional Neural Networks (2015).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -41,6 +42,12 @@ class Winograd:
     def side(self) -> int:
         """Inputs a tile along one axis."""
         return self.outputs + TAPS - 1
+
+    @property
+    def growth(self) -> int:
+        """A power of two: a number of a transformed tile is at most so many times an input."""
+        largest = max(sum(abs(c) for c in row) for row in self.input_transform) ** 2
+        return 1 << (math.ceil(largest) - 1).bit_length()
 
     def transform_weights(self, weight: np.ndarray) -> np.ndarray:
         """`[O, I, 3, 3]` as `[O, I, side, side]`, computed in double precision."""

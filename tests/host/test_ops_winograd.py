@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from run_op import Ops
 
@@ -38,3 +39,14 @@ def test_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> 
     conv = ops("Conv", x, ops.weight(8, 8, 3, 3), ops.weight(8), pads=[1, 1, 1, 1])
     ops.output(ops("Relu", ops("Add", conv, x)))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
+def test_inputs_near_the_end_of_half(preset: str, device: Any) -> None:
+    """Sums of four of them are beyond it."""
+    ops = Ops()
+    x = ops.input(1, 8, 12, 14, low=2e4, high=6e4)
+    weight = ops.const(np.full((4, 8, 3, 3), 1e-3))
+    ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
+    ops.check(device, preset)
+    assert "winograd_tiles" in ops.kernels
