@@ -79,7 +79,7 @@ class Node:
     reads, in place of the elements of its first input, of the same axes.  `epilogue` is applied
     to the result of any operator before it is stored, and reads that result under the name
     `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
-    operators inside.
+    operators inside, `also` further nodes whose results the kernel computes and no memory holds.
     """
 
     RESULT = "@result"
@@ -94,6 +94,7 @@ class Node:
     epilogue: Body | None = None
     parts: Mapping[str, Body] = field(default_factory=dict)
     fused: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def is_map(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ class Layer:
             return attention_model(*self.shape)
         if self.op == "Product":
             return product_model(*self.shape)
+        if self.op == "Separable":
+            return separable_model(self)
         rng = np.random.default_rng(0)
         weight = rng.standard_normal(self.weights).astype(np.float32)
         outputs = (self.weights or (1,))[0 if self.op != "MatMul" else -1]
@@ -191,6 +193,58 @@ def attention(heads: int, tokens: int, width: int) -> Layer:
     )
 
 
+def separable_model(layer: Layer) -> onnx.ModelProto:
+    """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
+    rng = np.random.default_rng(0)
+    channels, kernel = layer.shape[1], layer.attrs["kernel"]
+    node = helper.make_node
+    constants = {
+        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
+        "first": np.zeros(channels),
+        "w": rng.standard_normal(layer.weights),
+        "b": np.zeros(layer.weights[0]),
+        "low": np.array(0.0),
+        "high": np.array(6.0),
+    }
+    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Conv", ["r", "taps", "first"], ["c"], pads=pads, strides=strides, group=channels),
+        node("Clip", ["c", "low", "high"], ["d"]),
+        node("Conv", ["d", "w", "b"], ["p"]),
+        node("Softmax", ["p"], ["y"]),
+    ]
+    outputs = ["y"]
+    if layer.attrs["apart"]:
+        nodes.append(node("Softmax", ["d"], ["z"]))
+        outputs.append("z")
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def separable(kernel: int, stride: int, channels: int, out: int, size: int) -> tuple[Layer, Layer]:
+    """A depthwise convolution and the 1x1 convolution after it: joined if it pays, and apart."""
+    side = -(-size // stride)
+    joined = Layer(
+        name=f"sep{kernel} s{stride} {channels}-{out}@{size}",
+        op="Separable",
+        shape=(1, channels, size, size),
+        weights=(out, channels, 1, 1),
+        macs=side * side * channels * (out + kernel * kernel),
+        attrs={"kernel": kernel, "stride": stride, "apart": False},
+    )
+    apart = {**joined.attrs, "apart": True}
+    return joined, replace(joined, name=f"{joined.name} apart", attrs=apart)
+
+
 def lines(op: str, shape: tuple[int, ...], families: str, *weights: int) -> Layer:
     """An operator that folds lines: `macs` are its elements."""
     label = f"{families} {'x'.join(map(str, shape[1:]))}"
@@ -212,6 +266,11 @@ LAYERS = (
     conv(3, 1, 144, 144, 56, groups=144),
     conv(3, 2, 144, 144, 56, groups=144),
     conv(5, 1, 240, 240, 28, groups=240),
+    *separable(3, 1, 32, 16, 112),
+    *separable(3, 2, 96, 24, 112),
+    *separable(3, 1, 144, 24, 56),
+    *separable(3, 2, 144, 32, 56),
+    *separable(3, 1, 576, 96, 14),
     conv(7, 2, 3, 64, 224),
     conv(3, 2, 3, 32, 224),
     Layer("fc 2048-1000", "MatMul", (1, 2048), (2048, 1000), 2048 * 1000, {}),

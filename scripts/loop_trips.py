@@ -158,8 +158,8 @@ def find_trips(
 ) -> Trips:
     """The trip counts that bring the machine code's work nearest to the TIR's.
 
-    Multiplications decide (to a hundredth), then texels, then bytes to local memory; where all
-    are equal, the fewest trips.
+    Multiplications, texels and bytes to local memory decide together (to a hundredth), since a
+    kernel may multiply in several loops; where they are equal, the fewest trips.
     """
     loops = 1 + max((loop for inside in machine for loop in inside), default=-1)
     values = sorted({math.prod(c) for n in range(len(extents) + 1)
@@ -179,7 +179,8 @@ def find_trips(
         return np.abs(total / want - 1) if want else total
 
     off = distance("multiplies")
-    order = (sum(trips), distance("local_bytes"), distance("texels"), np.round(off, 2))
-    best = int(np.lexsort(np.broadcast_arrays(*order, off)[:4])[0])
+    together = off + distance("texels") + distance("local_bytes")
+    order = np.broadcast_arrays(sum(trips), np.round(together, 2), off)
+    best = int(np.lexsort(order[:2])[0])
     counts = tuple(int(axis[best if len(axis) > 1 else 0]) for axis in trips)
     return Trips(counts=counts, off=float(off[best]))

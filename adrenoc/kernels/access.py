@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from adrenoc.layout import LANES, Extents, Fold
+from adrenoc.layout import LANES, Extents, Fold, Layout
 from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
     BufferLoad,
@@ -36,6 +36,12 @@ from adrenoc.tvmapi import (
 
 if TYPE_CHECKING:
     from adrenoc.kernels.builder import KernelBuilder
+
+
+def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
+    """The logical index of (n, c, h, w) in a tensor of this layout."""
+    by_role = {"N": n, "C": c, "H": h, "W": w, "1": iconst(0)}
+    return [by_role[role] for role in layout.roles]
 
 
 class Access(ABC):
@@ -90,8 +96,7 @@ class Access(ABC):
 
     def index(self, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
         """The logical index of (n, c, h, w)."""
-        by_role = {"N": n, "C": c, "H": h, "W": w, "1": iconst(0)}
-        return [by_role[role] for role in self.spec.roles.roles]
+        return index_of(self.spec.roles, n, c, h, w)
 
     def _computed(self, value: Expr) -> Expr:
         """`value` in the dtype that the kernel computes in."""

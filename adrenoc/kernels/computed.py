@@ -41,7 +41,7 @@ class ComputedAccess(Access):
         self._of_channels = {
             buffer: access
             for buffer, name in body.sources.items()
-            if _is_of_channels(body, buffer, access := accesses[name], spec)
+            if is_of_channels(body, buffer, access := accesses[name], spec)
         }
         self._evaluator = self._evaluator_of(body)
         self._raw = [
@@ -114,7 +114,7 @@ def _same(texel: Expr) -> Expr:
     return texel
 
 
-def _is_of_channels(body: Body, buffer: Any, access: Access, spec: OperandSpec) -> bool:
+def is_of_channels(body: Body, buffer: Any, access: Access, spec: OperandSpec) -> bool:
     """Whether all that is read of a tensor is what it holds for the element's channel."""
     if not isinstance(access, BlockedAccess):
         return False

@@ -124,6 +124,8 @@ class LocalConv:
     """Of the sums; None: that of the arithmetic."""
     weight_dtype: str | None = None
     """Of the weights in local memory."""
+    parts_by_chunk = False
+    """Whether parts of sums in halves are those of chunks, not of single turns."""
 
     def __init__(
         self,
@@ -188,13 +190,22 @@ class LocalConv:
         """The sums of an output block as the epilogue takes them."""
         return total
 
+    def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
+        """What the products of such input blocks need, into local memory."""
+        self.bring_weights(span * self.plan.vectors, first_load, shared)
+        self._bring_beside(start, span)
+
     # The loops
+
+    @property
+    def span(self) -> int:
+        """Input blocks of all slices whose weights are in local memory at a time."""
+        return min(self.tile.chunk * self.tile.slices, self.plan.window)
 
     def accumulate(self, weights_by_row: bool) -> None:
         """All multiply-adds."""
-        tile, plan, builder = self.tile, self.plan, self.b
+        tile, plan, builder, span = self.tile, self.plan, self.b, self.span
         kh = self.geometry.kernel[0]
-        span = min(tile.chunk * tile.slices, plan.window)
         # Every thread stores what it loads, also beyond the last weight: a test would wait.
         rounds = -(-span * plan.vectors // (self.per_load * self.threads))
         shared = builder.shared(rounds * self.threads * self.per_load, dtype=self.weight_dtype)
@@ -235,19 +246,20 @@ class LocalConv:
     ) -> None:
         """Bring the weights of `span` input blocks from `start` on, then use them."""
         builder, tile, plan = self.b, self.tile, self.plan
-        self._bring(span * plan.vectors, first_load, shared)
-        self._bring_beside(start, span)
+        self.bring(start, span, first_load, shared)
         builder.barrier()
         of_slice = span // tile.slices
         mine = self.slice * iconst(of_slice)
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
+        if partial is not self.sums and self.parts_by_chunk:
+            partial.fill(0.0)
         with builder.loop(of_slice // tile.unroll, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
-            if partial is not self.sums:
+            if partial is not self.sums and not self.parts_by_chunk:
                 partial.fill(0.0)
-            blocks = [self._existing(in_block + iconst(u)) for u in range(tile.unroll)]
+            blocks = [self.existing(in_block + iconst(u)) for u in range(tile.unroll)]
             for block in blocks:  # all reads are asked for before one is waited for
                 self._ask(block, row)
             texels = []
@@ -255,17 +267,23 @@ class LocalConv:
                 if isinstance(self.x, ComputedAccess):
                     at = done + iconst(u)
                     self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
-                texels.append(self._row(block, row))
+                texels.append(self.row(block, row))
             for u, columns in enumerate(texels):
                 at = weights + iconst(u * plan.vectors) if u else weights
                 self._multiply(columns, at, shared, partial)
-            if partial is not self.sums:
-                for at in range(tile.pixels * tile.out_blocks):
-                    self.sums[at] = self.sums[at] + partial[at]
+            if partial is not self.sums and not self.parts_by_chunk:
+                self._add(partial)
+        if partial is not self.sums and self.parts_by_chunk:
+            self._add(partial)
         if not self.last:
             builder.barrier()
 
-    def _existing(self, in_block: Expr) -> Expr:
+    def _add(self, partial: Registers) -> None:
+        """Add a part of the sums to them."""
+        for at in range(self.tile.pixels * self.tile.out_blocks):
+            self.sums[at] = self.sums[at] + partial[at]
+
+    def existing(self, in_block: Expr) -> Expr:
         """An input block that is there: its weights are zero where another was asked for.
 
         What lies beyond the last block need not be a number.
@@ -287,9 +305,9 @@ class LocalConv:
                 mine = self.thread + iconst(done)
                 inside = self.thread < iconst(span - done) if last else None
                 with self.b.when(inside), self.b.computing(ACCUMULATOR):
-                    held[mine] = access.texel(n, self._existing(start + mine), iconst(0), iconst(0))
+                    held[mine] = access.texel(n, self.existing(start + mine), iconst(0), iconst(0))
 
-    def _bring(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
+    def bring_weights(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
         """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""
         builder = self.b
         loads = vectors // self.per_load
@@ -307,7 +325,7 @@ class LocalConv:
                 for part, texel in enumerate(self.vectors(words)):
                     shared[to + iconst(part)] = texel
 
-    def _row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
+    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
         """The texels that the thread's pixels need of one kernel row, by offset of their column."""
         return {
             offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")

@@ -66,20 +66,11 @@ def depthwise(
     strides, padding = geometry.strides, geometry.padding
     row0 = builder.let(top * iconst(strides[0]) - iconst(padding[0]), "row")
     col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
-    sums = builder.registers(tile.rows * tile.pixels)
-    sums.fill(0.0)
     first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
-    step = _Row(builder=builder, geometry=geometry, tile=tile, x=x, shared=shared, sums=sums)
-    if tile.rows == 1:
-        # A loop keeps the compiler from reading all rows at once, which takes registers.
-        with builder.loop(geometry.kernel[0], "ky") as ky:
-            row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "r")
-            taps_of_row = builder.let(first_tap + ky * iconst(geometry.kernel[1]), "wr")
-            step.add(n, block, row, col0, [(0, taps_of_row)])
-    else:
-        for row, uses in _rows_read(geometry, tile.rows).items():
-            of_rows = [(r, first_tap + iconst(ky * geometry.kernel[1])) for r, ky in uses]
-            step.add(n, block, row0 + iconst(row), col0, of_rows)
+    taps_of = TapSums(
+        builder=builder, geometry=geometry, rows=tile.rows, pixels=tile.pixels, x=x, shared=shared
+    )
+    sums = taps_of.rectangle(n, block, row0, col0, first_tap)
     with builder.when(builder.inside):
         for r in range(tile.rows):
             in_column = top + iconst(r) < iconst(e.h) if r and e.h % tile.rows else None
@@ -91,21 +82,46 @@ def depthwise(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
-    """One row of the input: its texels, and what they add to the rows of the output."""
+class TapSums:
+    """What the taps in local memory make of rectangles of `rows` x `pixels` of one block."""
 
     builder: KernelBuilder
     geometry: ConvGeometry
-    tile: DepthwiseTile
+    rows: int
+    pixels: int
     x: Access
     shared: SharedArray
-    sums: Registers
+    rolled: bool = False
+    """Whether compilers are asked to keep the loop over kernel rows."""
 
-    def add(
-        self, n: Expr, block: Expr, row: Expr, col0: Expr, uses: list[tuple[int, Expr]]
+    def rectangle(self, n: Expr, block: Expr, row0: Expr, col0: Expr, first_tap: Expr) -> Registers:
+        """The sums, row by row; the input that they need begins at (row0, col0)."""
+        builder, geometry = self.builder, self.geometry
+        sums = builder.registers(self.rows * self.pixels)
+        sums.fill(0.0)
+        if self.rows == 1:
+            # A loop keeps the compiler from reading all rows at once, which takes registers.
+            with builder.loop(geometry.kernel[0], "ky", rolled=self.rolled) as ky:
+                row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "r")
+                taps_of_row = builder.let(first_tap + ky * iconst(geometry.kernel[1]), "wr")
+                self._add(sums, n, block, row, col0, [(0, taps_of_row)])
+        else:
+            for row, uses in _rows_read(geometry, self.rows).items():
+                of_rows = [(r, first_tap + iconst(ky * geometry.kernel[1])) for r, ky in uses]
+                self._add(sums, n, block, row0 + iconst(row), col0, of_rows)
+        return sums
+
+    def _add(
+        self,
+        sums: Registers,
+        n: Expr,
+        block: Expr,
+        row: Expr,
+        col0: Expr,
+        uses: list[tuple[int, Expr]],
     ) -> None:
-        """Multiply and add; `uses` are output rows, each with the place of its first tap."""
-        builder, geometry, pixels = self.builder, self.geometry, range(self.tile.pixels)
+        """One row of the input; `uses` are output rows, each with the place of its first tap."""
+        builder, geometry, pixels = self.builder, self.geometry, range(self.pixels)
         columns: dict[int, Expr] = {}
         for kx in range(geometry.kernel[1]):
             offsets = [p * geometry.strides[1] + kx * geometry.dilation[1] for p in pixels]
@@ -116,8 +132,8 @@ class _Row:
             for r, first_tap in uses:
                 tap = builder.let(self.shared[first_tap + iconst(kx)], "k")
                 for p, offset in zip(pixels, offsets, strict=True):
-                    at = r * self.tile.pixels + p
-                    self.sums[at] = columns[offset] * tap + self.sums[at]
+                    at = r * self.pixels + p
+                    sums[at] = columns[offset] * tap + sums[at]
 
 
 def rows_read(geometry: ConvGeometry, rows: int) -> int:

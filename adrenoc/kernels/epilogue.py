@@ -6,15 +6,71 @@ It computes in float, also where the operator multiplies halves: it runs once a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from adrenoc.graph import Body, Node
-from adrenoc.kernels.access import Access
+from adrenoc.kernels.access import Access, index_of
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
 from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import LANES
+from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, dtype_of, iconst
+
+
+class Finished:
+    """What a body makes of the results of an operator, four channels at a time.
+
+    `spec` gives the shape and the roles of the finished tensor.
+    """
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        body: Body | None,
+        accesses: Mapping[str, Access],
+        spec: OperandSpec,
+    ) -> None:
+        self._builder, self._body, self._accesses = builder, body, accesses
+        self._spec = spec
+
+    def value(
+        self,
+        n: Expr,
+        block: Expr,
+        h: Expr,
+        w: Expr,
+        value: Expr,
+        given: Mapping[str, Expr] | None = None,
+    ) -> Expr:
+        """The finished four channels, in float where there is a body.
+
+        `given` are tensors of which the four channels are at hand.
+        """
+        if self._body is None:
+            return value
+        with self._builder.computing(ACCUMULATOR):
+            if dtype_of(value).startswith("float"):
+                value = widened(value)
+            at_hand = {**(given or {}), Node.RESULT: self._builder.let(value, "result")}
+            return splatted(self._evaluated(self._body, n, block, h, w, at_hand))
+
+    def _evaluated(
+        self, body: Body, n: Expr, block: Expr, h: Expr, w: Expr, at_hand: Mapping[str, Expr]
+    ) -> Expr:
+        reads: dict[Any, Access | Texel] = {}
+        for buffer, name in body.sources.items():
+            known = name in at_hand
+            reads[buffer] = partial(_same, at_hand[name]) if known else self._accesses[name]
+        evaluator = Evaluator(self._builder, body, reads)
+        know_position(evaluator, self._spec, n, block, h, w)
+        index = index_of(self._spec.roles, n, block * iconst(LANES), h, w)
+        return evaluator.texel(index, self._spec.roles.axis("C"))
+
+
+def _same(texel: Expr) -> Expr:
+    return texel
 
 
 class Epilogue:
@@ -27,27 +83,14 @@ class Epilogue:
         accesses: Mapping[str, Access],
         out: Access,
     ) -> None:
-        self._builder, self._body, self._out = builder, body, out
-        self._accesses = accesses
+        self._builder, self._out = builder, out
+        self._plain = body is None
+        self._finished = Finished(builder, body, accesses, out.spec)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store the finished four channels at a position inside of the output."""
-        if self._body is None:
+        if self._plain:
             self._out.write(n, block, h, w, value)
             return
         with self._builder.computing(ACCUMULATOR):
-            if dtype_of(value).startswith("float"):
-                value = widened(value)
-            value = splatted(self._finished(self._body, n, block, h, w, value))
-            self._out.write(n, block, h, w, value)
-
-    def _finished(self, body: Body, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> Expr:
-        result = self._builder.let(value, "result")
-        reads: dict[Any, Access | Texel] = {}
-        for buffer, name in body.sources.items():
-            reads[buffer] = (lambda: result) if name == Node.RESULT else self._accesses[name]
-        evaluator = Evaluator(self._builder, body, reads)
-        out = self._out
-        know_position(evaluator, out.spec, n, block, h, w)
-        index = out.index(n, block * iconst(LANES), h, w)
-        return evaluator.texel(index, out.spec.roles.axis("C"))
+            self._out.write(n, block, h, w, self._finished.value(n, block, h, w, value))

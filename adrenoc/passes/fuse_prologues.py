@@ -91,7 +91,7 @@ def _source(graph: Graph, node: Node) -> str | None:
     if layout is None or channel is None:
         return None
     moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
-    if any(_mentions(load, moving) for load in others):
+    if any(mentions(load, moving) for load in others):
         return None
     return alike[0]
 
@@ -100,7 +100,7 @@ def _is(body: Body, load: Any, name: str) -> bool:
     return any(n == name and b.same_as(load.source) for b, n in body.sources.items())
 
 
-def _mentions(load: Any, axes: Sequence[Any]) -> bool:
+def mentions(load: Any, axes: Sequence[Any]) -> bool:
     """Whether a load depends on any of these axes."""
     found = False
 
@@ -121,7 +121,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
         return f"{source} lies in {theirs.memory.value}, {theirs.layout}"
     if not agree(mine.roles, theirs.roles, mine.shape):
         return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
-    if mine.extents.c % LANES and node.body is not None and not _finite_at_zero(node.body):
+    if mine.extents.c % LANES and node.body is not None and not finite_at_zero(node.body):
         return "beyond the last channel it might not be a number"
     for reader in readers:
         reason = _refusal_of_reader(graph, node, reader)
@@ -151,7 +151,7 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node) -> str | None:
     return next((reason for reason, found in obstacles.items() if found), None)
 
 
-def _finite_at_zero(body: Body) -> bool:
+def finite_at_zero(body: Body) -> bool:
     """Whether zeros, as the lanes beyond the last channel hold, surely give numbers."""
     sure = True
 

@@ -27,11 +27,12 @@ def list_launches(
     for node, step, work in zip(program.graph.nodes, program.steps, works, strict=True):
         if step.place != "gpu":
             continue
+        made = (*node.also, node.name)
         floor_us = roofline.estimate(work.work).time_us
         launches.append(
             LaunchInfo(
                 kernel=step.kernel,
-                node=node_of(node.name) or node.name,
+                node=" + ".join(node_of(name) or name for name in made),
                 flops=work.work.flops,
                 bytes=work.work.bytes_read + work.work.bytes_written,
                 floor_us=None if floor_us is None else round(floor_us, 3),

@@ -32,6 +32,7 @@ from adrenoc.rules.norm import norm_rule
 from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
 from adrenoc.rules.reduce import reduce_rule
 from adrenoc.rules.schedule import Choice
+from adrenoc.rules.separable import SEPARABLE, separable_rule
 from adrenoc.rules.softmax import softmax_rule
 from adrenoc.rules.winograd import multiply_rule, pixels_rule, tiles_rule
 from adrenoc.tuning_log import Tuning
@@ -44,6 +45,7 @@ RULES: dict[str, Rule] = {
     "conv1d_transpose": conv1d_transpose_rule,
     "conv2d": conv2d_rule,
     "conv2d_transpose": conv2d_transpose_rule,
+    SEPARABLE: separable_rule,
     "winograd_tiles": tiles_rule,
     "winograd_multiply": multiply_rule,
     "winograd_pixels": pixels_rule,

@@ -25,6 +25,7 @@ from adrenoc.passes.plan_memory import size_bytes
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.split_winograd import MULTIPLY
 from adrenoc.roofline import Work
+from adrenoc.rules.separable import FINISH, SEPARABLE
 from adrenoc.tvmapi import (
     AttrStmt,
     Bind,
@@ -122,6 +123,12 @@ def _of_convolution(graph: Graph, node: Node) -> int:
     return _size(graph, node.inputs[1]) * _positions(graph, node.output)
 
 
+def _of_separable(graph: Graph, node: Node) -> int:
+    """Each weight of both halves is used once for each output position."""
+    weights = sum(_size(graph, name) for name in node.inputs[1:3])
+    return weights * _positions(graph, node.output)
+
+
 def _of_transposed(graph: Graph, node: Node) -> int:
     """Each weight is used once for each input position."""
     return _size(graph, node.inputs[1]) * _positions(graph, node.inputs[0])
@@ -154,6 +161,7 @@ _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "matmul": _of_matmul,
     "attention": _of_attention,
     MULTIPLY: _of_planes,
+    SEPARABLE: _of_separable,
 }
 
 
@@ -178,6 +186,8 @@ def _operations(graph: Graph, node: Node) -> int:
         count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
     if node.epilogue is not None:
         count += body_operations(node.epilogue) * _size(graph, node.output)
+    if node.op == SEPARABLE and FINISH in node.parts:
+        count += body_operations(node.parts[FINISH]) * math.prod(node.attrs["between"].shape)
     return count
 
 

@@ -26,6 +26,7 @@ from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
+from adrenoc.rules.separable import SEPARABLE
 
 DEEP = 40
 """Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
@@ -65,7 +66,8 @@ def widen_sums(
 
 def is_deep(graph: Graph) -> bool:
     """Whether so many convolutions follow each other that the errors of the first matter."""
-    return sum(node.op in ("conv2d", MULTIPLY) for node in graph.nodes) >= DEEP
+    convolutions = {"conv2d": 1, MULTIPLY: 1, SEPARABLE: 2}
+    return sum(convolutions.get(node.op, 0) for node in graph.nodes) >= DEEP
 
 
 def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWork]]:
@@ -73,7 +75,7 @@ def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWo
     for node in graph.nodes:
         if node.output in graph.exact | graph.rounded:
             continue
-        if node.op == MULTIPLY:
+        if node.op in (MULTIPLY, SEPARABLE):
             yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
         elif node.op == "conv2d" and not is_depthwise(graph, node):
             yield node, conv_work(graph, node, conv_geometry(graph, node), options)

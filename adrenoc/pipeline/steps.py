@@ -24,6 +24,7 @@ from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.fuse_prologues import fuse_prologues
+from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_integers import keep_integers
@@ -177,6 +178,14 @@ def assign_memory_step(state: State) -> State:
             for symbol, graph in state.region_graphs.items()
         },
     )
+
+
+def fuse_separable_step(state: State) -> State:
+    target = state.target
+    graph = fuse_separable(
+        graph_of(state), state.options, target.limits, target.performance, state.log
+    )
+    return replace(state, graph=graph)
 
 
 def split_winograd_step(state: State) -> State:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
@@ -60,11 +60,11 @@ def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
         for out_blocks in (1, 2, 3, 4):
             if out_blocks > e.blocks or pixels * out_blocks > 16:
                 break
-            for group in _groups(-(-e.w // pixels), e.h):
+            for group in groups_of(-(-e.w // pixels), e.h):
                 yield from _deep(work, limits, pixels, out_blocks, group)
 
 
-def _groups(columns: int, rows: int) -> Iterator[tuple[int, int]]:
+def groups_of(columns: int, rows: int) -> Iterator[tuple[int, int]]:
     """Threads along W and H: whole rows where they are short, else powers of two."""
     widths = {min(columns, w) for w in (4, 8, 16, 32)}
     if columns <= WAVE // 4:
@@ -89,7 +89,7 @@ def _deep(
         if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
         twice = 2 * slices
-        more = 2 * twice <= work.in_blocks and twice <= deepest and _fills(work, twice)
+        more = 2 * twice <= work.in_blocks and twice <= deepest and fills(work, twice)
         if more and width * height * bands * slices < WAVE // 4:
             continue
         for unroll in UNROLLS:
@@ -102,7 +102,7 @@ def _deep(
                 slices=slices,
                 unroll=unroll,
             )
-            if not _fills(work, tile.turn):
+            if not fills(work, tile.turn):
                 continue
             chunk = _chunk(work, tile)
             # One turn of a chunk would share its registers with what brings the weights.
@@ -110,7 +110,7 @@ def _deep(
                 yield replace(tile, chunk=chunk)
 
 
-def _fills(work: ConvWork, turn: int) -> bool:
+def fills(work: ConvWork, turn: int) -> bool:
     """Whether turns of so many input blocks leave little empty."""
     return whole_turns(work.in_blocks, turn) <= MOST_PADDING * work.in_blocks
 
@@ -134,51 +134,112 @@ def _chunk(work: ConvWork, tile: ConvTile) -> int:
     return most * tile.unroll
 
 
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What one thread does of a convolution."""
+
+    alu: float
+    """Instructions of the arithmetic pipe; those of half arithmetic are as long as they take."""
+    slots: float
+    """Instructions and empty slots, but for those of texels."""
+    turns: int
+    chunks: int
+    texels: int
+    """Of a turn."""
+    reads: float
+    """Vectors from local memory."""
+    waits: float
+    """For buffers and at barriers; those for texels are not among them."""
+    registers: float
+
+
 def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
-    e, geometry = work.out, work.geometry
-    kh, kw = geometry.kernel
-    wx, wy, deep = tile.work_group or (1, 1, 1)
-    sums = tile.pixels * tile.out_blocks
-    texels = len(geometry.columns(tile.pixels))
-    channels, blocks = work.channels, tile.unroll
-    mads = blocks * sums * LANES * channels * kw
-    reads = blocks * (channels * tile.out_blocks * kw + work.block_texels)
-    texels *= blocks
+    counts = local_counts(work, tile, machine)
+    texels = counts.turns * counts.texels
     made = work.texel_work * texels
-    flush = sums * LANES if _in_parts(work, tile) else 0
+    alu = counts.alu + made + TEXEL_ALU * texels
+    slots = counts.slots + made + (1 + TEXEL_SLOTS) * texels
+    busiest = max(
+        WAVE * alu / machine.lanes,
+        WAVE * texels / machine.texels_of(work.storage_bytes),
+        counts.reads * LOCAL_READ_CLOCKS,
+    )
+    waits = counts.waits + counts.turns * math.ceil(counts.texels / TEXELS_A_WAIT)
+    serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
+    pipes = machine.clocks(waves_of(work, tile), busiest, serial, counts.registers)
+    memory = machine.memory_clocks(bytes_of(work, tile))
+    return with_memory(pipes, memory)
+
+
+def with_memory(pipes: float, memory: float) -> float:
+    """Clocks of what keeps the pipes busy for so long, and memory."""
+    # Where memory is the bound, the faster of two kernels is still the better.
+    return max(pipes, memory) + HIDDEN * min(pipes, memory)
+
+
+def local_counts(
+    work: ConvWork, tile: ConvTile, machine: Machine, *, parts_by_chunk: bool = False
+) -> Counts:
+    """What one thread does, whatever it is that makes its texels."""
+    kh, kw = work.geometry.kernel
+    sums = tile.pixels * tile.out_blocks
+    blocks = tile.unroll
+    texels = blocks * len(work.geometry.columns(tile.pixels))
+    mads = blocks * sums * LANES * work.channels * kw
+    reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
+    flush = sums * LANES if in_parts(work, tile) else 0
     turns = kh * math.ceil(work.in_blocks / (tile.slices * blocks))
     chunks = kh * math.ceil(work.in_blocks / (tile.slices * tile.chunk))
     loads = _loads(work, tile)
     halvings = math.log2(tile.slices) * sums
     half = machine.half_rate if work.half else 1.0
-    alu = turns * ((mads + flush) / half + made + TURN_ALU + TEXEL_ALU * texels)
-    alu += chunks * (CHUNK_ALU + LOAD_ALU * loads) + END_SLOTS + SLICE_SLOTS * halvings
-    slots = turns * (mads + flush + made + reads + texels + TURN_SLOTS + TEXEL_SLOTS * texels)
-    slots += chunks * (CHUNK_SLOTS + LOAD_SLOTS * loads) + END_SLOTS + SLICE_SLOTS * halvings
-    busiest = max(
-        WAVE * alu / machine.lanes,
-        WAVE * turns * texels / machine.texels_of(work.storage_bytes),
-        turns * reads * LOCAL_READ_CLOCKS,
+    adding = flush * (chunks if parts_by_chunk else turns)
+    ends = END_SLOTS + SLICE_SLOTS * halvings
+    return Counts(
+        alu=turns * (mads / half + TURN_ALU)
+        + adding / half
+        + chunks * (CHUNK_ALU + LOAD_ALU * loads)
+        + ends,
+        slots=turns * (mads + reads + TURN_SLOTS)
+        + adding
+        + chunks * (CHUNK_SLOTS + LOAD_SLOTS * loads)
+        + ends,
+        turns=turns,
+        chunks=chunks,
+        texels=texels,
+        reads=turns * reads,
+        waits=CHUNK_WAITS * chunks + END_WAITS + math.log2(tile.slices),
+        registers=_registers(work, tile, texels),
     )
-    waits = turns * math.ceil(texels / TEXELS_A_WAIT) + CHUNK_WAITS * chunks
-    waits += END_WAITS + math.log2(tile.slices)
-    serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
-    supers = math.ceil(e.blocks / (tile.out_blocks * tile.bands))
-    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * supers
-    waves = groups * math.ceil(wx * wy * deep / WAVE)
-    pipes = machine.clocks(waves, busiest, serial, _registers(work, tile, texels))
-    memory = machine.memory_clocks(_bytes(work, supers * tile.out_blocks * tile.bands))
-    # Where memory is the bound, the faster of two kernels is still the better.
-    return max(pipes, memory) + HIDDEN * min(pipes, memory)
 
 
-def _bytes(work: ConvWork, out_blocks: int) -> int:
+def waves_of(work: ConvWork, tile: ConvTile) -> int:
+    """Waves of the whole kernel."""
+    e = work.out
+    wx, wy, deep = tile.work_group or (1, 1, 1)
+    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * _supers(work, tile)
+    return groups * math.ceil(wx * wy * deep / WAVE)
+
+
+def _supers(work: ConvWork, tile: ConvTile) -> int:
+    """Work-groups along the output blocks of an image."""
+    return math.ceil(work.out.blocks / (tile.out_blocks * tile.bands))
+
+
+def bytes_of(work: ConvWork, tile: ConvTile) -> int:
     """What memory has to move: weights of whole work-groups, the input and the output."""
     e, geometry = work.out, work.geometry
-    weights = work.weight_sets * math.prod(geometry.kernel) * work.in_blocks * out_blocks * LANES
     pixels = math.prod(geometry.strides) * work.in_blocks + e.blocks
-    return (weights + e.n * e.h * e.w * pixels) * LANES * work.storage_bytes
+    moved = weights_of(work, tile) + e.n * e.h * e.w * pixels
+    return moved * LANES * work.storage_bytes
+
+
+def weights_of(work: ConvWork, tile: ConvTile) -> int:
+    """Weights in vectors of four, those included that fill the last work-group."""
+    out_blocks = _supers(work, tile) * tile.out_blocks * tile.bands
+    taps = work.weight_sets * math.prod(work.geometry.kernel)
+    return taps * work.in_blocks * out_blocks * LANES
 
 
 def _loads(work: ConvWork, tile: ConvTile) -> int:
@@ -196,11 +257,11 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     other += TAPS_REGISTERS if work.geometry.kernel[1] > 1 else 0
     if not work.half:
         return sums + texels + WAITING_WEIGHTS + other
-    partial = 2 if _in_parts(work, tile) else 1
+    partial = 2 if in_parts(work, tile) else 1
     return (sums * partial + texels + WAITING_WEIGHTS) / 2 + other
 
 
-def _in_parts(work: ConvWork, tile: ConvTile) -> bool:
+def in_parts(work: ConvWork, tile: ConvTile) -> bool:
     """Whether the products of a pass are added up before they are added to the total."""
     passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
     return work.half and passes > tile.slices

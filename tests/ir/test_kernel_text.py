@@ -74,6 +74,21 @@ def test_depthwise_convolution(golden: Callable[[str], None]) -> None:
     golden(_source(_conv(8, 8, 3, group=8), "conv2d"))
 
 
+def test_separable_convolution(golden: Callable[[str], None]) -> None:
+    """A depthwise convolution and the 1x1 convolution after it: nothing is stored between."""
+    rng = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "taps", "b"], ["c"], pads=[1] * 4, group=8),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Conv", ["d", "w"], ["e"]),
+        helper.make_node("GlobalAveragePool", ["e"], ["y"]),
+    ]
+    constants = {"taps": (8, 1, 3, 3), "b": (8,), "w": (8, 8, 1, 1)}
+    weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in constants.items()}
+    golden(_source(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], weights), "conv2d"))
+
+
 def test_floats_keep_all_their_digits() -> None:
     nodes = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
     scale = np.float32(32.504906)  # %e prints 3.250491e+01, which is its neighbour
