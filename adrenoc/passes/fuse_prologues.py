@@ -28,7 +28,7 @@ from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import MAX_INPUTS, reads_elementwise
-from adrenoc.rules.conv2d import conv_geometry, conv_work
+from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
@@ -141,7 +141,7 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node) -> str | None:
         "one of them is kept in float32": {node.output, reader.output}
         & (graph.exact | graph.rounded),
         f"{reader.name} has padding, which comes after it": any(reader.attrs["padding"]),
-        f"{reader.name} has groups of channels": groups > 1,
+        f"{reader.name} has groups of channels": groups > 1 or is_depthwise(graph, reader),
         f"{reader.name} makes few vectors, each thread of which reads all": suits_gemv(out),
         f"{reader.name} would read more than {MAX_INPUTS} tensors": len(
             {*reader.inputs, *node.inputs}

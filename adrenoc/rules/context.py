@@ -212,6 +212,8 @@ class NodeKernel:
     builder: KernelBuilder
     arguments: list[str] = field(default_factory=list)
     accesses: dict[str, Access] = field(default_factory=dict)
+    folded: bool = False
+    """Whether the body reads what a prologue computes."""
 
     def input(self, name: str) -> Access:
         """Declare a tensor of the graph as the next argument, once."""
@@ -224,6 +226,7 @@ class NodeKernel:
     def folded_input(self) -> Access:
         """The first input, or what the prologue computes in its place."""
         x = self.input(self.node.inputs[0])
+        self.folded = True
         if self.node.prologue is None:
             return x
         for name in self.node.prologue.sources.values():
@@ -264,7 +267,16 @@ class NodeKernel:
         return out, Epilogue(self.builder, self.node.epilogue, self.accesses, out)
 
     def call(self) -> KernelCall:
-        """The finished launch."""
+        """The finished launch.
+
+        Raises:
+            CompileError: the node has a prologue, which this rule does not know of.
+        """
+        if self.node.prologue is not None and not self.folded:
+            raise CompileError(
+                f"{self.node.name}: the kernel leaves out what is to be computed before it",
+                hint="report it with the model: adrenoc compile --dump-dir DIR keeps the IR",
+            )
         return KernelCall(node=self.node, builder=self.builder, arguments=tuple(self.arguments))
 
 

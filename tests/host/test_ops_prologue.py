@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.host.run_op import Ops
 from tests.host.test_views import PRESETS, Net
 
 
@@ -59,3 +60,11 @@ def test_zeros_of_padding_come_after_the_map(device: Any, preset: str) -> None:
     net.check(device, preset)
     assert "add" in net.kernels
     assert any("padding" in d.reason for d in net.decisions)
+
+
+def test_one_channel_is_a_depthwise_convolution(device: Any) -> None:
+    """The sum of squares of a local response norm; its kernel reads what is there."""
+    ops = Ops()
+    ops.output(ops("LRN", ops("Relu", ops.input(2, 1, 5, 6)), size=3))
+    ops.check(device, "fp32")
+    assert "depthwise_conv2d" in ops.kernels
