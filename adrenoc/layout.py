@@ -108,7 +108,7 @@ def agree(a: Layout, b: Layout, shape: Sequence[int]) -> bool:
     return all(extent == 1 or x == y for x, y, extent in zip(a.roles, b.roles, shape, strict=True))
 
 
-_DEFAULT_ROLES = {1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
+_DEFAULT_ROLES = {0: "", 1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
 
 
 def default_layout(shape: Sequence[int]) -> Layout | None:
@@ -121,7 +121,7 @@ def default_layout(shape: Sequence[int]) -> Layout | None:
     if rank in _DEFAULT_ROLES:
         return Layout(_DEFAULT_ROLES[rank])
     wide = [axis for axis, extent in enumerate(shape) if extent != 1]
-    if rank == 0 or len(wide) > MAX_BLOCKED_AXES:
+    if len(wide) > MAX_BLOCKED_AXES:
         return None
     roles = ["1"] * rank
     for axis, role in zip(reversed(wide), "CWHN", strict=False):

@@ -7,6 +7,7 @@ buffer of blocks; integers, booleans, and the model's own inputs and outputs are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -80,7 +81,9 @@ def _place(
             "whole numbers stored as floats",
             f"a read of bytes gives sixteen channels, and it has {layout.extents(tensor.shape).c}",
         )
-    dtype = "float32" if tensor.name in graph.exact else options.storage_dtype
+    # One number costs the same in either, and scales are often smaller than halves can be.
+    wide = tensor.name in graph.exact or math.prod(tensor.shape) == 1
+    dtype = "float32" if wide else options.storage_dtype
     if options.textures:
         for fold in Fold:
             if fits_in_texture(layout.refolded(fold), tensor.shape, limits):

@@ -35,7 +35,7 @@ def refusal(node: Node, whole: Whole, tensors: Mapping[str, Tensor]) -> str | No
         if not tensor.is_float:
             return f"{name} is {tensor.dtype}, expected float"
         if tensor.value is None and default_layout(tensor.shape) is None:
-            return f"{name} of shape {tensor.shape} has no rank, or too many extents above one"
+            return f"{name} of shape {tensor.shape} has too many extents above one"
     return whole.refuses(node, tensors)
 
 

@@ -37,6 +37,17 @@ def test_means(device: Any, preset: str) -> None:
     assert ops.kernels.count("mean") == 8
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_one_number_of_all_is_a_texel_that_keeps_small_values(device: Any, preset: str) -> None:
+    ops = Ops()
+    y = ops("Relu", ops.input(1, 6, 30, 40))
+    span = ops("Sub", reduced(ops, "Max", y, None, 0), reduced(ops, "Min", y, None, 0))
+    scale = ops("Mul", span, ops.const(1e-7))
+    ops.output(ops("Mul", y, ops("Div", ops.const(1e-7), scale)))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 def test_every_kind(device: Any, preset: str) -> None:
     """The padding lanes of five channels must not count: all data lie above or below zero."""

@@ -56,8 +56,13 @@ def test_default_roles_by_rank(shape: tuple[int, ...], roles: str) -> None:
     assert layout.roles == roles
 
 
-def test_no_layout_for_scalars_and_five_wide_axes() -> None:
-    assert default_layout(()) is None
+def test_one_number_is_one_texel() -> None:
+    layout = default_layout(())
+    assert layout is not None
+    assert layout.texture_shape(()) == (1, 1, 1, 4)
+
+
+def test_no_layout_for_five_wide_axes() -> None:
     assert default_layout((2, 2, 2, 2, 2)) is None
 
 
