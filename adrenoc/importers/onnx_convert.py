@@ -22,6 +22,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_index import INDEX_OPS
+from adrenoc.importers.onnx_infer import FIRST_OPSETS
 from adrenoc.importers.onnx_math import MATH_OPS
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_norm import NORM_OPS
@@ -83,10 +84,6 @@ _NOT_STATIC = frozenset(
         "Unique",
     }
 )
-
-
-# Operators that rewrites of other domains use in opsets that do not have them yet.
-_FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 
 def supported_operators() -> frozenset[str]:
@@ -165,7 +162,7 @@ class _Importer(ONNXGraphImporter):
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")
-            opset = max(opset, _FIRST_OPSETS.get(op_name, 0))
+            opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
         node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)

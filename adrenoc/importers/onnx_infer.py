@@ -20,6 +20,9 @@ from adrenoc.importers.onnx_graph import (
 # Constants up to this many elements are shown to shape inference: shapes, axes, scales.
 _SHAPE_OPERAND_MAX_ELEMENTS = 4096
 
+FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
+"""Where operators begin that rewrites and optimised models use in opsets that lack them."""
+
 # Operators for which the onnx package infers no shape; theirs is that of their input.
 _SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
 
@@ -104,12 +107,13 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
 def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
     """The opset whose shape inference to ask.
 
+    Optimised models hold norms that are newer than their opset, which onnxruntime always had.
     Before opset 22 that of pools counts windows which start behind the data when rounding up;
     the runtimes never did.
     """
     if node.op_type in ("AveragePool", "MaxPool"):
         return max(graph.opset, min(22, onnx.defs.onnx_opset_version()))
-    return graph.opset
+    return max(graph.opset, FIRST_OPSETS.get(node.op_type, 0))
 
 
 def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from adrenoc.errors import CustomDomainError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check
+from tests.models import graph, write
 
 RANDOM = np.random.default_rng(0)
 
@@ -223,6 +224,22 @@ def test_contrib_operator(name: str, tmp_path: Path) -> None:
     imported, _ = check(tmp_path / "contrib.onnx", tolerance=1e-5 + case.quantum * 1.01)
     operator = name.split(maxsplit=1)[0]
     assert any(d.subject == f"com.microsoft.{operator}" for d in imported.decisions)
+
+
+def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path: Path) -> None:
+    model = graph(
+        [
+            helper.make_node("LayerNormalization", ["x", "s", "b"], ["n"]),
+            helper.make_node("Reshape", ["n", "rows"], ["m"]),
+            helper.make_node("Gelu", ["m"], ["y"], domain="com.microsoft"),
+        ],
+        {"x": (2, 3, 8)},
+        ["y"],
+        {"s": rand(8), "b": rand(8), "rows": np.array([-1, 8])},
+        opset=14,
+        domains=("com.microsoft",),
+    )
+    check(write(model, tmp_path))
 
 
 def test_refusal_says_why(tmp_path: Path) -> None:
