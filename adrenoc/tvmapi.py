@@ -228,6 +228,14 @@ def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     return call_extern(vector_dtype(dtype), name, buffer.data, base, offset)
 
 
+def share_words(buffer: Expr, index: Expr, words: Expr) -> Expr:
+    """The statement that stores four words into an array in local memory, whatever its type.
+
+    A macro that `opencl_source` defines; a barrier has to follow before anything is read.
+    """
+    return tirx.Evaluate(tirx.call_extern("int32", "SHARE_UINT4", buffer.data, index, words))
+
+
 def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     """Four sums and four products of four bytes each, in 32 bits.
 

@@ -19,6 +19,10 @@ import numpy as np
 
 DOTS_A_CALL = 4
 """Instructions of `DOT_PRODUCTS`: one a sum, which the analyser sees as a multiply-add."""
+WORDS_BYTES = 16
+"""That `SHARE_UINT4` stores to local memory."""
+MULTIPLIES, MULTIPLY = ("mad16", "mad32"), "mul.f"
+"""Kinds of instructions that multiply floats and add, and the one that only multiplies."""
 MOST_SEARCHED = 2_000_000
 """Assignments of trip counts that are tried; beyond, the last loops count as run once."""
 
@@ -94,7 +98,7 @@ def _work_in(expr: Any) -> ThreadWork:
 
     from adrenoc.tvmapi import Call, Op, dtype_of, tirx
 
-    found = {"multiplies": 0, "texels": 0}
+    found = {"multiplies": 0, "texels": 0, "local_bytes": 0}
 
     def multiply(product: Any) -> None:
         if dtype_of(product).startswith("float"):
@@ -104,13 +108,16 @@ def _work_in(expr: Any) -> ThreadWork:
         if isinstance(call.op, Op) and call.op.name == "tirx.texture2d_load":
             found["texels"] += 1
 
-    def dot(call: Any) -> None:
-        if isinstance(call.op, Op) and str(call.args[:1]).find("DOT_PRODUCTS") >= 0:
+    def macro(call: Any) -> None:
+        name = str(call.args[:1]) if isinstance(call.op, Op) else ""
+        if "DOT_PRODUCTS" in name:
             found["multiplies"] += DOTS_A_CALL
+        if "SHARE_UINT4" in name:
+            found["local_bytes"] += WORDS_BYTES
 
     structural_walk(expr, (tirx.Mul, multiply))
     structural_walk(expr, (Call, read))
-    structural_walk(expr, (Call, dot))
+    structural_walk(expr, (Call, macro))
     return ThreadWork(**found)
 
 
@@ -138,7 +145,7 @@ def machine_work(
         inside = tuple(n for n, loop in enumerate(loops) if loop["a"] <= place <= loop["b"])
         kind, repeats = instruction["c"], instruction["n"]
         one = ThreadWork(
-            multiplies=repeats if kind in ("mad16", "mad32") else 0,
+            multiplies=repeats if kind in MULTIPLIES or instruction["op"] == MULTIPLY else 0,
             texels=repeats if kind == "tex" else 0,
             local_bytes=repeats * _stored(instruction["op"], instruction["args"]),
         )

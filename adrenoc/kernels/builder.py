@@ -45,6 +45,7 @@ from adrenoc.tvmapi import (
     dtype_of,
     iconst,
     kept,
+    share_words,
     splat,
     tirx,
     vector_dtype,
@@ -106,6 +107,13 @@ class SharedArray:
 
     def __setitem__(self, index: Expr, value: Expr) -> None:
         self._builder.emit(BufferStore(self._buffer, value, [index]))
+
+    def put_words(self, index: Expr, words: Expr) -> None:
+        """Store four 32-bit words, of an array of halves two vectors, as number `index` of such.
+
+        Halves that are taken out of words and put back cost two instructions each.
+        """
+        self._builder.emit(share_words(self._buffer, index, words))
 
 
 class KernelBuilder:

@@ -74,7 +74,7 @@ def to_tiles(
     side, step, growth = transform.side, transform.outputs, _growth(tiling, tiles)
     parts = row_parts(side)
     tile, block, part = builder.threads(tiling.tiles, x.extents.blocks, len(parts))
-    n, row, col = _place(builder, tiling, tile)
+    n, row, col = place(builder, tiling, tile)
     top = builder.let(row * iconst(step) - iconst(padding[0]), "top")
     left = builder.let(col * iconst(step) - iconst(padding[1]), "left")
     for number, rows in enumerate(parts):
@@ -86,10 +86,10 @@ def to_tiles(
                     builder.let(x.padded_texel(n, block, top + iconst(u), left + iconst(v)), "a")
                     for u in range(side)
                 ]
-                by_column.append(_apply(builder, matrix, texels))
+                by_column.append(combinations(builder, matrix, texels))
             for at, u in enumerate(rows):
                 of_row = [column[at] for column in by_column]
-                for v, value in enumerate(_apply(builder, transform.input_transform, of_row)):
+                for v, value in enumerate(combinations(builder, transform.input_transform, of_row)):
                     smaller = _times(builder, value, 1 / growth)
                     tiles.write(iconst(0), block, iconst(u * side + v), tile, smaller)
 
@@ -113,7 +113,7 @@ def to_pixels(
     transform, e = tiling.transform, out.extents
     side, step, growth = transform.side, transform.outputs, _growth(tiling, planes)
     tile, block, _ = builder.threads(tiling.tiles, e.blocks)
-    n, row, col = _place(builder, tiling, tile)
+    n, row, col = place(builder, tiling, tile)
     top = builder.let(row * iconst(step), "top")
     left = builder.let(col * iconst(step), "left")
     by_column = []
@@ -122,12 +122,12 @@ def to_pixels(
             builder.let(planes.texel(iconst(0), block, iconst(u * side + v), tile), "m")
             for u in range(side)
         ]
-        by_column.append(_apply(builder, transform.output_transform, texels))
+        by_column.append(combinations(builder, transform.output_transform, texels))
     for i in range(step):
         in_column = top + iconst(i) < iconst(e.h) if i and e.h % step else None
         with builder.when(in_column):
             pixels = [column[i] for column in by_column]
-            for j, value in enumerate(_apply(builder, transform.output_transform, pixels)):
+            for j, value in enumerate(combinations(builder, transform.output_transform, pixels)):
                 in_row = left + iconst(j) < iconst(e.w) if j and e.w % step else None
                 larger = _times(builder, value, growth)
                 with builder.when(in_row):
@@ -143,7 +143,7 @@ def _times(builder: KernelBuilder, value: Expr, factor: float) -> Expr:
     return value if factor == 1 else value * splat(fconst(factor, builder.compute))
 
 
-def _place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:
+def place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:
     """Image, row and column of a tile."""
     col = builder.let(floormod(tile, tiling.cols), "tx")
     over = floordiv(tile, tiling.cols)
@@ -153,7 +153,7 @@ def _place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Ex
     return builder.let(floordiv(over, tiling.rows), "n"), row, col
 
 
-def _apply(
+def combinations(
     builder: KernelBuilder, matrix: Sequence[Sequence[Fraction]], values: Sequence[Expr]
 ) -> list[Expr]:
     """Each row of the matrix times the vectors; zeros and ones cost nothing."""

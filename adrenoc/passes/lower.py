@@ -35,6 +35,7 @@ from adrenoc.rules.schedule import Choice
 from adrenoc.rules.separable import SEPARABLE, separable_rule
 from adrenoc.rules.softmax import softmax_rule
 from adrenoc.rules.winograd import multiply_rule, pixels_rule, tiles_rule
+from adrenoc.rules.winograd_conv import winograd_conv_rule
 from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
 
@@ -49,6 +50,7 @@ RULES: dict[str, Rule] = {
     "winograd_tiles": tiles_rule,
     "winograd_multiply": multiply_rule,
     "winograd_pixels": pixels_rule,
+    "winograd_conv": winograd_conv_rule,
     "matmul": matmul_rule,
     "attention": attention_rule,
     "adaptive_avg_pool2d": adaptive_avg_pool_rule,

@@ -23,7 +23,7 @@ from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Kernel, Program, Step
 from adrenoc.passes.plan_memory import size_bytes
 from adrenoc.passes.region_nodes import ALLOC, CLML
-from adrenoc.passes.split_winograd import MULTIPLY
+from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.roofline import Work
 from adrenoc.rules.separable import FINISH, SEPARABLE
 from adrenoc.tvmapi import (
@@ -148,6 +148,13 @@ def _of_planes(graph: Graph, node: Node) -> int:
     return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
 
 
+def _of_tiles(graph: Graph, node: Node) -> int:
+    """The same of a convolution whose tiles no memory holds."""
+    tiling = node.attrs["tiling"]
+    source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
+    return int(source * out * tiling.planes * tiling.tiles)
+
+
 def _scores(node: Node) -> int:
     """One for each query and key."""
     return math.prod(node.attrs["q"][:-1]) * node.attrs["v"][-2]
@@ -162,6 +169,7 @@ _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "attention": _of_attention,
     MULTIPLY: _of_planes,
     SEPARABLE: _of_separable,
+    WHOLE: _of_tiles,
 }
 
 

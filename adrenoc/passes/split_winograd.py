@@ -4,13 +4,15 @@ Before -> after:
     y = conv2d[conv2d add relu](x, w)
     y.tiles = winograd_tiles(x); y.planes = winograd_multiply(y.tiles, w);
     y = winograd_pixels[conv2d add relu](y.planes)
+or, of tiles of 2 x 2 outputs:
+    y = winograd_conv[conv2d add relu](x, w)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
@@ -18,6 +20,7 @@ from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node, Placement, Tensor
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.winograd import Tiling
+from adrenoc.kernels.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
 from adrenoc.kernels.winograd_matrices import TAPS, winograd
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import Memory
@@ -27,18 +30,36 @@ from adrenoc.rules.conv_tile import estimate_clocks, least_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.winograd import multiply_candidates, multiply_work, transform_clocks
+from adrenoc.rules.winograd_conv import least_whole_clocks
 
 MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
+WHOLE = "winograd_conv"
+"""All three in one kernel."""
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
 (of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
 LAUNCHES = 2
 """That it takes more."""
-WORTH = 1.2
-"""By how much it has to win: for the memory of the planes between, the digits that it loses, and
-the error of the estimates.  DenseNet's convolutions to 32 channels stay below, with 84 launches."""
+WORTH, WORTH_WHOLE = 1.2, 1.1
+"""By how much it has to win: for the digits that it loses and the error of the estimates, and three
+kernels also for the memory of the planes between."""
 _PLANES = Layout("CHW")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """One way to run a convolution by the algorithm."""
+
+    clocks: float
+    tiling: Tiling
+    whole: bool
+    """In one kernel."""
+
+    @property
+    def asked(self) -> float:
+        """Clocks that another way has to take at least."""
+        return self.clocks * (WORTH_WHOLE if self.whole else WORTH)
 
 
 def split_winograd(
@@ -56,11 +77,16 @@ def split_winograd(
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
     for node in graph.nodes:
-        geometry, tiling = _geometry(graph, node), None
+        geometry, best = _geometry(graph, node), None
         if geometry is not None:
-            tiling = _best(graph, node, geometry, options, limits, machine, log)
-        if geometry is None or tiling is None:
+            best = _best(graph, node, geometry, options, limits, machine, log)
+        if geometry is None or best is None:
             nodes.append(node)
+            continue
+        tiling = best.tiling
+        if best.whole:
+            attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+            nodes.append(replace(node, op=WHOLE, attrs=attrs))
             continue
         for part, tensor, placement in _parts(graph, node, geometry, tiling):
             nodes.append(part)
@@ -77,6 +103,8 @@ def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
         return None
     if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
         return None
+    if node.prologue is not None:  # each input is read, and would be computed, several times
+        return None
     geometry = conv_geometry(graph, node)
     plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
     return geometry if plain and geometry.kernel == (TAPS, TAPS) else None
@@ -90,8 +118,8 @@ def _best(
     limits: Limits,
     machine: Machine,
     log: DecisionLog,
-) -> Tiling | None:
-    """The tiling with the least estimate; None if the convolution as it is takes less."""
+) -> _Way | None:
+    """The way with the least estimate; None if the convolution as it is takes less."""
     work = conv_work(graph, node, geometry, options)
     source, result = (
         math.prod(graph.operand(name).alone.physical) * work.storage_bytes
@@ -102,9 +130,12 @@ def _best(
         least_clocks(work, limits, machine),
         machine.memory_clocks(source, weights * TAPS * TAPS, result),
     )
-    found: list[tuple[float, Tiling]] = []
+    found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
+        if outputs == WHOLE_OUTPUTS:
+            clocks = least_whole_clocks(work, tiling, limits, machine)
+            found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
         if options.textures and (
             tiling.tiles > limits.image2d_max_width_texels
             or max(work.in_blocks, work.out.blocks) > limits.image_max_array_layers
@@ -133,19 +164,17 @@ def _best(
                 machine.memory_clocks(planes, result),
             )
         )
-        found.append((clocks, tiling))
-    if not found or min(clocks for clocks, _ in found) >= direct:
+        found.append(_Way(clocks=clocks, tiling=tiling, whole=False))
+    best = min(found, key=lambda way: way.asked, default=None)
+    if best is None or best.asked >= direct:
         return None
-    clocks, tiling = min(found, key=lambda pair: pair[0])
-    if WORTH * clocks >= direct:
-        return None
-    outputs = tiling.transform.outputs
+    outputs = best.tiling.transform.outputs
     log.add(
         node.name,
-        f"Winograd F({outputs} x {outputs}, 3 x 3)",
-        f"estimated {clocks:.0f} clocks, {direct:.0f} as one kernel",
+        f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if best.whole else 'three'}",
+        f"estimated {best.clocks:.0f} clocks, {direct:.0f} without",
     )
-    return tiling
+    return best
 
 
 @lru_cache(maxsize=256)

@@ -21,12 +21,13 @@ from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.options import CompileOptions
-from adrenoc.passes.split_winograd import MULTIPLY
+from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import SEPARABLE
+from adrenoc.rules.winograd_conv import least_whole_clocks
 
 DEEP = 40
 """Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
@@ -46,11 +47,17 @@ def widen_sums(
         return graph
     machine = Machine.of(performance)
     works = [(node, work) for node, work in _works(graph, options) if work.half]
-    budget = SHARE * sum(_clocks(work, limits, machine) for _, work in works)
+
+    def clocks(node: Node, work: ConvWork) -> float:
+        if node.op == WHOLE:
+            return least_whole_clocks(work, node.attrs["tiling"], limits, machine)
+        return _clocks(work, limits, machine)
+
+    budget = SHARE * sum(clocks(node, work) for node, work in works)
     left, wide = budget, []
     for node, work in works:
-        in_float = _clocks(replace(work, half=False), limits, machine)
-        left -= max(0.0, in_float - _clocks(work, limits, machine))
+        in_float = clocks(node, replace(work, half=False))
+        left -= max(0.0, in_float - clocks(node, work))
         if left < 0 or node.op == MULTIPLY:
             break
         wide.append(node.output)
@@ -66,7 +73,7 @@ def widen_sums(
 
 def is_deep(graph: Graph) -> bool:
     """Whether so many convolutions follow each other that the errors of the first matter."""
-    convolutions = {"conv2d": 1, MULTIPLY: 1, SEPARABLE: 2}
+    convolutions = {"conv2d": 1, MULTIPLY: 1, WHOLE: 1, SEPARABLE: 2}
     return sum(convolutions.get(node.op, 0) for node in graph.nodes) >= DEEP
 
 
@@ -77,6 +84,8 @@ def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWo
             continue
         if node.op in (MULTIPLY, SEPARABLE):
             yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+        elif node.op == WHOLE:
+            yield node, conv_work(graph, node, node.attrs["geometry"], options)
         elif node.op == "conv2d" and not is_depthwise(graph, node):
             yield node, conv_work(graph, node, conv_geometry(graph, node), options)
 

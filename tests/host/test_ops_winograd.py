@@ -8,18 +8,79 @@ import numpy as np
 import pytest
 from run_op import Ops
 
+from adrenoc.kernels.conv2d import Route
+from adrenoc.kernels.winograd_tile import WinogradTile
 from adrenoc.passes import split_winograd
-from adrenoc.rules import machine
+from adrenoc.rules import winograd_conv
 
 
-@pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost model would not choose it for images as small as these."""
-    monkeypatch.setattr(machine, "LAUNCH_US", -1e9)
+@pytest.fixture
+def split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three kernels: the cost model would not choose them for images as small as these."""
+    monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One kernel."""
+    monkeypatch.setattr(split_winograd, "least_whole_clocks", lambda *_: 0.0)
+
+
+def _tile(
+    tiles: int, blocks: int, columns: int, bands: int, slices: int, chunk: int, unroll: int = 1
+) -> WinogradTile:
+    return WinogradTile(
+        tiles=tiles,
+        out_blocks=blocks,
+        work_group=(16 * columns, 1, bands * slices),
+        columns=columns,
+        slices=slices,
+        chunk=chunk,
+        unroll=unroll,
+        route=Route.BUFFER if columns < winograd_conv.FEW_COLUMNS else Route.LOCAL,
+    )
+
+
+TILES = [
+    _tile(1, 1, 1, 1, 1, 1),
+    _tile(5, 1, 1, 2, 2, 4, 2),
+    _tile(3, 2, 4, 1, 1, 3),
+    _tile(2, 1, 8, 2, 1, 2, 2),
+    _tile(2, 3, 4, 1, 2, 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("preset", "number"), [*(("fp16", n) for n in range(len(TILES))), ("fp32", 1), ("fp32", 2)]
+)
+@pytest.mark.usefixtures("whole")
+def test_every_schedule_of_one_kernel(
+    preset: str, number: int, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
+    only = TILES[number : number + 1]
+    monkeypatch.setattr(winograd_conv, "conv_candidates", lambda *_: iter(only))
+    ops = Ops()
+    x = ops.input(2, 22, 13, 17)
+    for pads in ([0, 0, 0, 0], [2, 0, 1, 1]):
+        ops.output(ops("Conv", x, ops.weight(10, 22, 3, 3), pads=pads))
+    ops.check(device, preset)
+    assert sum(d.taken.endswith("in one kernel") for d in ops.decisions) == 2
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+@pytest.mark.usefixtures("whole")
+def test_one_kernel_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> None:
+    ops = Ops()
+    x = ops.input(1, 8, 12, 14)
+    conv = ops("Conv", x, ops.weight(8, 8, 3, 3), ops.weight(8), pads=[1, 1, 1, 1])
+    ops.output(ops("Relu", ops("Add", conv, x)))
+    ops.check(device, preset)
 
 
 @pytest.mark.parametrize("outputs", (2, 3, 4))
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
+@pytest.mark.usefixtures("split")
 def test_every_tile_size(
     outputs: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,6 +94,7 @@ def test_every_tile_size(
 
 
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))
+@pytest.mark.usefixtures("split")
 def test_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> None:
     ops = Ops()
     x = ops.input(1, 8, 12, 14)
@@ -42,6 +104,7 @@ def test_with_an_epilogue_that_reads_other_tensors(preset: str, device: Any) -> 
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
+@pytest.mark.usefixtures("split")
 def test_inputs_near_the_end_of_half(preset: str, device: Any) -> None:
     """Sums of four of them are beyond it."""
     ops = Ops()
@@ -50,3 +113,23 @@ def test_inputs_near_the_end_of_half(preset: str, device: Any) -> None:
     ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
     ops.check(device, preset)
     assert "winograd_tiles" in ops.kernels
+
+
+@pytest.mark.usefixtures("whole")
+def test_inputs_near_the_end_of_half_in_one_kernel(device: Any) -> None:
+    ops = Ops()
+    x = ops.input(1, 8, 12, 14, low=2e4, high=6e4)
+    weight = ops.const(np.full((4, 8, 3, 3), 1e-3))
+    ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
+    ops.check(device, "fp16")
+
+
+@pytest.mark.usefixtures("split")
+def test_what_is_computed_where_it_is_read_stays_one_kernel(device: Any) -> None:
+    """A scale and an activation in the place of the convolution's input."""
+    ops = Ops()
+    x = ops("MaxPool", ops.input(1, 16, 13, 15), kernel_shape=[2, 2])
+    scaled = ops("Relu", ops("Add", ops("Mul", x, ops.weight(16, 1, 1)), ops.weight(16, 1, 1)))
+    ops.output(ops("Conv", scaled, ops.weight(8, 16, 3, 3)))
+    ops.output(ops("Relu", x))
+    ops.check(device, "fp32")

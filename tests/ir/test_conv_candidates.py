@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.winograd import Tiling
+from adrenoc.kernels.winograd_matrices import winograd
 from adrenoc.layout import Extents
 from adrenoc.rules.conv_tile_local import MOST_PADDING
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.winograd import multiply_candidates
+from adrenoc.rules.winograd_conv import conv_candidates
 from adrenoc.target import load_target
 
 LIMITS = load_target("adreno").limits
@@ -41,3 +44,29 @@ def test_a_product_of_tiles_has_schedules(
         assert in_blocks <= window <= MOST_PADDING * in_blocks
         assert tile.chunk % tile.unroll == 0
         assert tile.chunk * tile.slices <= window
+
+
+@given(
+    in_blocks=st.integers(1, 70),
+    channels=st.integers(1, 300),
+    size=st.integers(1, 60),
+    half=st.booleans(),
+)
+def test_schedules_of_winograd_in_one_kernel_fit(
+    in_blocks: int, channels: int, size: int, half: bool
+) -> None:
+    work = ConvWork(
+        geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)),
+        out=Extents(1, channels, size, size),
+        in_blocks=in_blocks,
+        channels=4,
+        storage_bytes=2 if half else 4,
+        half=half,
+    )
+    tiling = Tiling.of(winograd(2), work.out)
+    for tile in conv_candidates(work, tiling, LIMITS):
+        assert tile.threads <= LIMITS.max_work_group_size
+        assert tile.chunk % (tile.slices * tile.unroll) == 0
+        assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.slices)
+        # Each thread makes at most one row of a transformed tile of a chunk.
+        assert 4 * tile.group_tiles * tile.chunk <= tile.threads

@@ -244,6 +244,22 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
         assert ops == ["conv2d"]
 
 
+def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
+    """Convolutions of ResNet's third stage on a GPU of many threads."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = graph(nodes, {"x": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
+    state = plan(model, until="lower", device="adreno:750", preset="fp16")
+    assert state.graph is not None
+    assert [n.op for n in state.graph.nodes if not n.is_map] == ["winograd_conv"]
+    assert [d.taken for d in state.log if d.taken.startswith("Winograd")] == [
+        "Winograd F(2 x 2, 3 x 3) in one kernel"
+    ]
+
+
 def test_winograd_wins_by_more_than_its_launches() -> None:
     """The convolutions of a dense block, to few channels: a fifth less work, two launches more."""
     nodes = [

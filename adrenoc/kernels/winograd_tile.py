@@ -1,0 +1,72 @@
+"""The share of a thread in `winograd_conv`, and the order of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.kernels.conv2d import Route
+from adrenoc.kernels.weights import blocks, whole_turns
+from adrenoc.layout import LANES
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradTile:
+    """The share of one thread and of one work-group."""
+
+    tiles: int
+    """Tiles of one plane that a thread multiplies, `columns` apart."""
+    out_blocks: int
+    """Output blocks that it makes of them."""
+    work_group: tuple[int, int, int]
+    """Planes times columns, 1, bands times slices."""
+    columns: int
+    """Threads beside each other that share their weights."""
+    slices: int
+    """Threads that share the input blocks of one sum."""
+    chunk: int
+    """Input blocks in local memory at a time."""
+    unroll: int = 1
+    """Input blocks whose operands are asked for together."""
+    route: Route = Route.LOCAL
+    """How the weights reach the arithmetic: through local memory, or each thread loads its own,
+    which costs nothing where few columns share them and leaves local memory to the inputs."""
+
+    @property
+    def bands(self) -> int:
+        """Runs of `out_blocks` that a work-group makes."""
+        return self.work_group[2] // self.slices
+
+    @property
+    def threads(self) -> int:
+        """Of a work-group."""
+        return self.work_group[0] * self.work_group[2]
+
+    @property
+    def group_tiles(self) -> int:
+        """Tiles of a work-group."""
+        return self.columns * self.tiles
+
+    @property
+    def group_blocks(self) -> int:
+        """Output blocks of a work-group."""
+        return self.bands * self.out_blocks
+
+
+def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+    """Pack `[O, I, side, side]` for `winograd_conv`, flat.
+
+    The order is [work-group, input block, plane, band, channel, output block, 4].  Halves are
+    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
+    blocks to whole chunks.
+    """
+    out_channels, in_channels, side, _ = transformed.shape
+    supers = -(-blocks(out_channels) // tile.group_blocks)
+    window = whole_turns(blocks(in_channels), tile.chunk)
+    shape = (supers * tile.group_blocks * LANES, window * LANES, side * side)
+    padded = np.zeros(shape, transformed.dtype)
+    padded[:out_channels, :in_channels] = transformed.reshape(out_channels, in_channels, -1)
+    split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
+    flat = np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3)).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat

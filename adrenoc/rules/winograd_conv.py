@@ -1,0 +1,246 @@
+"""Rule for a convolution by Winograd's algorithm in one kernel: its schedules, what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+
+from adrenoc.gpu import Limits
+from adrenoc.graph import Node
+from adrenoc.kernels.conv2d import Route
+from adrenoc.kernels.conv_weights import HALVES_A_LOAD
+from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.winograd import Tiling
+from adrenoc.kernels.winograd_conv import OUTPUTS, winograd_conv
+from adrenoc.kernels.winograd_tile import WinogradTile, pack_planes
+from adrenoc.layout import LANES
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d import as_oihw, conv_work
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import (
+    BUFFER_LATENCY_CLOCKS,
+    BYTES_PER_CLOCK,
+    LOCAL_READ_CLOCKS,
+    WAVE,
+    Machine,
+)
+
+MOST_THREADS = 256
+MOST_SHARED_BYTES = 16384
+"""Of a work-group: so much of a GPU that two of them run beside each other."""
+MOST_SUMS = 16
+"""Of a thread, in vectors."""
+FEW_COLUMNS = 4
+"""Below, each weight is read by so few threads that local memory only delays it."""
+MOST_PADDING = 1.15
+"""Input blocks with those that fill up the last chunk, for each that is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    """Instructions beside the multiply-adds, with or without empty slots."""
+
+    start: float
+    chunk: float
+    turn: float
+    """Of the loop over the input blocks of a chunk."""
+    own: float
+    """A load of weights that are not shared; others count with the chunk."""
+    flush: float
+    """Each sum of an input block."""
+    end: float
+    """Each output block."""
+
+
+# Fitted to the machine code of 120 schedules of 3x3 convolutions of 64 to 512 channels: empty slots
+# included within 5 % median, 15 % at the 95th percentile.
+_SLOTS = {
+    True: _Costs(start=450, chunk=105, turn=42, own=10.6, flush=4.2, end=330),
+    False: _Costs(start=100, chunk=80, turn=42, own=13, flush=3.2, end=450),
+}
+_ALU = {
+    True: _Costs(start=320, chunk=56, turn=9, own=7, flush=1.7, end=270),
+    False: _Costs(start=60, chunk=43, turn=16, own=8.2, flush=2.0, end=370),
+}
+"""By whether in halves: what takes slots, and what of it takes the arithmetic pipe."""
+CHUNK_WAITS, END_WAITS = 4.7, 4.5
+"""How often a thread waits for a chunk, most of it at barriers, and for an output block."""
+OTHER_REGISTERS, SLICE_REGISTERS, LOAD_REGISTERS = 6.5, 1.5, 1.5
+"""Full registers that coordinates, loop counters and pointers take; and a load with its address."""
+TEXELS_A_ROW = 8
+"""That a thread reads for a row of a transformed tile."""
+LOAD_BYTES = 16
+SHARED_GRAIN, SHARED_OF_TWO = 1024, 32768
+"""Local memory is given in such pieces; and what two micro shader processors have together."""
+HIDDEN = 0.02
+"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other."""
+
+
+def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
+    """The convolution with its epilogue."""
+    tiling: Tiling = node.attrs["tiling"]
+    geometry = node.attrs["geometry"]
+    work = conv_work(context.graph, node, geometry, context.options)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "winograd_conv",
+        conv_candidates(work, tiling, context.limits),
+        lambda tile: conv_clocks(work, tiling, tile, machine),
+    )
+    kernel = context.kernel(node, "winograd_conv", half=work.half)
+    x = kernel.input(node.inputs[0])
+    layout = str(node.attrs["kernel_layout"])
+    kind = f"{tile.out_blocks}x{tile.bands}x{tile.chunk}"
+    weight = kernel.flat(
+        node.inputs[1],
+        f"winograd_conv{kind}",
+        partial(pack_planes, tile=tile),
+        lambda w: tiling.transform.transform_weights(as_oihw(w, layout)),
+    )
+    out, epilogue = kernel.output()
+    winograd_conv(kernel.builder, tiling, tile, geometry.padding, x, weight, out, epilogue)
+    return kernel.call()
+
+
+@lru_cache(maxsize=256)
+def least_whole_clocks(work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine) -> float:
+    """The least estimate of a convolution in this one kernel; infinite where no tile suits."""
+    tiles = conv_candidates(work, tiling, limits)
+    return min((conv_clocks(work, tiling, tile, machine) for tile in tiles), default=math.inf)
+
+
+def conv_candidates(work: ConvWork, tiling: Tiling, limits: Limits) -> Iterator[WinogradTile]:
+    """The tiles that suit the extents."""
+    most = min(MOST_THREADS, limits.max_work_group_size)
+    for tiles, out_blocks in product(range(1, 9), (1, 2, 3)):
+        if out_blocks > work.out.blocks or tiles * out_blocks > MOST_SUMS:
+            continue
+        for columns, bands, slices in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4)):
+            threads = tiling.planes * columns * bands * slices
+            # Half-empty work-groups, of which the last tiles or blocks would be the smaller part.
+            if not WAVE <= threads <= most or columns * tiles >= 2 * tiling.tiles:
+                continue
+            if bands > 1 and bands * out_blocks >= 2 * work.out.blocks:
+                continue
+            route = Route.BUFFER if columns < FEW_COLUMNS else Route.LOCAL
+            for chunk, unroll in product((2, 4, 8, 16), (1, 2)):
+                tile = WinogradTile(
+                    tiles=tiles,
+                    out_blocks=out_blocks,
+                    work_group=(tiling.planes * columns, 1, bands * slices),
+                    columns=columns,
+                    slices=slices,
+                    chunk=chunk,
+                    unroll=unroll,
+                    route=route,
+                )
+                if _suits(work, tiling, tile):
+                    yield tile
+
+
+def _suits(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> bool:
+    """Whether slices, local memory and threads come out well."""
+    if tile.chunk % (tile.slices * tile.unroll) or tile.chunk > work.in_blocks:
+        return False
+    if whole_turns(work.in_blocks, tile.chunk) > MOST_PADDING * work.in_blocks:
+        return False
+    if tiling.transform.side * tile.group_tiles * tile.chunk > tile.threads:
+        return False
+    return _shared_bytes(work, tiling, tile) <= MOST_SHARED_BYTES
+
+
+def _shared_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+    element = 2 if work.half else 4
+    inputs = tile.chunk * tiling.planes * tile.group_tiles
+    weights = tile.chunk * tiling.planes * LANES * tile.group_blocks
+    weights *= tile.route is Route.LOCAL
+    exchanged = tile.slices * tile.bands * tiling.planes * tile.group_tiles
+    return max(inputs + weights, exchanged) * LANES * element
+
+
+def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine) -> float:
+    """Clocks of the whole convolution on the target."""
+    direct = tile.route is Route.BUFFER
+    rate = machine.half_rate if work.half else 1.0
+    sums = tile.tiles * tile.out_blocks
+    chunks = whole_turns(work.in_blocks, tile.chunk) // tile.chunk
+    blocks = tile.chunk // tile.slices
+    turns = blocks // tile.unroll
+    loads = 0 if direct else _loads(work, tiling, tile)
+    own = blocks * LANES * tile.out_blocks // _per_load(work) if direct else 0
+    reads = blocks * (tile.tiles + (0 if direct else LANES * tile.out_blocks))
+    ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
+
+    def beside(costs: _Costs) -> float:
+        of_chunk = costs.chunk + costs.turn * turns + costs.own * own + costs.flush * sums * blocks
+        return costs.start + chunks * of_chunk + costs.end * ends
+
+    mads = chunks * LANES * LANES * sums * blocks
+    ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.slices * ends
+    busiest = max(
+        WAVE * (mads / rate + beside(_ALU[work.half])) / machine.lanes,
+        WAVE * chunks * TEXELS_A_ROW / machine.texels_of(work.storage_bytes),
+        LOCAL_READ_CLOCKS * (chunks * (LANES + loads + reads) + ended),
+        WAVE * chunks * (loads + own) * LOAD_BYTES / BYTES_PER_CLOCK,
+    )
+    waits = chunks * (CHUNK_WAITS + (turns if direct else 0)) + END_WAITS * ends
+    serial = 2 * (mads + beside(_SLOTS[work.half])) + waits * BUFFER_LATENCY_CLOCKS
+    resident = _resident(work, tiling, tile, machine)
+    if not resident:
+        return math.inf
+    groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
+    here = math.ceil(groups * math.ceil(tile.threads / WAVE) / machine.processors)
+    pipes = max(here * busiest, math.ceil(here / resident) * serial)
+    memory = machine.memory_clocks(_bytes(work, tiling, tile))
+    return max(pipes, memory) + HIDDEN * min(pipes, memory)
+
+
+def _per_load(work: ConvWork) -> int:
+    """Weights that a load gives, in vectors of four."""
+    return HALVES_A_LOAD // LANES if work.half else 1
+
+
+def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+    """Loads of a thread to bring the weights of a chunk to local memory."""
+    vectors = tile.chunk * tiling.planes * LANES * tile.group_blocks
+    return math.ceil(vectors / _per_load(work) / tile.threads)
+
+
+def _supers(work: ConvWork, tile: WinogradTile) -> int:
+    """Work-groups along the output blocks."""
+    return math.ceil(work.out.blocks / tile.group_blocks)
+
+
+def _resident(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine) -> int:
+    """Waves beside each other, by registers and by local memory; 0 if not one work-group fits."""
+    shared = max(SHARED_GRAIN, _shared_bytes(work, tiling, tile))
+    own = math.ceil(tile.threads / WAVE)
+    of_pair = 2 * math.ceil(own / 2)
+    by_registers = machine.resident_waves(_registers(work, tiling, tile))
+    by_shared = of_pair * (SHARED_OF_TWO // shared)
+    return min(by_registers, by_shared) if by_registers >= own else 0
+
+
+def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> float:
+    """Full registers that a thread needs: while it transforms, or while it multiplies."""
+    direct = tile.route is Route.BUFFER
+    sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
+    loads = 0 if direct else _loads(work, tiling, tile)
+    other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
+    held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)
+    first = sums + TEXELS_A_ROW
+    if work.half:
+        raw = blocks if direct else 0
+        return max(first / 2 + LOAD_REGISTERS * loads, (sums + held + 1) / 2 + raw) + other
+    return max(first + LOAD_REGISTERS * loads, sums + held) + other
+
+
+def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+    """What memory has to move: weights of whole work-groups, the input and the output."""
+    e = work.out
+    weights = tiling.planes * work.in_blocks * _supers(work, tile) * tile.group_blocks * LANES
+    return (weights + e.n * e.h * e.w * (work.in_blocks + e.blocks)) * LANES * work.storage_bytes
