@@ -329,9 +329,9 @@ class _Kernel:
                 by_column.append(builder.let(splat(sign) * two + (outer + one), "m"))
             for j, value in enumerate(combinations(builder, transform, by_column)):
                 in_row = left + iconst(j) < iconst(e.w) if j and e.w % OUTPUTS else None
-                value = value if self.growth == 1 else value * larger
+                pixel = value if self.growth == 1 else value * larger
                 with builder.when(in_row):
-                    epilogue.write(n, block, y, left + iconst(j), value)
+                    epilogue.write(n, block, y, left + iconst(j), pixel)
 
     def _inside(self, tile: Expr, block: Expr, y: Expr) -> Expr | None:
         """Whether such pixels exist; None where all do."""
