@@ -18,7 +18,7 @@ from tvm import relax
 
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_signal import max_pool_indices
-from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, picked
 from adrenoc.importers.window import ceil_pads, check_window, same_pads
 
 
@@ -266,14 +266,10 @@ def _gather(node: Node) -> relax.Expr:
         index = node.emit(relax.op.where(negative, wrapped, index))
         return relax.op.take(node.inputs[0], index, axis=axis)
     indices = np.where(indices < 0, indices + shape[axis], indices)
-    if indices.size and (indices.min() < 0 or indices.max() >= shape[axis]):
-        raise ValueError(f"an index lies outside of the extent {shape[axis]} of axis {axis}")
-    flat = indices.reshape(-1)
-    if flat.size and indices.ndim <= 1 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
-        first, last = int(flat[0]), int(flat[-1]) + 1
-        part = relax.op.strided_slice(node.inputs[0], [axis], [first], [last])
-        return part if indices.ndim else relax.op.squeeze(node.emit(part), [axis])
-    return relax.op.take(node.inputs[0], make_constant(indices.astype(np.int32)), axis=axis)
+    if indices.ndim:
+        return picked(node.inputs[0], indices, axis)
+    one = node.emit(picked(node.inputs[0], indices.reshape(1), axis))
+    return relax.op.squeeze(one, [axis])
 
 
 def _pad(node: Node) -> relax.Expr:

@@ -53,6 +53,21 @@ def op_name(expr: object) -> str:
     return str(getattr(expr.op, "name", "")) if isinstance(expr, relax.Call) else ""
 
 
+def picked(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
+    """Elements of `x` along `axis` at constant places: a slice where they follow each other.
+
+    Raises:
+        ValueError: there is no such place.
+    """
+    extent = (static_shape(x) or ())[axis]
+    if indices.size and (indices.min() < 0 or indices.max() >= extent):
+        raise ValueError(f"an index lies outside of the extent {extent} of axis {axis}")
+    flat = indices.reshape(-1)
+    if flat.size and indices.ndim == 1 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
+        return relax.op.strided_slice(x, [axis], [int(flat[0])], [int(flat[-1]) + 1])
+    return relax.op.take(x, make_constant(indices.astype(np.int32)), axis=axis)
+
+
 class UniqueNames:
     """Hands out names of variables, each once.
 

@@ -26,6 +26,7 @@ from adrenoc.importers.flat import (
 )
 from adrenoc.importers.fold_relax import fold_call, slice_bounds
 from adrenoc.importers.fold_scale import fold_scales
+from adrenoc.importers.parts_of_concat import parts_within
 from adrenoc.importers.relax_values import (
     constant_value,
     dtype_of,
@@ -70,6 +71,8 @@ class _Cleaner:
         self._env: dict[relax.Var, relax.Expr] = {}
         self._values: dict[relax.Var, relax.Expr] = {}
         self._kept: list[Binding] = []
+        self.cut: set[relax.Var] = set()
+        """Concatenations of parts that were cut off another one."""
         self.rounded = flat.rounded()
 
     def run(self) -> None:
@@ -230,14 +233,40 @@ def _maximum(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
 
 
 def _concat(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
-    fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
-    return fields[0] if len(fields) == 1 else call
+    if not isinstance(call.args[0], relax.Tuple):
+        return call
+    fields: list[relax.Expr] = []
+    for field in call.args[0].fields:
+        inner = cleaner.producer(field) if field in cleaner.cut else None
+        same = inner is not None and inner.attrs.axis == call.attrs.axis
+        fields += inner.args[0].fields if inner is not None and same else [field]
+    if len(fields) == len(call.args[0].fields):
+        return fields[0] if len(fields) == 1 else call
+    return relax.op.concat(relax.Tuple(fields), int(call.attrs.axis))
 
 
 def _strided_slice(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    """Loops that are written out set one row after the other of what a concatenation made.
+
+    concat(concat(a, b, c)[:1], d, concat(a, b, c)[2:]) -> concat(a, d, c)
+    """
     _, _, _, steps = slice_bounds(call)
-    whole = static_shape(call.args[0]) == static_shape(var) and all(s == 1 for s in steps)
-    return call.args[0] if whole else call
+    source = call.args[0]
+    below = cleaner.producer(source) if all(step == 1 for step in steps) else None
+    if static_shape(source) == static_shape(var) and all(step == 1 for step in steps):
+        return source
+    if below is None or op_name(below) != "relax.concat":
+        return call
+    parts = parts_within(call, below)
+    if len(parts) > 1:
+        cleaner.cut.add(var)
+        return relax.op.concat(relax.Tuple(parts), int(below.attrs.axis))
+    return _folded(var, parts[0]) if parts else call
+
+
+def _folded(var: relax.Var, expr: relax.Expr) -> relax.Expr:
+    value = fold_call(expr, var) if isinstance(expr, relax.Call) else None
+    return expr if value is None else make_constant(value)
 
 
 def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:

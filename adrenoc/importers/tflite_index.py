@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.importers.fold_relax import check_grown
-from adrenoc.importers.relax_values import dtype_of, make_constant
+from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, picked
 from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
 
@@ -26,7 +26,13 @@ def _gather(node: Node) -> Result:
     index = _index(node, 1)
     if batch % len(node.shape(1)) if len(node.shape(1)) else 0:
         return node.moved(_batched(node, index, axis, batch % len(node.shape(1))))
-    return node.moved(relax.op.take(node.data(), index, axis=axis))
+    places = constant_value(index)
+    if places is None:
+        return node.moved(relax.op.take(node.data(), index, axis=axis))
+    if places.ndim:
+        return node.moved(picked(node.data(), places, axis))
+    one = node.emit(picked(node.data(), places.reshape(1), axis))
+    return node.moved(relax.op.squeeze(one, [axis]))
 
 
 def _batched(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr:

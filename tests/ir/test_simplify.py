@@ -212,3 +212,48 @@ def test_weights_are_scaled_in_the_models_dtype() -> None:
     weight = constant_value(product.args[1])
     assert weight is not None
     assert weight.dtype == np.float16
+
+
+def test_rows_that_a_loop_sets_one_by_one_become_one_concatenation() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        rows = relax.const(np.zeros((4, 1, 3), np.float32))
+        value = x
+        for step in range(4):
+            value = builder.emit(op.tanh(value))
+            parts = [
+                builder.emit(op.strided_slice(rows, [0], [0], [step])) if step else None,
+                value,
+                builder.emit(op.strided_slice(rows, [0, 1], [step + 1, 0], [4, 1]))
+                if step < 3
+                else None,
+            ]
+            rows = builder.emit(op.concat([p for p in parts if p is not None], 0))
+        return builder.emit(op.negative(rows))
+
+    made = operators(simplified((1, 1, 3), build))
+    assert made == {"tanh": 4, "concat": 1, "negative": 1}
+
+
+def test_slice_of_a_concatenation_reads_its_parts() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        other = builder.emit(op.exp(x))
+        joined = builder.emit(op.concat([x, other, x], 1))
+        within = builder.emit(op.strided_slice(joined, [1], [-5], [-4]))
+        across = builder.emit(op.strided_slice(joined, [1], [2], [5]))
+        two = builder.emit(op.strided_slice(joined, [0, 1], [0, 3], [1, 6]))
+        return builder.emit(op.add(builder.emit(op.add(within, across)), two))
+
+    made = operators(simplified((2, 3), build))
+    assert made["strided_slice"] == 3  # one of a part; the others cut two parts or two axes
+
+
+def test_logic_on_constants_is_computed() -> None:
+    def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        yes, no = (relax.const(np.array(v)) for v in (True, False))
+        either = builder.emit(op.logical_or(builder.emit(op.logical_and(yes, no)), yes))
+        one, two = (relax.const(np.array(v, np.int32)) for v in (1, 2))
+        differ = builder.emit(op.logical_xor(builder.emit(op.not_equal(one, two)), no))
+        both = builder.emit(op.logical_and(differ, builder.emit(op.logical_not(either))))
+        return builder.emit(op.where(both, x, const(2, 3)))
+
+    assert set(operators(simplified((2, 3), build))) == {"where"}
