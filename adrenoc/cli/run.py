@@ -158,13 +158,14 @@ def run_command(
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
-    from adrenoc.device.baseline import compare_with
+    from adrenoc.device.baseline import compare_with, read_baseline
     from adrenoc.device.check import compare
     from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
     from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
     place = choose_place(**where)
+    before = None if baseline is None else read_baseline(baseline)
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
     specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
@@ -186,7 +187,7 @@ def run_command(
         else None,
     )
     result = _run(opened, place, inputs, options, save=save)
-    compared = compare_with(baseline, result) if baseline is not None else None
+    compared = None if before is None else compare_with(before, result)
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:

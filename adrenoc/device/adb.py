@@ -29,6 +29,7 @@ _COMPLETE = "complete"
 # Of a runtime's files, what only who builds or debugs wants.
 _STAYS = (".a", ".debug", ".h", ".hpp")
 _READY = "device"
+_ADB = "adb"
 _STATES = {
     "unauthorized": "it does not trust this computer: allow USB debugging on its screen",
     "offline": "it does not answer: plug it in again, or restart it",
@@ -97,7 +98,7 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
         AdbError: there is no adb, or it does not answer.
     """
     adbutils, client = _client(timeout_s)
-    with _typed(adbutils, "adb"):
+    with _typed(adbutils, _ADB):
         with client.make_connection() as connection:
             connection.send_command("host:devices")
             connection.check_okay()
@@ -235,6 +236,12 @@ def _typed(adbutils: Any, what: str) -> Iterator[None]:
     try:
         yield
     except (adbutils.AdbError, OSError, RuntimeError) as error:
+        # What adbutils says before it could start a server, in its words or the system's.
+        if what == _ADB and (isinstance(error, FileNotFoundError) or "No adb exe" in str(error)):
+            raise AdbError(
+                "there is no program adb to start a server with",
+                hint="apt-get install adb, or put the platform tools of Android's SDK on the PATH",
+            ) from error
         raise AdbError(
             f"{what} failed: {str(error).strip() or type(error).__name__}",
             hint="adb devices shows what is connected; adb kill-server starts anew",

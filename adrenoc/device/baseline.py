@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
@@ -25,27 +24,45 @@ class Comparison:
     unknown: str = ""
 
 
-def compare_with(path: Path, result: RunResult) -> Comparison:
-    """Hold a run against the one whose `--json` output is in the file `path`.
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What is known of an earlier run."""
+
+    p50_ms: float
+    device: str
+    driver: str
+    gpu: tuple[GpuState, ...]
+
+
+def read_baseline(path: Path) -> Baseline:
+    """The run whose `--json` output is in the file `path`.
 
     Raises:
         InputError: the file is missing, or holds something else.
     """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        states = tuple(GpuState(**state) for state in told["gpu"])
-        p50_ms = float(told["times"]["p50_ms"])
-        facts = (str(told["device"]), str(told["driver"]))
+        return Baseline(
+            p50_ms=float(told["times"]["p50_ms"]),
+            device=str(told["device"]),
+            driver=str(told["driver"]),
+            gpu=tuple(GpuState(**state) for state in told["gpu"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} is not what `adrenoc run --json` printed: {type(error).__name__} {error}",
             hint=f"adrenoc run BUNDLE --json > {path}",
         ) from error
+
+
+def compare_with(before: Baseline, result: RunResult) -> Comparison:
+    """Hold a run against an earlier one."""
+    p50_ms = before.p50_ms
     return Comparison(
         baseline_p50_ms=p50_ms,
         speedup=p50_ms / result.times.p50_ms if result.times.p50_ms else 0.0,
-        not_comparable=_difference(facts, states, result),
-        unknown=_unread_clocks(states, result.gpu),
+        not_comparable=_difference(before, result),
+        unknown=_unread_clocks(before.gpu, result.gpu),
     )
 
 
@@ -58,11 +75,10 @@ def _unread_clocks(then: tuple[GpuState, ...], now: tuple[GpuState, ...]) -> str
     return f"{'this' if was_read else 'that'} run's clock could not be read"
 
 
-def _difference(facts: tuple[str, str], states: tuple[GpuState, ...], result: RunResult) -> str:
-    seen: Any = (result.device.partition(" at ")[0], result.driver)
-    wanted = (facts[0].partition(" at ")[0], facts[1])
-    if seen[0] != wanted[0]:
-        return f"that was on {wanted[0]}, this is {seen[0]}"
-    if seen[1] != wanted[1]:
-        return f"that was with the driver {wanted[1]}, this is {seen[1]}"
-    return why_not_comparable((*states, *result.gpu))
+def _difference(before: Baseline, result: RunResult) -> str:
+    was, this = (device.partition(" at ")[0] for device in (before.device, result.device))
+    if was != this:
+        return f"that was on {was}, this is {this}"
+    if before.driver != result.driver:
+        return f"that was with the driver {before.driver}, this is {result.driver}"
+    return why_not_comparable((*before.gpu, *result.gpu))

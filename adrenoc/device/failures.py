@@ -8,7 +8,7 @@ from adrenoc.errors import DeviceError, DeviceMemoryError
 
 _NO_MEMORY = ("CL_MEM_OBJECT_ALLOCATION_FAILURE", "CL_OUT_OF_HOST_MEMORY", "CL_OUT_OF_RESOURCES")
 _BAD_KERNEL = re.compile(r"Cannot build kernel (\S+)")
-_NOISE = re.compile(r"^(Error caught from RPC call|Traceback|\s*File |\s*at |$)")
+_NOISE = re.compile(r"^((\w+: )?Error caught from RPC call|Traceback|\s*File |\s*at |$)")
 
 
 def device_failure(said: str, *, where: str) -> DeviceError:

@@ -7,6 +7,7 @@ loaded.  Every wait has a limit.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FROM_SERVER = "Error caught from RPC call"
+# In adrenoc/native/src/file_store.cc.
+_NOT_KEPT = re.compile(r"Cannot keep \S+: .+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +197,12 @@ def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
         said = str(error)
         # What the server raised comes with this line before it; all else is the connection.
         if _FROM_SERVER in said.partition("\n")[0]:
+            if kept := _NOT_KEPT.search(said):
+                raise RemoteError(
+                    f"the server at {where} has no place for what is sent: {kept[0]}",
+                    hint="make room on that machine; adrenoc_rpc --folder and --store, or TMPDIR "
+                    "of adrenoc serve, name other places",
+                ) from error
             raise device_failure(said, where=f"the device of the server at {where}") from error
         if "cannot find server that matches key" in said:
             raise RemoteError(

@@ -106,7 +106,12 @@ class RpcServer:
             ):
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)
             limits = [s for s in (asked_s, self._options.session_s) if s > 0]
-            reporter.note(f"session of {peer} {self._run(connection, min(limits, default=0))}")
+            try:
+                ending = self._run(connection, min(limits, default=0))
+            except OSError as error:  # no room for its folder, no process: the next may have
+                reporter.warn(f"session of {peer} was not started: {error}")
+                return
+            reporter.note(f"session of {peer} {ending}")
 
     def _accept(self, reporter: Reporter) -> tuple[socket.socket, tuple[str, int]]:
         """The next connection; keeps the tracker's entry alive meanwhile."""

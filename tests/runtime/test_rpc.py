@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -147,8 +148,8 @@ def test_a_session_that_crashes_leaves_the_server(
         assert not killer.is_alive()
         _check(bundle, case, address_of(port))
         crashed = next(line for line in server.heard if "crashed with signal 11" in line)
-        if age_s > 1:  # it was running by then
-            assert "; last it was launching kernel " in crashed
+        if age_s > 1:  # it was running by then, or, on a busy machine, about to
+            assert re.search("; last it was (building|launching) kernel ", crashed)
 
 
 def test_a_killed_server_is_a_typed_error(

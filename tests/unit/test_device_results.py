@@ -11,7 +11,7 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.cli.show_run import plain_run
-from adrenoc.device.baseline import compare_with
+from adrenoc.device.baseline import compare_with, read_baseline
 from adrenoc.device.failures import device_failure
 from adrenoc.device.fit import check_device, check_version
 from adrenoc.device.gpu_state import (
@@ -190,6 +190,11 @@ def test_what_a_driver_says_becomes_a_typed_error() -> None:
     other = device_failure("Traceback\n  File x\nit broke", where="the device")
     assert other.message == "the device failed: it broke"
     assert not isinstance(other, DeviceMemoryError)
+    # As TVM 0.27 puts it.
+    said = "RPCError: Error caught from RPC call:\nclFinish failed with CL_OUT_OF_RESOURCES"
+    assert device_failure(said, where="x").message.endswith(
+        ": clFinish failed with CL_OUT_OF_RESOURCES"
+    )
 
 
 def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> RunResult:
@@ -201,20 +206,25 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     fast = GpuState(clock_mhz=900.0, governor="msm")
     file = tmp_path / "before.json"
     file.write_text(json.dumps(plain_run(_result(6.0, fast, fast), None), default=asdict))
-    same = compare_with(file, _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090"))
+    same = compare_with(
+        read_baseline(file), _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090")
+    )
     assert (same.baseline_p50_ms, same.speedup, same.not_comparable) == (6.0, 2.0, "")
     assert same.unknown == ""
-    unread = compare_with(file, _result(3.0, GpuState(governor="msm")))
+    unread = compare_with(read_baseline(file), _result(3.0, GpuState(governor="msm")))
     assert (unread.not_comparable, unread.unknown) == ("", "this run's clock could not be read")
     slow = replace(fast, clock_mhz=600.0)
-    assert "clock changed" in compare_with(file, _result(3.0, slow)).not_comparable
-    other = compare_with(file, _result(3.0, fast, device="Adreno 640"))
+    assert "clock changed" in compare_with(read_baseline(file), _result(3.0, slow)).not_comparable
+    other = compare_with(read_baseline(file), _result(3.0, fast, device="Adreno 640"))
     assert other.not_comparable == "that was on Adreno 750, this is Adreno 640"
     file.write_text(json.dumps(plain_run(_result(6.0), None), default=asdict))
-    assert compare_with(file, _result(3.0, fast)).unknown == "that run's clock could not be read"
-    neither = compare_with(file, _result(3.0))
+    assert (
+        compare_with(read_baseline(file), _result(3.0, fast)).unknown
+        == "that run's clock could not be read"
+    )
+    neither = compare_with(read_baseline(file), _result(3.0))
     assert neither.unknown == "neither run's clock could be read"
     for wrong in ("{", "{}", '{"gpu": 1}'):
         file.write_text(wrong)
         with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):
-            compare_with(file, _result(3.0))
+            read_baseline(file)

@@ -37,16 +37,46 @@ bool FileStore::has(const std::string& sha256) const {
   return true;
 }
 
+void write_file(const std::string& path, std::string_view content) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  bool written = file != nullptr;
+  if (written) {
+    written = std::fwrite(content.data(), 1, content.size(), file) == content.size();
+    const int code = errno;
+    // A full disk may show only now.
+    if (std::fclose(file) != 0) {
+      written = false;
+    } else if (!written) {
+      errno = code;
+    }
+  }
+  if (written) return;
+  const std::string reason = std::strerror(errno);
+  unlink(path.c_str());
+  TVM_FFI_THROW(RuntimeError) << "Cannot keep " << path << ": " << reason;
+}
+
 void FileStore::keep(const std::string& path, const std::string& sha256) const {
   const std::string target = place(sha256);
-  const std::string seen = sha256_hex(MappedFile(path).content());
+  const MappedFile sent(path);
+  const std::string seen = sha256_hex(sent.content());
   if (seen != sha256) {
     TVM_FFI_THROW(ValueError) << "The file that was sent has the SHA-256 " << seen
                               << ", expected " << sha256;
   }
   if (std::rename(path.c_str(), target.c_str()) != 0) {
-    TVM_FFI_THROW(RuntimeError) << "Cannot keep a file in " << folder_ << ": "
-                                << std::strerror(errno);
+    if (errno != EXDEV) {
+      TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << std::strerror(errno);
+    }
+    // Sessions have their folder where temporary files are, which may be a disk of its own.
+    const std::string aside = target + "." + std::to_string(getpid());
+    write_file(aside, sent.content());
+    if (std::rename(aside.c_str(), target.c_str()) != 0) {
+      const std::string reason = std::strerror(errno);
+      unlink(aside.c_str());
+      TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << reason;
+    }
+    unlink(path.c_str());
   }
   touch_file(target);
   remove_old_files(folder_, max_bytes_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace adrenoc {
 
@@ -16,8 +17,8 @@ class FileStore {
   // Whether the file is there; it then counts as just used.
   [[nodiscard]] bool has(const std::string& sha256) const;
 
-  // Moves a file in.  Throws ValueError when it has another digest, and RuntimeError when it
-  // cannot be moved.
+  // Moves a file in, from another file system too.  Throws ValueError when it has another digest,
+  // and RuntimeError when there is no room or no right to keep it.
   void keep(const std::string& path, const std::string& sha256) const;
 
   // Where a file lies that is there.  Throws ValueError when it is not.
@@ -29,6 +30,9 @@ class FileStore {
   std::string folder_;
   uint64_t max_bytes_;
 };
+
+// Writes a file, all or nothing.  Throws RuntimeError, with the reason, when it cannot be.
+void write_file(const std::string& path, std::string_view content);
 
 }  // namespace adrenoc
 

@@ -161,6 +161,11 @@ void define_uploads(const std::string& folder) {
   define("tvm.rpc.server.workpath", ffi::Function::FromTyped([folder](const ffi::String& name) {
            return ffi::String(place_in(folder, name));
          }));
+  // TVM's own does not look whether all was written.
+  define("tvm.rpc.server.upload", ffi::Function::FromTyped([folder](const ffi::String& name,
+                                                                    const ffi::Bytes& content) {
+           write_file(place_in(folder, name), {content.data(), content.size()});
+         }));
   define("tvm.rpc.server.load_module", ffi::Function::FromTyped([folder](const ffi::String& name) {
            return load_library(place_in(folder, name));
          }));

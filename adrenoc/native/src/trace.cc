@@ -20,7 +20,9 @@ std::atomic<char*> trace_memory{nullptr};
 
 void open_trace(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (file.get() < 0 || ftruncate(file.get(), kTraceBytes) != 0) return;
+  // Written, not only made as long: on a full disk a write to the mapped page would be a signal.
+  const char empty[kTraceBytes] = {};
+  if (file.get() < 0 || write(file.get(), empty, kTraceBytes) != ssize_t{kTraceBytes}) return;
   void* memory =
       mmap(nullptr, kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory != MAP_FAILED) trace_memory = static_cast<char*>(memory);

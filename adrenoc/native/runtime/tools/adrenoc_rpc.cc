@@ -187,22 +187,34 @@ Socket accept_next(const Socket& listening, TrackerEntry* tracker) {
   }
 }
 
+// Serves a connection in a process of its own, and says how that ended.
+std::string run_session(const Arguments& arguments, const Socket& listening,
+                        const Socket& connection, const std::string& expected_key) {
+  const SessionFolder folder(arguments.folder);
+  const pid_t server = getpid();
+  const pid_t session = fork();
+  if (session < 0) fail("cannot start a process");
+  if (session == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != server) _exit(1);  // the server ended before the line above
+    close(listening.get());
+    _exit(serve(connection, arguments, expected_key, folder.path()));
+  }
+  return wait_for(session, arguments.timeout_s, folder.path());
+}
+
 [[noreturn]] void serve_all(const Arguments& arguments, Socket listening, TrackerEntry* tracker) {
   for (uint64_t number = 1;; ++number) {
     if (tracker != nullptr) tracker->offer();
     const Socket connection = accept_next(listening, tracker);
     const std::string expected_key = tracker == nullptr ? arguments.key : tracker->session_key();
-    const SessionFolder folder(arguments.folder);
-    const pid_t server = getpid();
-    const pid_t session = fork();
-    if (session < 0) fail("cannot start a session");
-    if (session == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != server) _exit(1);  // the server ended before the line above
-      close(listening.get());
-      _exit(serve(connection, arguments, expected_key, folder.path()));
+    std::string ending;
+    try {
+      ending = run_session(arguments, listening, connection, expected_key);
+    } catch (const std::runtime_error& error) {
+      // No room for its folder, no process: the next may have more luck.
+      ending = std::string("was not started: ") + error.what();
     }
-    const std::string ending = wait_for(session, arguments.timeout_s, folder.path());
     std::printf("session %llu %s\n", static_cast<unsigned long long>(number), ending.c_str());
     std::fflush(stdout);
   }

@@ -1,0 +1,223 @@
+"""Links, disks and drivers that fail half-way: typed errors in time, and a server that lives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle import Bundle
+from adrenoc.cli.main import main
+from adrenoc.device.remote import RemoteAddress, open_session, run_remote
+from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, RemoteError
+from adrenoc.runtime_build import Runtime
+from tests.runtime.link import link_to
+from tests.runtime.programs import Case, compile_opencl
+from tests.runtime.servers import (
+    SOFTWARE_ENVIRONMENT,
+    address_of,
+    native_server,
+    server_process,
+    wait_until,
+)
+
+
+def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
+    result = run_remote(bundle, address, inputs=case.arrays, repeat=1)
+    for name, expected in case.outputs.items():
+        np.testing.assert_array_equal(result.outputs[name], expected)
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def test_a_slow_link_is_no_failure(
+    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
+) -> None:
+    """No answer takes longer than the limit, though all of them together do."""
+    with (
+        native_server(runtime, opencl) as (_, port),
+        link_to(port, bytes_per_s=40_000) as slow,
+    ):
+        started = time.monotonic()
+        # Each kernel's source and each answer pass one by one; the library is the longest message.
+        _check(bundle, case, address_of(slow, timeout_s=8.0))
+        assert time.monotonic() - started > 1
+
+
+@pytest.mark.parametrize(("then", "said"), [("stall", "within 1 s"), ("cut", "left or did not")])
+# In the greeting, in the upload of the library, in that of the constants or later.
+@pytest.mark.parametrize("end", [10, 2_000, 30_000])
+def test_a_link_that_ends_half_way(
+    end: int,
+    then: str,
+    said: str,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+) -> None:
+    options = ("--store", str(tmp_path / "store"), "--folder", str(tmp_path))
+    with native_server(runtime, opencl, *options) as (_, port):
+        with link_to(port, end=end, then=then) as broken:
+            started = time.monotonic()
+            with pytest.raises(RemoteError, match=said):
+                run_remote(bundle, address_of(broken, timeout_s=1.0), inputs=case.arrays)
+            assert time.monotonic() - started < 15
+        # What came half is not taken for the whole.
+        _check(bundle, case, address_of(port))
+        wait_until(lambda: not list(tmp_path.glob("adrenoc-rpc-*")))
+
+
+def test_a_second_client_waits_or_is_told(
+    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
+) -> None:
+    with native_server(runtime, opencl) as (_, port):
+        with open_session(address_of(port)):
+            with pytest.raises(RemoteError, match="did not answer within 1 s") as caught:
+                run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
+            assert "one client at a time" in caught.value.hint
+        _check(bundle, case, address_of(port))
+
+
+def test_a_server_of_another_version(
+    bundle: Bundle, case: Case, runtime: Runtime, opencl: str
+) -> None:
+    versions = {**bundle.manifest.versions, "apache-tvm": "0.28.0"}
+    newer = replace(bundle, manifest=replace(bundle.manifest, versions=versions))
+    with (
+        native_server(runtime, opencl) as (_, port),
+        pytest.raises(BundleError, match=r"TVM 0\.28\.0, but the server at .* runs TVM 0\.27"),
+    ):
+        run_remote(newer, address_of(port), inputs=case.arrays)
+
+
+def _kill_when_it_runs(server: subprocess.Popen[str], folder: Path) -> None:
+    """Kill a server a second after it launched something."""
+
+    def runs() -> bool:
+        with suppress(OSError):
+            return any(b"launching" in one.read_bytes() for one in folder.glob("*/doing"))
+        return False
+
+    wait_until(runs)
+    time.sleep(1)
+    server.kill()
+
+
+def test_what_ran_before_is_kept(
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = tmp_path / "kept.npz"
+    with native_server(runtime, opencl, "--folder", str(tmp_path)) as (server, port):
+        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "1000000"]
+        command += ["--save", str(kept)]
+        for name, file in case.files.items():
+            command += ["--input", f"{name}={file}"]
+        killer = threading.Thread(target=_kill_when_it_runs, args=[server, tmp_path])
+        killer.start()
+        assert main(command) == RemoteError.exit_code
+    killer.join()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "(before that the first run took " in said
+    with np.load(kept) as outputs:
+        for name, expected in case.outputs.items():
+            np.testing.assert_array_equal(outputs[name], expected)
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _on_a_small_disk(folder: Path, kib: int, command: list[object], **extra: str) -> Iterator[int]:
+    """A server that sees a disk of its own at `folder`."""
+    folder.mkdir()
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    mount = f'mount -t tmpfs -o size={kib}k none "$0"; exec "$@"'
+    may = subprocess.run([*enter, mount, str(folder), "true"], check=False, capture_output=True)
+    if may.returncode != 0:
+        pytest.skip("this user may not mount a disk of its own")
+    with server_process(*enter, mount, folder, *command, **extra) as (_, port):
+        yield port
+
+
+@pytest.mark.parametrize("kib", [4, 8, 16])
+def test_a_full_disk_at_the_server(
+    kib: int, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
+) -> None:
+    """No room for a session's folder, for what it notes, or for what is sent."""
+    disk = tmp_path / "disk"
+    command = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
+    with _on_a_small_disk(disk, kib, command, **SOFTWARE_ENVIRONMENT) as port:
+        for _ in range(2):  # the server lives on
+            with pytest.raises(RemoteError, match=r"No space left on device|left or did not"):
+                run_remote(bundle, address_of(port, timeout_s=5.0), inputs=case.arrays)
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_the_store_may_lie_on_another_disk(
+    kind: str,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+) -> None:
+    disk = tmp_path / "disk"
+    command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl]
+    command += ["--folder", disk, "--store", tmp_path / "store"]
+    extra = dict(SOFTWARE_ENVIRONMENT)
+    if kind == "python":
+        import sys
+
+        command = [sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json"]
+        extra = {"TMPDIR": str(disk)}
+    with _on_a_small_disk(disk, 1 << 14, command, **extra) as port:
+        _check(bundle, case, address_of(port))
+
+
+# --- drivers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "said"),
+    [
+        ("MEMORY", DeviceMemoryError, "has no memory left"),
+        ("BUILD", DeviceError, "Cannot build kernel"),
+        ("LAUNCH", DeviceMemoryError, "CL_OUT_OF_RESOURCES"),
+    ],
+)
+def test_a_driver_that_refuses(
+    what: str,
+    error: type[DeviceError],
+    said: str,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    monkeypatch.setenv(f"ADRENOC_TEST_FAIL_{what}", "1")
+    with native_server(runtime, str(library)) as (_, port):
+        with pytest.raises(error, match=said):
+            run_remote(bundle, address_of(port), inputs=case.arrays, programs=None)
+        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--json"]
+        assert main([*command, "--no-program-cache"]) == error.exit_code
+        assert json.loads(capsys.readouterr().out)["error"]["hint"]
