@@ -123,8 +123,8 @@ def _as_resize2d(
         # resize2d takes the ratio of the extents; ONNX takes the scale that the node gives.
         if scale is not None and abs(scale * shape[axis] - size[axis - 2]) > 1e-4:
             return None
-    if coordinates == "pytorch_half_pixel" and 1 in size:
-        return None
+    if coordinates in ("pytorch_half_pixel", "align_corners") and 1 in size:
+        return None  # one sample has no other corner: resize2d divides by zero
     return relax.op.image.resize2d(
         node.inputs[0],
         size=tuple(size),
@@ -200,7 +200,10 @@ def _resized(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndar
     from onnx.reference import ReferenceEvaluator
 
     (count, extent), (scale, size, part) = rows.shape, wanted
+    single = _extent(extent, scale, size) == 1  # of which ONNX says so; its reference does not
+    mode = attrs["coordinate_transformation_mode"]
     by_scale = scale is not None and size is None
+    by_scale = by_scale and not (single and mode == b"pytorch_half_pixel")
     operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
     resize = onnx.helper.make_node(
         "Resize", operands, ["y"], **{**attrs, "extrapolation_value": 0.0}

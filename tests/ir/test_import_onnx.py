@@ -128,6 +128,23 @@ CASES = {
     "resize-opset-10": one(
         "Resize", IMAGE, np.array([1, 1, 2, 3], np.float32), mode="linear", opset=10
     ),
+    "resize-to-one-align-corners": one(
+        "Resize",
+        IMAGE,
+        None,
+        None,
+        ints(1, 5, 1, 7),
+        mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "resize-to-one-pytorch": one(
+        "Resize",
+        (1, 2, 3, 3),
+        None,
+        np.array([1, 1, 0.5, 0.5], np.float32),
+        mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    ),
     "resize-align-corners": one(
         "Resize", IMAGE, None, None, ints(1, 5, 22, 26), mode="linear",
         coordinate_transformation_mode="align_corners",
