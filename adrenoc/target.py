@@ -1,7 +1,8 @@
 """The device that is compiled for, found by name in `targets/`.
 
-`targets/gpu/*.toml` describe GPUs, `targets/soc/*.toml` the Snapdragons that carry them.  Each
-value there is a table `{ value = ..., source = "..." }`; a value that nobody knows is absent.
+`targets/gpu/*.toml` describe GPUs, `targets/soc/*.toml` the Snapdragons that carry them, and
+`targets/stand_ins/*.toml` GPUs of other makers that kernels can be timed on.  Each value there is
+a table `{ value = ..., source = "..." }`; a value that nobody knows is absent.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Target:
 def load_target(name: str, *, folder: Path | None = None) -> Target:
     """Find a device by name: `adreno`, `adreno:a750`, `adreno:sm8650`, `adreno:8gen3`, `host`.
 
-    `host` and `host:a750` hold the same kernels around a CPU part for this machine.
+    `host` and `host:a750` hold the same kernels around a CPU part for this machine; `host:h100`
+    holds those that the cost model chooses for a stand-in.
     `adreno` alone promises what every listed Adreno GPU holds.  `folder` is the data folder to
     read; by default the one that comes with adrenoc.
 
@@ -99,13 +101,14 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
 
 
 def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
-    """All targets: `adreno`, then each GPU, then each SoC, then `host`.
+    """All targets: `adreno`, then each GPU, then each SoC, the stand-ins, then `host`.
 
     Raises:
         TargetError: a target file is wrong.
     """
     catalog = _Catalog(folder or data_folder("targets"))
     names = [f"adreno:{name}" for name in (*catalog.gpu_names, *catalog.socs)]
+    names += [f"host:{name}" for name in catalog.stand_ins]
     return tuple(catalog.target(name) for name in ("adreno", *names, "host"))
 
 
@@ -116,6 +119,7 @@ class _Catalog:
         self.folder = folder
         stems = sorted(path.stem for path in folder.glob("gpu/*.toml"))
         self.gpu_names = [stem for stem in stems if stem != "host"]
+        self.stand_ins = sorted(path.stem for path in folder.glob("stand_ins/*.toml"))
         self.gpu: Callable[[str], Target] = cache(self._read_gpu)
 
     @cached_property
@@ -127,6 +131,10 @@ class _Catalog:
     def target(self, name: str) -> Target:
         wanted = re.sub(r"[\s_-]", "", name.lower())
         family, _, device = wanted.partition(":")
+        if family == "host" and device in self.stand_ins:
+            stand_in = self._read_gpu(device, folder="stand_ins")
+            target = self._host(stand_in)
+            return replace(target, gpu=replace(target.gpu, title=stand_in.gpu.title))
         if family == "host":
             return self._host(self.target(f"adreno:{device}" if device else "adreno"))
         if wanted == "adreno":
@@ -153,7 +161,7 @@ class _Catalog:
         )
 
     def _host(self, phone: Target) -> Target:
-        """The kernels of a phone's GPU around a CPU part for this machine.
+        """The kernels of a phone's GPU, or of a stand-in, around a CPU part for this machine.
 
         Limits are those that the software device and the GPU both hold, the figures that
         schedules go by are the GPU's.
@@ -172,10 +180,11 @@ class _Catalog:
     def _all_names(self) -> list[str]:
         aliases = [alias for soc, _ in self.socs.values() for alias in (soc.name, *soc.aliases)]
         gpus = [f"a{gpu}" for gpu in self.gpu_names]
-        return ["host", "adreno", *(f"adreno:{name}" for name in (*gpus, *aliases))]
+        stand_ins = [f"host:{name}" for name in self.stand_ins]
+        return ["host", *stand_ins, "adreno", *(f"adreno:{name}" for name in (*gpus, *aliases))]
 
-    def _read_gpu(self, name: str) -> Target:
-        file = SourcedFile(self.folder / "gpu" / f"{name}.toml")
+    def _read_gpu(self, name: str, *, folder: str = "gpu") -> Target:
+        file = SourcedFile(self.folder / folder / f"{name}.toml")
         tables = ("sources", "limits", "performance", "extensions", "options", "quirks")
         file.check_keys(file.tables, {"title", "generation", "clml_version", *tables})
         title = file.text(file.tables, "title")
@@ -197,7 +206,7 @@ class _Catalog:
             quirks=_read_quirks(file),
         )
         return Target(
-            name=f"adreno:a{name}",
+            name=f"adreno:a{name}" if folder == "gpu" else f"host:{name}",
             gpu=gpu,
             options=_read_options(file),
             sources=tuple(file.sources.items()),

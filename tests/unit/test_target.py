@@ -182,6 +182,17 @@ def test_the_host_runs_what_an_adreno_runs():
     assert not phone.host
 
 
+def test_a_stand_in_has_its_own_rates_and_no_phone():
+    target = load_target("host:h100")
+    assert (target.name, target.host, target.measured_as) == ("host:h100", True, "host")
+    assert target.performance.compute_units == 132
+    assert target.limits.fp16 is False
+    assert target.limits.max_write_image_args == 32
+    with pytest.raises(TargetError, match="unknown device"):
+        load_target("adreno:h100")
+    assert load_target("adreno").limits.fp16 is True
+
+
 def test_the_host_runs_what_one_gpu_runs():
     host, phone = load_target("host:a750"), load_target("adreno:a750")
     assert host.name == "host:a750"
