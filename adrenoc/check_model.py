@@ -133,7 +133,7 @@ def _nodes(state: State, program: Program, roofline: Roofline) -> tuple[NodeVerd
             replace(
                 verdict,
                 tensor=tensor,
-                node=imported_of(state).node_of(node.name),
+                node=" + ".join(filter(None, map(imported_of(state).node_of, node.names))),
                 place=place,
                 reason=reason,
             )

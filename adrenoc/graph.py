@@ -108,6 +108,11 @@ class Node:
         return (*(body for body in stated if body is not None), *self.parts.values())
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, after those of further nodes that its kernel computes."""
+        return (*self.also, self.name)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """All operators that the node computes."""
         return self.fused or (self.op,)

@@ -27,12 +27,11 @@ def list_launches(
     for node, step, work in zip(program.graph.nodes, program.steps, works, strict=True):
         if step.place != "gpu":
             continue
-        made = (*node.also, node.name)
         floor_us = roofline.estimate(work.work).time_us
         launches.append(
             LaunchInfo(
                 kernel=step.kernel,
-                node=" + ".join(node_of(name) or name for name in made),
+                node=" + ".join(node_of(name) or name for name in node.names),
                 flops=work.work.flops,
                 bytes=work.work.bytes_read + work.work.bytes_written,
                 floor_us=None if floor_us is None else round(floor_us, 3),

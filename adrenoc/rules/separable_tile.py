@@ -25,6 +25,7 @@ from adrenoc.rules.conv_tile_local import (
     with_memory,
 )
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.depthwise import SPILLED
 from adrenoc.rules.machine import BUFFER_LATENCY_CLOCKS, LOCAL_READ_CLOCKS, WAVE, Machine
 
 SHARED_BYTES = (4096, 16384)
@@ -181,8 +182,8 @@ def estimate_clocks(
     serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
     registers = _registers(work, tile, columns if tile.rolled else texels)
     registers += CHUNK_REGISTERS if counts.chunks > 1 else 0
-    if registers > machine.registers / 2:
-        return math.inf  # what does not fit goes to memory
+    if registers > machine.registers / 2:  # what does not fit goes to memory
+        serial *= SPILLED
     held = max(registers, machine.registers / _resident(work, tile, limits))
     pipes = machine.clocks(waves_of(work.pointwise, tile), busiest, serial, held)
     return with_memory(pipes, machine.memory_clocks(_bytes(work, tile)))
