@@ -19,8 +19,9 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
-from adrenoc.kernels.conv2d_local import LocalConv, Plan
+from adrenoc.kernels.conv2d_local import LocalConv
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.local_plan import Plan
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES
 from adrenoc.operand import WORDS

@@ -23,7 +23,6 @@ tile, and their sums are added through local memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
@@ -31,6 +30,8 @@ from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.local_plan import Plan, phase_grid
+from adrenoc.kernels.slices import add_slices, vectors_added
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents
@@ -49,24 +50,6 @@ WIDEST_ROW = 7
 """Widest kernel row: its taps are unrolled, so that neighbours share their reads."""
 LOADS_AT_ONCE = 2
 """Of weights, that a thread waits for together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What follows from the extents and the tile."""
-
-    blocks: int
-    """Input blocks."""
-    window: int
-    """The same, filled up to whole turns of all slices by weights of zero."""
-    taps: int
-    """Of one kernel row."""
-    channels: int
-    """Lanes of an input block that hold anything."""
-    supers: int
-    """Work-groups along the output blocks of one image."""
-    vectors: int
-    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
 
 
 def conv2d_local(
@@ -108,13 +91,6 @@ def conv2d_local(
     kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
     kernel.accumulate(weights_by_row)
     kernel.write(epilogue, out.extents, phases)
-
-
-def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extents:
-    """The positions that threads make, with the channels of all phases one after the other."""
-    if phases == (1, 1):
-        return out
-    return Extents(out.n, out.blocks * LANES * phases[0] * phases[1], source.h, source.w)
 
 
 class LocalConv:
@@ -198,6 +174,17 @@ class LocalConv:
     # The loops
 
     @property
+    def added(self) -> int:
+        """Sums in local memory at a time where those of slices are added; 0 without slices."""
+        count = self.tile.pixels * self.tile.out_blocks
+        return vectors_added(count, self.tile.slices, self.threads)
+
+    @property
+    def reused(self) -> bool:
+        """Whether they lie where the weights did: work-groups wait for local memory."""
+        return self.sum_dtype == self.weight_dtype
+
+    @property
     def span(self) -> int:
         """Input blocks of all slices whose weights are in local memory at a time."""
         return min(self.tile.chunk * self.tile.slices, self.plan.window)
@@ -208,7 +195,10 @@ class LocalConv:
         kh = self.geometry.kernel[0]
         # Every thread stores what it loads, also beyond the last weight: a test would wait.
         rounds = -(-span * plan.vectors // (self.per_load * self.threads))
-        shared = builder.shared(rounds * self.threads * self.per_load, dtype=self.weight_dtype)
+        weights = rounds * self.threads * self.per_load
+        if self.reused:
+            weights = max(weights, self.added)
+        shared = self.shared = builder.shared(weights, dtype=self.weight_dtype)
         self.beside = [
             (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._of_channels()
         ]
@@ -364,7 +354,21 @@ class LocalConv:
         """Add the slices' sums, and store what lies inside of the output."""
         builder, tile, e = self.b, self.tile, self.grid
         if tile.slices > 1:
-            self._add_slices()
+            shared = self.shared
+            if not self.reused:
+                shared = builder.shared(self.added, dtype=self.sum_dtype)
+            elif self.last:  # else there was one after the last chunk
+                builder.barrier()
+            count = tile.pixels * tile.out_blocks
+            add_slices(
+                builder,
+                self.sums,
+                count,
+                shared,
+                (self.slice, tile.slices),
+                self.thread,
+                self.threads,
+            )
         mine = self.slice < iconst(1) if tile.slices > 1 else None
         full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
@@ -382,27 +386,3 @@ class LocalConv:
                             row = row * iconst(phases[0]) + floordiv(phase, phases[1])
                             col = col * iconst(phases[1]) + floormod(phase, phases[1])
                         epilogue.write(self.n, block, row, col, value)
-
-    def _add_slices(self) -> None:
-        """The sums of all slices, in the threads of slice 0: each step adds one half to the other.
-
-        A tree keeps few numbers in registers; adding all slices at once keeps all of them.
-        """
-        builder, tile = self.b, self.tile
-        count = tile.pixels * tile.out_blocks
-        per_slice = self.threads // tile.slices
-        shared = builder.shared(tile.slices // 2 * per_slice * count, dtype=self.sum_dtype)
-        half = tile.slices // 2
-        while half:
-            width = half * per_slice
-            giver = self.thread - iconst(width)
-            with builder.when((self.slice >= iconst(half)) & (self.slice < iconst(2 * half))):
-                for at in range(count):
-                    shared[giver + iconst(at * width)] = self.sums[at]
-            builder.barrier()
-            with builder.when(self.slice < iconst(half)):
-                for at in range(count):
-                    self.sums[at] = self.sums[at] + shared[self.thread + iconst(at * width)]
-            half //= 2
-            if half:
-                builder.barrier()

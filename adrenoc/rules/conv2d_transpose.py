@@ -9,13 +9,14 @@ import numpy as np
 
 from adrenoc.graph import Node
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv2d_local import conv2d_local, phase_grid
+from adrenoc.kernels.conv2d_local import conv2d_local
 from adrenoc.kernels.conv2d_transpose import (
     TransposedGeometry,
     conv2d_transpose,
     pack_transposed,
     spread_taps,
 )
+from adrenoc.kernels.local_plan import phase_grid
 from adrenoc.kernels.weights import blocks, pack_local
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, Pack, RuleContext

@@ -143,12 +143,13 @@ def _shared_bytes(
     slices: int,
     chunk: int,
 ) -> int:
-    """Local memory of a work-group: weights, taps, and what adds up the slices."""
+    """Local memory of a work-group: taps, and weights, or what adds up the slices."""
     element = 2 if work.pointwise.half else FLOAT_BYTES
     weights = LANES * out_blocks * bands * element
     others = (work.taps + 1) * FLOAT_BYTES
     adding = slices // 2 * across * bands * pixels * out_blocks * element
-    return (chunk * slices * (weights + others) + adding) * LANES
+    span = chunk * slices
+    return (max(span * weights, adding) + span * others) * LANES
 
 
 def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:

@@ -1,0 +1,32 @@
+"""What follows from extents and tile of a convolution with its weights in local memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrenoc.layout import LANES, Extents
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What follows from the extents and the tile."""
+
+    blocks: int
+    """Input blocks."""
+    window: int
+    """The same, filled up to whole turns of all slices by weights of zero."""
+    taps: int
+    """Of one kernel row."""
+    channels: int
+    """Lanes of an input block that hold anything."""
+    supers: int
+    """Work-groups along the output blocks of one image."""
+    vectors: int
+    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
+
+
+def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extents:
+    """The positions that threads make, with the channels of all phases one after the other."""
+    if phases == (1, 1):
+        return out
+    return Extents(out.n, out.blocks * LANES * phases[0] * phases[1], source.h, source.w)

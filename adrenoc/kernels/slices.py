@@ -1,0 +1,43 @@
+"""Threads of a work-group that share a sum: each has made a slice of it."""
+
+from __future__ import annotations
+
+from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.tvmapi import Expr, iconst
+
+
+def vectors_added(count: int, slices: int, threads: int) -> int:
+    """Vectors of local memory that `add_slices` needs, of `count` sums a thread."""
+    return slices // 2 * (threads // slices) * count
+
+
+def add_slices(
+    builder: KernelBuilder,
+    sums: Registers,
+    count: int,
+    shared: SharedArray,
+    part: tuple[Expr, int],
+    thread: Expr,
+    threads: int,
+) -> None:
+    """Add the sums of all slices, in the threads of slice 0; no thread may still read `shared`.
+
+    `part` is the thread's slice and how many there are, a power of two; the `threads` of a slice
+    follow each other.  A tree, where each step adds one half to the other, keeps few numbers in
+    registers; adding all slices at once keeps all of them.
+    """
+    own, slices = part
+    half = slices // 2
+    while half:
+        width = half * (threads // slices)
+        giver = thread - iconst(width)
+        with builder.when((own >= iconst(half)) & (own < iconst(2 * half))):
+            for at in range(count):
+                shared[giver + iconst(at * width)] = sums[at]
+        builder.barrier()
+        with builder.when(own < iconst(half)):
+            for at in range(count):
+                sums[at] = sums[at] + shared[thread + iconst(at * width)]
+        half //= 2
+        if half:
+            builder.barrier()
