@@ -142,7 +142,8 @@ def conv2d(
     sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
     sums.fill(0.0)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
-    with builder.loop(kh, "ky") as ky, builder.loop(window, "i") as i:
+    # Loops that compilers unroll once more ask for texels early, in registers of other threads.
+    with builder.loop(kh, "ky", rolled=True) as ky, builder.loop(window, "i", rolled=True) as i:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
         in_block = first_in + i
         if geometry.groups > 1:

@@ -44,6 +44,8 @@ LAUNCHES = 2
 WORTH, WORTH_WHOLE = 1.2, 1.1
 """By how much it has to win: for the digits that it loses and the error of the estimates, and three
 kernels also for the memory of the planes between."""
+LEAST_LAUNCHES = 2
+"""What takes less than so many launches has nothing to gain, and digits to lose."""
 _PLANES = Layout("CHW")
 
 
@@ -130,6 +132,8 @@ def _best(
         least_clocks(work, limits, machine),
         machine.memory_clocks(source, weights * TAPS * TAPS, result),
     )
+    if direct < LEAST_LAUNCHES * machine.launch_clocks:
+        return None
     found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)

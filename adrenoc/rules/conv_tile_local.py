@@ -166,6 +166,8 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
         counts.reads * LOCAL_READ_CLOCKS,
     )
     waits = counts.waits + counts.turns * math.ceil(counts.texels / TEXELS_A_WAIT)
+    # Only what is under way is waited for: a stem reads little before each barrier.
+    waits = min(waits, texels + counts.chunks * _loads(work, tile))
     serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
     pipes = machine.clocks(waves_of(work, tile), busiest, serial, counts.registers)
     memory = machine.memory_clocks(bytes_of(work, tile))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from adrenoc.gpu import Limits
 from adrenoc.kernels.builder import power_of_two
 from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvTile, Route
+from adrenoc.layout import LANES
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
@@ -28,6 +29,8 @@ HALF_LOAD_OVERHEAD = 20.0
 """The same of a 16-byte load of halves, which are then taken apart."""
 FLOAT_LOAD_OVERHEAD = 5.0
 LOOP_OVERHEAD = 6.0
+START_SLOTS, END_SLOTS, END_ALU = 100.0, 25.0, 10.0
+"""Before the loops; and after, for each sum."""
 MAX_SUMS = 32
 """Vectors of sums a thread: beyond, no listed GPU keeps two waves in flight."""
 
@@ -87,7 +90,8 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     e, geometry = work.out, work.geometry
     kh, kw = geometry.kernel
     texels, loads = _reads(work, tile)
-    mads = tile.pixels * tile.out_blocks * 16
+    sums = tile.pixels * tile.out_blocks
+    mads = sums * LANES * (work.channels + (1 if work.half else 0))  # halves: `kernels/sums.py`
     steps = kh * kw * work.in_blocks
     lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
     # Beside the multiply-adds: a coordinate for each read, unpacking, and the loop.
@@ -97,7 +101,7 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     alu = mads / lanes + overhead / machine.lanes
     texture = texels / machine.texels_of(work.storage_bytes)
     buffer = loads * 16 / BYTES_PER_CLOCK
-    busiest = WAVE * steps * max(alu, texture, buffer)
+    busiest = WAVE * (steps * max(alu, texture, buffer) + END_ALU * sums / machine.lanes)
     gx, gy, gz = tile.work_group or (1, 1, 1)
     columns, per_image = math.ceil(e.w / tile.pixels), math.ceil(e.blocks / tile.out_blocks)
     if columns * e.h == 1:
@@ -105,9 +109,10 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     else:
         groups = math.ceil(columns / gx) * math.ceil(e.h / gy) * math.ceil(e.n * per_image / gz)
     waves = groups * math.ceil(gx * gy * gz / WAVE)
-    latency = TEXTURE_LATENCY_CLOCKS + (BUFFER_LATENCY_CLOCKS if loads else 0)
-    taps_a_wait = kw if kw <= UNROLLED_TAPS else 1
-    serial = steps * (latency / taps_a_wait + WAVE / 64 * (mads + texels + overhead))
+    # The weights of each tap are waited for, whatever else is under way.
+    latency = BUFFER_LATENCY_CLOCKS if loads else TEXTURE_LATENCY_CLOCKS
+    slots = steps * (mads + texels + overhead) + START_SLOTS + END_SLOTS * sums
+    serial = steps * latency + WAVE / 64 * slots
     return machine.clocks(waves, busiest, serial, _registers(work, tile))
 
 
@@ -122,7 +127,7 @@ def _activations(work: ConvWork, tile: ConvTile) -> float:
 def _reads(work: ConvWork, tile: ConvTile) -> tuple[float, float]:
     """Texels and 16-byte loads that one thread reads for one tap and input block."""
     activation = _activations(work, tile) + work.block_texels
-    weights = 4 * tile.out_blocks
+    weights = work.channels * tile.out_blocks
     if tile.route is Route.TEXTURE:
         return activation + weights, 0.0
     return activation, weights * (0.5 if work.half else 1.0)

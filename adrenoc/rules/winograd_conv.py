@@ -19,6 +19,7 @@ from adrenoc.kernels.winograd_tile import WinogradTile, pack_planes
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import as_oihw, conv_work
+from adrenoc.rules.conv_tile_local import with_memory
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
@@ -75,8 +76,6 @@ TEXELS_A_ROW = 8
 LOAD_BYTES = 16
 SHARED_GRAIN, SHARED_OF_TWO = 1024, 32768
 """Local memory is given in such pieces; and what two micro shader processors have together."""
-HIDDEN = 0.02
-"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other."""
 
 
 def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -195,8 +194,7 @@ def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Mac
     groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
     here = math.ceil(groups * math.ceil(tile.threads / WAVE) / machine.processors)
     pipes = max(here * busiest, math.ceil(here / resident) * serial)
-    memory = machine.memory_clocks(_bytes(work, tiling, tile))
-    return max(pipes, memory) + HIDDEN * min(pipes, memory)
+    return with_memory(pipes, machine.memory_clocks(_bytes(work, tiling, tile)))
 
 
 def _per_load(work: ConvWork) -> int:

@@ -18,11 +18,13 @@ from adrenoc.rules import winograd_conv
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
+    monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
 
 
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel."""
+    monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
     monkeypatch.setattr(split_winograd, "least_whole_clocks", lambda *_: 0.0)
 
 

@@ -131,7 +131,7 @@ def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
     assert not any("reshape" in n.operators for n in state.graph.nodes)
 
 
-def test_activations_and_weights_are_textures(golden: Callable[[str], None]) -> None:
+def test_activations_are_textures(golden: Callable[[str], None]) -> None:
     state = plan(_conv_block(), until="plan_memory")
     assert state.program is not None
     placed = {
@@ -141,7 +141,10 @@ def test_activations_and_weights_are_textures(golden: Callable[[str], None]) -> 
     }
     inner = set(placed) - {"x", *state.program.graph.outputs}
     assert {placed[name] for name in inner} == {Memory.TEXTURE}
-    assert {p.spec.memory for p in state.program.params.values()} == {Memory.TEXTURE}
+    # Weights that work-groups bring to local memory come from buffers.
+    kinds = {p.spec.memory for p in state.program.params.values()}
+    assert Memory.TEXTURE in kinds
+    assert kinds <= {Memory.TEXTURE, Memory.PLAIN}
     golden(state.program.graph.text())
 
 
