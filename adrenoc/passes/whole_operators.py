@@ -16,6 +16,9 @@ from adrenoc.graph import Node, Tensor
 from adrenoc.layout import LANES, default_layout
 from adrenoc.rules.pool import pool_geometry
 
+MOST_EMPTY_PLACES = 4096
+"""Of a transposed convolution's weights: strides of 32 in both axes pass, with any kernel."""
+
 Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
 """Gives the reason why no rule covers a node, None where one does."""
 
@@ -48,6 +51,21 @@ def _convolution(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     if weight.value is None:
         return f"its weights {weight.name} are computed, expected a constant"
     return _letters(node, "data_layout", node.attrs["data_layout"])
+
+
+def _transposed(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    """Its packed weights have a place for each tap of each phase, most empty for long strides."""
+    shape, layout = tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
+    kernel = [e for e, letter in zip(shape, layout, strict=True) if letter in "DHW"]
+    strides, dilation = node.attrs["strides"], node.attrs["dilation"]
+    spans = [
+        max(int(s), (k - 1) * int(d) + 1)
+        for k, s, d in zip(kernel, strides[-len(kernel) :], dilation[-len(kernel) :], strict=True)
+    ]
+    places, taps = math.prod(spans), math.prod(kernel)
+    if places > max(MOST_EMPTY_PLACES, 4 * taps):
+        return f"{taps} taps lie in {places} places, expected up to {MOST_EMPTY_PLACES}"
+    return _convolution(node, tensors)
 
 
 def _letters(node: Node, key: str, layout: Any) -> str | None:
@@ -111,9 +129,9 @@ def _group_norm(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
 
 WHOLE: dict[str, Whole] = {
     "relax.nn.conv1d": Whole(op="conv1d", refuses=_convolution),
-    "relax.nn.conv1d_transpose": Whole(op="conv1d_transpose", refuses=_convolution),
+    "relax.nn.conv1d_transpose": Whole(op="conv1d_transpose", refuses=_transposed),
     "relax.nn.conv2d": Whole(op="conv2d", refuses=_convolution),
-    "relax.nn.conv2d_transpose": Whole(op="conv2d_transpose", refuses=_convolution),
+    "relax.nn.conv2d_transpose": Whole(op="conv2d_transpose", refuses=_transposed),
     "relax.matmul": Whole(op="matmul", refuses=_matmul),
     "relax.nn.avg_pool1d": Whole(op="avg_pool1d", refuses=_pool),
     "relax.nn.avg_pool2d": Whole(op="avg_pool2d", refuses=_pool),

@@ -48,3 +48,12 @@ def test_one_dimension(device: Any, preset: str) -> None:
     ops.output(y, ops("Conv", ops("Relu", x), ops.weight(5, 6, 3), dilations=[2]))
     ops.output(ops("ConvTranspose", y, ops.weight(8, 3, 4), strides=[2], pads=[1, 0]))
     ops.check(device, preset)
+
+
+def test_strides_far_beyond_the_kernel_are_a_loop_nest(device: Any) -> None:
+    """Weights for each of 10,000 phases would be zeros, but for nine."""
+    ops = Ops()
+    x = ops.input(1, 2, 2, 2)
+    ops.output(ops("ConvTranspose", x, ops.weight(2, 3, 3, 3), strides=[100, 100]))
+    ops.check(device, "fp32")
+    assert "9 taps lie in 10000 places" in ops.fallbacks[0]
