@@ -45,6 +45,7 @@ added, and where a row has several taps."""
 HIDDEN = 0.02
 """Of the lesser of the time of the pipes and that of memory, what is not hidden by the other."""
 WAITING_WEIGHTS = 3
+SLICES = (1, 2, 4, 8, 16)
 UNROLLS = (1, 2, 4)
 """Input blocks a turn."""
 MOST_PADDING = 1.15
@@ -84,12 +85,13 @@ def _deep(
     width, height = group
     deepest = min(WAVE, limits.max_work_group_size) // (width * height)
     runs = -(-work.out.blocks // out_blocks)
-    for slices in (1, 2, 4, 8, 16):
+    for slices in SLICES:
         bands = min(deepest // slices, runs)
         if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
         twice = 2 * slices
-        more = 2 * twice <= work.in_blocks and twice <= deepest and fills(work, twice)
+        more = slices < SLICES[-1] and 2 * twice <= work.in_blocks and twice <= deepest
+        more = more and fills(work, twice)
         if more and width * height * bands * slices < WAVE // 4:
             continue
         for unroll in UNROLLS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adrenoc.kernels.conv2d import ConvGeometry
@@ -19,12 +19,14 @@ from adrenoc.target import load_target
 LIMITS = load_target("adreno").limits
 
 
+@settings(deadline=None)  # machines may be busy
 @given(
     in_blocks=st.integers(1, 70),
     channels=st.integers(1, 300),
     tiles=st.integers(1, 70),
     half=st.booleans(),
 )
+@example(in_blocks=64, channels=1, tiles=1, half=False)
 def test_a_product_of_tiles_has_schedules(
     in_blocks: int, channels: int, tiles: int, half: bool
 ) -> None:

@@ -18,6 +18,7 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.rules.schedule import actions_of, is_of
 from adrenoc.target import load_target
+from adrenoc.tune.search import features
 from adrenoc.tune.tasks import plan_model
 from adrenoc.tuning_log import LogWriter, Status
 from tests.models import graph
@@ -87,6 +88,29 @@ def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
         assert len(choice.candidates) > 1, choice.family
         assert choice.tile == choice.untuned
         assert not choice.tuned
+
+
+def test_a_joined_pair_has_schedules_of_its_own(tmp_path: Path) -> None:
+    """A depthwise convolution that the 1x1 convolution after it computes."""
+    sizes = {"taps": (16, 1, 3, 3), "w": (8, 16, 1, 1)}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "taps"], ["d"], pads=[1] * 4, group=16),
+        helper.make_node("Conv", ["d", "w"], ["p"]),
+        helper.make_node("Softmax", ["p"], ["y"], axis=1),
+    ]
+    weights = {name: np.ones(size, np.float32) for name, size in sizes.items()}
+    path = tmp_path / "model.onnx"
+    onnx.save(graph(nodes, {"x": [1, 16, 28, 28]}, ["y"], weights), path)
+    target = load_target("host:a750")
+    options = CompileOptions()
+    planned = plan_model(path, target=target, options=options, reporter=SilentReporter())
+    (task,) = [task for task in planned.tasks if task.family == "separable_conv2d"]
+    assert np.isfinite(features(task)).all()
+    for tile in task.candidates[:: len(task.candidates) // 4]:
+        call, _ = planned.call(task, tile)
+        assert call.builder.launch is not None
+        assert call.builder.launch.work_group == tile.work_group
 
 
 def test_names_do_not_count_and_shapes_do(tmp_path: Path) -> None:
