@@ -48,7 +48,12 @@ def read_baseline(path: Path) -> Baseline:
             driver=str(told["driver"]),
             gpu=tuple(GpuState(**state) for state in told["gpu"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint=f"adrenoc run BUNDLE --json > {path}",
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} is not what `adrenoc run --json` printed: {type(error).__name__} {error}",
             hint=f"adrenoc run BUNDLE --json > {path}",

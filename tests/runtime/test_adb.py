@@ -67,6 +67,40 @@ def test_a_bundle_runs_on_a_phone(
     assert again["notes"][-1].startswith("0.0 MB were sent")
 
 
+def test_the_walk_of_the_readme(
+    fake: int,
+    bundle: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    work: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Build the runtime, run, compare, profile; what is there is not sent again."""
+    built = tmp_path / "built"
+    assert main(["runtime", "build", "-o", str(built)]) == 0
+    command = ["run", str(bundle.path), "--adb", SERIAL, "--runtime", str(built), "--repeat", "2"]
+    command += ["--check", str(work / "two.onnx"), "--profile"]
+    capsys.readouterr()
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "\x1b" not in said.out  # no colours where nobody looks
+    assert "agrees with the reference" in said.out
+    assert "GFLOPS" in said.out
+    pushed = what_happened(fake)["pushed"]
+    assert not [name for name in pushed if name.endswith((".a", ".debug", ".h", ".hpp"))]
+    # A runtime that changed goes to a place of its own, beside the one that others may use.
+    (built / "adrenoc_run").write_bytes((built / "adrenoc_run").read_bytes() + b"\0")
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["programs"]["misses"] == 0
+    assert told["notes"][-1].startswith("0.0 MB were sent")
+    again = what_happened(fake)["pushed"]
+    assert len(again) == 2 * len(pushed)
+    assert len({Path(name).parent for name in again}) == 2
+
+
 def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
     broken = tmp_path / "runtime"
     broken.mkdir()

@@ -224,6 +224,8 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     )
     neither = compare_with(read_baseline(file), _result(3.0))
     assert neither.unknown == "neither run's clock could be read"
+    with pytest.raises(InputError, match="cannot be read: No such file or directory"):
+        read_baseline(tmp_path / "nothing.json")
     for wrong in ("{", "{}", '{"gpu": 1}'):
         file.write_text(wrong)
         with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):
