@@ -25,11 +25,12 @@ from tests.models import graph
 
 
 def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:
+    """A dilated convolution, which stays one kernel whatever is estimated, and what follows it."""
     weights = np.random.default_rng(1).standard_normal((16, channels, 3, 3))
     conv, relu, weight = names
     return graph(
         [
-            helper.make_node("Conv", ["x", weight], [conv], pads=[1] * 4),
+            helper.make_node("Conv", ["x", weight], [conv], pads=[2] * 4, dilations=[2, 2]),
             helper.make_node("Relu", [conv], [relu]),
             helper.make_node("MaxPool", [relu], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
             helper.make_node("Softmax", ["p"], ["y"], axis=1),
