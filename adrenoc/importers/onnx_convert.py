@@ -37,6 +37,7 @@ from adrenoc.importers.onnx_suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx_tfidf import TFIDF_OPS
 from adrenoc.importers.relax_values import (
     UniqueNames,
+    dtype_of,
     emit_named,
     make_constant,
     static_shape,
@@ -162,6 +163,9 @@ class _Importer(ONNXGraphImporter):
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")
+            if op_name == "GridSample" and dtype_of(inputs[1]) != dtype_of(inputs[0]):
+                # TVM's result takes the dtype of the grid, which exporters write as doubles.
+                inputs = [inputs[0], self.bb.emit(relax.op.astype(inputs[1], dtype_of(inputs[0])))]
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)

@@ -85,6 +85,14 @@ def fold_constants(graph: OnnxGraph) -> list[Decision]:
                 reason="their inputs are constants or static shapes",
             )
         )
+    if folder.opened:
+        decisions.append(
+            Decision(
+                subject=f"{folder.opened} weights",
+                taken="stored as floats, not as the integers of the file",
+                reason="their data is float: the product is computed in float, which is exact",
+            )
+        )
     if dropped:
         decisions.append(
             Decision(
@@ -101,6 +109,8 @@ class _Folder:
         self.graph = graph
         self.decisions: list[Decision] = []
         self.folded = 0
+        self.opened = 0
+        """Weights of integers that became floats."""
         self._alias: dict[str, str] = {}
         self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
         self._used.update(graph.outputs)
@@ -246,6 +256,7 @@ class _Folder:
             ) from error
         for name, value in zip(node.output, values, strict=False):
             self._set(name, np.asarray(value))
+        self.opened += node.op_type == "DequantizeLinear" and np.ndim(values[0]) > 1
 
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)

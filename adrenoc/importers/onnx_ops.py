@@ -253,7 +253,10 @@ def _slice(node: Node) -> relax.Expr:
 
 
 def _gather(node: Node) -> relax.Expr:
-    """TVM: a test for negative indices at run time, and a gather where a slice does."""
+    """TVM: a test for negative indices at run time, and a gather where a slice does.
+
+    Places outside, which ONNX forbids, read the nearest: no read leaves the memory.
+    """
     shape = node.shape()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     indices = constant_value(node.inputs[1])
@@ -264,7 +267,7 @@ def _gather(node: Node) -> relax.Expr:
         negative = node.emit(relax.op.less(index, zero))
         wrapped = node.emit(relax.op.add(index, extent))
         index = node.emit(relax.op.where(negative, wrapped, index))
-        return relax.op.take(node.inputs[0], index, axis=axis)
+        return relax.op.take(node.inputs[0], index, axis=axis, mode="clip")
     indices = np.where(indices < 0, indices + shape[axis], indices)
     if indices.ndim:
         return picked(node.inputs[0], indices, axis)

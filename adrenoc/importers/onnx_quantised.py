@@ -119,7 +119,7 @@ def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
     own = static_shape(expr) or ()
     if block:
         numbers = make_constant((np.arange(shape[axis]) // block).astype(np.int32))
-        return node.emit(relax.op.take(expr, numbers, axis=axis % len(shape)))
+        return node.emit(relax.op.take(expr, numbers, axis=axis % len(shape), mode="clip"))
     return _spread(node, expr, axis if len(own) == 1 else None, len(shape))
 
 

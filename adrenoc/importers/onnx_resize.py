@@ -147,14 +147,14 @@ def _as_products(
     for axis, one in wanted.items():
         if attrs["mode"] == b"nearest" and one[2] is None:
             taken = make_constant(_nearest(shape[axis], one, attrs))
-            value = node.emit(relax.op.take(value, taken, axis=axis))
+            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
             continue
         matrix = _matrix(shape[axis], one, attrs)
         beyond = ~matrix.any(axis=1)  # samples outside of the data, which a crop may ask for
         outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(rank)])
         if attrs["mode"] == b"nearest" and not beyond.any():
             taken = make_constant(matrix.argmax(axis=1).astype(np.int32))
-            value = node.emit(relax.op.take(value, taken, axis=axis))
+            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
             continue
         value = _product(node, value, matrix, axis=axis, rank=rank)
     if outside.any() and attrs["extrapolation_value"]:

@@ -96,7 +96,9 @@ def _stft(node: Node) -> relax.Expr:
     count = (shape[1] - length) // stride + 1
     taken = np.arange(count)[:, None] * stride + np.arange(length)[None, :]
     frames = node.emit(
-        relax.op.take(signal, make_constant(taken.reshape(-1).astype(np.int32)), axis=1)
+        relax.op.take(
+            signal, make_constant(taken.reshape(-1).astype(np.int32)), axis=1, mode="clip"
+        )
     )
     framed = (shape[0], count, length, shape[2])
     frames = node.emit(relax.op.reshape(frames, framed))

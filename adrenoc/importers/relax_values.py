@@ -65,7 +65,7 @@ def picked(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
     flat = indices.reshape(-1)
     if flat.size and indices.ndim == 1 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
         return relax.op.strided_slice(x, [axis], [int(flat[0])], [int(flat[-1]) + 1])
-    return relax.op.take(x, make_constant(indices.astype(np.int32)), axis=axis)
+    return relax.op.take(x, make_constant(indices.astype(np.int32)), axis=axis, mode="clip")
 
 
 class UniqueNames:

@@ -28,7 +28,7 @@ def _gather(node: Node) -> Result:
         return node.moved(_batched(node, index, axis, batch % len(node.shape(1))))
     places = constant_value(index)
     if places is None:
-        return node.moved(relax.op.take(node.data(), index, axis=axis))
+        return node.moved(relax.op.take(node.data(), index, axis=axis, mode="clip"))
     if places.ndim:
         return node.moved(picked(node.data(), places, axis))
     one = node.emit(picked(node.data(), places.reshape(1), axis))
@@ -45,7 +45,7 @@ def _batched(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr
     x = node.emit(relax.op.reshape(x, [count * shape[axis], *rest]))
     offsets = np.arange(count, dtype=np.int32).reshape(*shape[:batch], *[1] * (len(own) - batch))
     index = node.emit(relax.op.add(index, make_constant(offsets * np.int32(shape[axis]))))
-    found = node.emit(relax.op.take(x, index, axis=0))
+    found = node.emit(relax.op.take(x, index, axis=0, mode="clip"))
     picked = len(own) - batch
     # Axes between the batches and the one looked up go before what was found.
     between = axis - batch
@@ -83,7 +83,7 @@ def _sparse_to_dense(node: Node) -> Result:
 
 
 def _embedding_lookup(node: Node) -> Result:
-    return node.moved(relax.op.take(node.data(1), _index(node, 0), axis=0), 1)
+    return node.moved(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
 
 
 def _embedding_lookup_sparse(node: Node) -> Result:

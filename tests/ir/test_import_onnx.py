@@ -203,10 +203,40 @@ def test_symbolic_dimension_is_fixed_at_every_input(tmp_path: Path) -> None:
     assert [spec.shape for spec in imported.inputs] == [(4, 3), (4, 3)]
 
 
-def test_gather_by_indices_that_are_data(tmp_path: Path) -> None:
+def test_gather_by_indices_that_are_data_stays_within_the_table(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     model = graph([node("Gather", ["table", "i"], ["y"])], {"i": (2, 3)}, ["y"],
                   {"table": floats(10, 4)}, dtype=onnx.TensorProto.INT64)  # fmt: skip
-    check(write(model, tmp_path))
+    _, module = check(write(model, tmp_path))
+    table = module["main"].body.blocks[0].bindings[-1].value
+    assert str(table.attrs.mode) == "clip"
+    assert "Warning" not in capfd.readouterr().err
+
+
+def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path: Path) -> None:
+    def sampled(*between: onnx.NodeProto, grid: str) -> onnx.ModelProto:
+        nodes = [*between, node("GridSample", ["x", grid], ["y"])]
+        return graph(nodes, {"x": (1, 3, 5, 6), "g": (1, 4, 4, 2)}, ["y"])
+
+    check(write(sampled(grid="g"), tmp_path))
+    cast = node("Cast", ["g"], ["d"], to=onnx.TensorProto.DOUBLE)
+    imported = import_model(write(sampled(cast, grid="d"), tmp_path), shapes={})
+    returned = imported.module["main"].ret_ty
+    (result,) = getattr(returned, "fields", (returned,))
+    assert str(result.dtype) == imported.outputs[0].dtype == "float32"
+
+
+def test_weights_that_are_opened_are_told(tmp_path: Path) -> None:
+    model = graph(
+        [node("DequantizeLinear", ["q", "s"], ["w"], axis=1), node("MatMul", ["x", "w"], ["y"])],
+        {"x": (2, 6)},
+        ["y"],
+        {"q": RNG.integers(-128, 128, (6, 4)).astype(np.int8), "s": np.abs(floats(4))},
+    )
+    imported, _ = check(write(model, tmp_path))
+    told = [d.taken for d in imported.decisions if d.subject == "1 weights"]
+    assert told == ["stored as floats, not as the integers of the file"]
 
 
 def test_dropout_and_identity_are_passed_through(tmp_path: Path) -> None:
