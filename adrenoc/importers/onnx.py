@@ -18,6 +18,7 @@ from adrenoc.errors import (
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_counted import mask_outputs
+from adrenoc.importers.onnx_differences import note_differences
 from adrenoc.importers.onnx_fold import fold_constants
 from adrenoc.importers.onnx_graph import (
     MOST_ELEMENTS,
@@ -62,6 +63,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
     decisions += mask_outputs(graph)
+    decisions += note_differences(graph)
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
     unknown = behind(graph, [*foreign, *missing])
     if not unknown:

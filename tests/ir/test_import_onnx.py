@@ -197,6 +197,20 @@ def test_shape_arithmetic_leaves_nothing_behind(tmp_path: Path) -> None:
     assert any("folded" in d.taken for d in imported.decisions)
 
 
+def test_corners_aligned_by_a_fraction_are_named(tmp_path: Path) -> None:
+    def decided(scale: float) -> list[str]:
+        scales = np.array([1, 1, scale, 2], np.float32)
+        attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+        nodes = [node("Resize", ["x", "", "scales"], ["y"], **attrs)]
+        model = graph(nodes, {"x": (1, 2, 5, 4)}, ["y"], {"scales": scales})
+        imported = import_model(write(model, tmp_path), shapes={})
+        return [d.reason for d in imported.decisions if d.subject == "y"]
+
+    assert decided(2.0) == []
+    (reason,) = decided(1.5)
+    assert "axis 2 of 5 elements is scaled to 7.5" in reason
+
+
 def test_symbolic_dimension_is_fixed_at_every_input(tmp_path: Path) -> None:
     model = graph([node("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("n", 3)}, ["y"])
     imported = import_model(write(model, tmp_path), shapes={"a": (4, 3)})
