@@ -1,8 +1,8 @@
 """Why a kernel keeps fewer threads in flight than a GPU could: what schedules of more would take.
 
 Threads hide latency; beyond that they only take registers from each other. So fewer are right where
-memory is the bound, or where the schedules that keep more take longer: those are analysed here, the
-best by the family's own estimate first.
+memory or a pipe is the bound, or where the schedules that keep more take longer: those are analysed
+here, the best by the family's own estimate first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 GOALS = {"a660": 512, "a750": 768}
 """Threads in flight of a micro shader processor that a kernel should keep."""
 MOST_TRIED = 6
+WAITS = ("latency", "dram")
+"""What a kernel waits for that is not a pipe."""
 
 Analyse = Callable[[Any, Path], Any]
 """From a kernel's call and a file for its source to its row."""
@@ -26,6 +28,8 @@ def why_fewer(row: Any, state: Any, kernel: Any, gpu: str, folder: Path, analyse
         return ""
     if row.dram_ms >= row.pipes_ms:
         return "waits for memory"
+    if row.waits not in WAITS:
+        return f"the {row.waits} pipe is always busy: more threads would wait for it, too"
     if kernel.choice is None or len(kernel.choice.candidates) < 2:
         return "no other schedule"
     return _best_with(goal, row, state, kernel, folder, analyse)
