@@ -73,6 +73,7 @@ def test_a_runtime_for_another_machine_is_refused(
 
 def test_a_runtime_has_no_names_of_its_own(runtime: Runtime) -> None:
     assert read_elf(runtime.library).is_stripped
+    assert read_elf(runtime.folder / NAME_LIBRARY).is_stripped
     names = runtime.library.with_name(f"{LIBRARY}.debug")
     assert not read_elf(names).is_stripped
 
