@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.host.random_graphs.grower import Grower, Made, Tensor
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17, 32)
@@ -103,6 +105,8 @@ def norm(g: Grower, x: Tensor) -> Made:
     if kind == "LRN":
         return g("LRN", x, size=g.one_of((1, 3, 5))) if x.rank == 4 else None
     if kind == "Instance":
+        if math.prod(x.shape[2:]) < 4:  # onnxruntime's difference of such large products is noise
+            return None
         return g("InstanceNormalization", x, scale, bias, epsilon=1e-2)
     mean, variance = g.weight(channels), g.weight(channels, around=1.0)
     return g("BatchNormalization", x, scale, bias, mean, variance)
