@@ -111,6 +111,8 @@ class _Kernel:
         self.plane = builder.share(floordiv(lx, tile.columns), "plane")
         self.band = builder.share(floormod(lz, tile.bands), "band")
         self.slice = builder.share(floordiv(lz, tile.bands), "slice")
+        own = self.plane * iconst(tile.group_tiles) + self.column
+        self.own_tiles = builder.share(own, "own")
         self.first_tile = builder.share(builder.group[0] * iconst(tile.group_tiles), "first")
         self.sums = builder.registers(tile.tiles * tile.out_blocks)
         self.sums.fill(0)
@@ -255,8 +257,7 @@ class _Kernel:
         block are added up first.
         """
         builder, tile, sums = self.b, self.tile, self.sums
-        at = (block * iconst(self.planes) + self.plane) * iconst(tile.group_tiles) + self.column
-        at = builder.let(at, "vi")
+        at = builder.let(block * iconst(self.planes * tile.group_tiles) + self.own_tiles, "vi")
         pixels = [
             builder.let(self.shared[at + iconst(j * tile.columns)], "v") for j in range(tile.tiles)
         ]

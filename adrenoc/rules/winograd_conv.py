@@ -67,6 +67,8 @@ _ALU = {
     False: _Costs(start=60, chunk=43, turn=16, own=8.2, flush=2.0, end=370),
 }
 """By whether in halves: what takes slots, and what of it takes the arithmetic pipe."""
+WIDENED = 1.6
+"""What a load of halves takes that become floats, for each of floats."""
 CHUNK_WAITS, END_WAITS = 4.7, 4.5
 """How often a thread waits for a chunk, most of it at barriers, and for an output block."""
 OTHER_REGISTERS, SLICE_REGISTERS, LOAD_REGISTERS = 6.5, 1.5, 1.5
@@ -175,7 +177,8 @@ def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Mac
     ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
 
     def beside(costs: _Costs) -> float:
-        of_chunk = costs.chunk + costs.turn * turns + costs.own * own + costs.flush * sums * blocks
+        of_chunk = costs.chunk + costs.turn * turns + costs.flush * sums * blocks
+        of_chunk += costs.own * own * (WIDENED if work.storage_bytes == 2 and not work.half else 1)
         return costs.start + chunks * of_chunk + costs.end * ends
 
     mads = chunks * LANES * LANES * sums * blocks
