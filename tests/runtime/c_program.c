@@ -167,6 +167,7 @@ int main(int count, char **values) {
   options.struct_bytes = sizeof(options);
   options.opencl_library = values[3];
   options.cache_folder = values[4];
+  options.no_record = getenv("NO_RECORD") != NULL;
   if (strcmp(mode, "pair") == 0) first = load(mode, values[2], &options);
   model = load(mode, values[2], &options);
   if (strcmp(mode, "errors") == 0) {
