@@ -134,18 +134,20 @@ def _bytes(expr: Any) -> int:
 
 
 def machine_work(
-    body: Sequence[dict[str, Any]], loops: Sequence[dict[str, Any]]
+    body: Sequence[dict[str, Any]], loops: Sequence[dict[str, Any]], *, products: bool = False
 ) -> dict[tuple[int, ...], ThreadWork]:
     """The work of one pass, by the loops (their numbers) that the instructions lie in.
 
-    `body` and `loops` are what the estimator's `parse` gives.
+    `body` and `loops` are what the estimator's `parse` gives.  With `products`, multiplications
+    without an addition count: sums begin with some, and so do compilers' exponentials.
     """
     found: dict[tuple[int, ...], ThreadWork] = {}
     for place, instruction in enumerate(body):
         inside = tuple(n for n, loop in enumerate(loops) if loop["a"] <= place <= loop["b"])
         kind, repeats = instruction["c"], instruction["n"]
+        alone = instruction["op"] == MULTIPLY
         one = ThreadWork(
-            multiplies=repeats if kind in MULTIPLIES or instruction["op"] == MULTIPLY else 0,
+            multiplies=repeats if kind in MULTIPLIES or (products and alone) else 0,
             texels=repeats if kind == "tex" else 0,
             local_bytes=repeats * _stored(instruction["op"], instruction["args"]),
         )
