@@ -112,7 +112,8 @@ class _Kernel:
         self.band = builder.share(floormod(lz, tile.bands), "band")
         self.slice = builder.share(floordiv(lz, tile.bands), "slice")
         own = self.plane * iconst(tile.group_tiles) + self.column
-        self.own_tiles = builder.share(own, "own")
+        # Floats leave no register to hold it: reads would wait for each other.
+        self.own_tiles = builder.share(own, "own") if self.growth > 1 else own
         self.first_tile = builder.share(builder.group[0] * iconst(tile.group_tiles), "first")
         self.sums = builder.registers(tile.tiles * tile.out_blocks)
         self.sums.fill(0)
