@@ -37,6 +37,7 @@ from adrenoc.pipeline.steps import (
     fuse_step,
     import_step,
     join_blocks_step,
+    keep_coordinates_step,
     keep_integers_step,
     keep_layers_step,
     lower_step,
@@ -149,6 +150,14 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("integers kept"),
         dump=dump_exact,
         note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
+    ),
+    Stage(
+        name="keep_coordinates",
+        run=keep_coordinates_step,
+        needs=_facts("fused"),
+        gives=_facts("coordinates kept"),
+        dump=dump_exact,
+        when=lambda options: options.storage_dtype != "float32",
     ),
     Stage(
         name="bridge_devices",

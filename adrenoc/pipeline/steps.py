@@ -27,6 +27,7 @@ from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_concats import fuse_around_concats
+from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
@@ -55,6 +56,10 @@ def keep_integers_step(state: State) -> State:
     dot_products = state.target.has_extension("cl_khr_integer_dot_product") is True
     graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dot_products)
     return replace(state, graph=graph)
+
+
+def keep_coordinates_step(state: State) -> State:
+    return replace(state, graph=keep_coordinates(graph_of(state), state.log))
 
 
 def pin_precision_step(state: State) -> State:
