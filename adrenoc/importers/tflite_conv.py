@@ -77,8 +77,8 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
 
 def _conv2d(node: Node) -> Result:
     x, weight, scale = _operands(node, 0, 1)
-    strides = [int(node.option("StrideH", 1)), int(node.option("StrideW", 1))]
-    dilations = [int(node.option(f"Dilation{a}Factor", 1)) for a in "HW"]
+    strides = node.steps("Stride{}")
+    dilations = node.steps("Dilation{}Factor")
     _out, *kernel, per_group = node.shape(1)
     pads = pads_of(node, node.shape()[1:3], kernel, strides, dilations)
     total = relax.op.nn.conv2d(
@@ -101,8 +101,8 @@ def _permuted(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
 def _depthwise(node: Node) -> Result:
     """The filter [1, h, w, c * m]: m results in a row for each of c channels."""
     x, weight, scale = _operands(node, 0, 1)
-    strides = [int(node.option("StrideH", 1)), int(node.option("StrideW", 1))]
-    dilations = [int(node.option(f"Dilation{a}Factor", 1)) for a in "HW"]
+    strides = node.steps("Stride{}")
+    dilations = node.steps("Dilation{}Factor")
     _, *kernel, _out = node.shape(1)
     pads = pads_of(node, node.shape()[1:3], kernel, strides, dilations)
     total = relax.op.nn.conv2d(
@@ -146,7 +146,7 @@ def transposed_pads(
 def _transpose_conv(node: Node) -> Result:
     x, weight, scale = _operands(node, 2, 1)
     _out, *kernel, _ = node.shape(1)
-    strides = [int(node.option("StrideH", 1)), int(node.option("StrideW", 1))]
+    strides = node.steps("Stride{}")
     result = node.ints(0)
     begin, end, extra = transposed_pads(node, result[1:3], node.shape(2)[1:3], kernel, strides)
     missing = [max(0, e - s + 1) for e, s in zip(extra, strides, strict=True)]
@@ -164,13 +164,9 @@ def _transpose_conv(node: Node) -> Result:
     return _finish(node, total, scale, 3)
 
 
-def _axes3(node: Node, name: str) -> list[int]:
-    return [int(node.option(name.format(axis), 1)) for axis in "DHW"]
-
-
 def _conv3d(node: Node) -> Result:
     x, weight, scale = _operands(node, 0, 1)
-    strides, dilations = _axes3(node, "Stride{}"), _axes3(node, "Dilation{}Factor")
+    strides, dilations = node.steps("Stride{}", "DHW"), node.steps("Dilation{}Factor", "DHW")
     *kernel, per_group, _ = node.shape(1)
     shape = node.shape()
     pads = pads_of(node, shape[1:4], kernel, strides, dilations)
@@ -188,7 +184,7 @@ def _conv3d(node: Node) -> Result:
 
 def _conv3d_transpose(node: Node) -> Result:
     x, weight, scale = _operands(node, 2, 1)
-    strides, dilations = _axes3(node, "Stride{}"), _axes3(node, "Dilation{}Factor")
+    strides, dilations = node.steps("Stride{}", "DHW"), node.steps("Dilation{}Factor", "DHW")
     *kernel, _, _ = node.shape(1)
     begin, end, extra = transposed_pads(
         node, node.ints(0)[1:4], node.shape(2)[1:4], kernel, strides, dilations

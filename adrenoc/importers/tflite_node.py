@@ -74,6 +74,17 @@ class Node:
         """An option, or its default where the file leaves all options out."""
         return self.operator.options.get(name, default)
 
+    def steps(self, names: str, axes: str = "HW") -> list[int]:
+        """Strides or dilations, of options called like "Stride{}", for each of `axes`.
+
+        Raises:
+            ValueError: one is below 1.
+        """
+        steps = [int(self.option(names.format(axis), 1)) for axis in axes]
+        if min(steps) < 1:
+            raise ValueError(f"{names.format(axes)} of {steps}; expected 1 or more")
+        return steps
+
     def has(self, index: int) -> bool:
         """Whether input `index` is there."""
         return index < len(self.inputs) and self.inputs[index] is not None

@@ -23,7 +23,7 @@ _TIE = 2.0**-10
 
 def _window(node: Node) -> dict[str, Any]:
     kernel = [int(node.option("FilterHeight", 1)), int(node.option("FilterWidth", 1))]
-    strides = [int(node.option("StrideH", 1)), int(node.option("StrideW", 1))]
+    strides = node.steps("Stride{}")
     pads = pads_of(node, node.shape()[1:3], kernel, strides, [1, 1])
     return {"pool_size": kernel, "strides": strides, "padding": pads, "layout": "NHWC"}
 

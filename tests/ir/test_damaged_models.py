@@ -304,6 +304,27 @@ def test_a_tflite_output_that_its_operator_never_makes(tmp_path: Path) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("kind", ("CONV_2D", "TRANSPOSE_CONV", "AVERAGE_POOL_2D"))
+def test_tflite_windows_that_do_not_move(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((1, 4, 4, 2), np.float32)), "x")
+    weight = main.add(T(data=np.zeros((3, 2, 2, 2), np.float32), is_constant=True))
+    shape = main.add(T(dtype="int32", data=np.array([1, 4, 4, 3], np.int32), is_constant=True))
+    inputs, options = {
+        "CONV_2D": ([x, weight], "Conv2DOptions"),
+        "TRANSPOSE_CONV": ([shape, weight, x], "TransposeConvOptions"),
+        "AVERAGE_POOL_2D": ([x], "Pool2DOptions"),
+    }[kind]
+    main.outputs = main.op(kind, inputs, [T(shape=(1, 4, 4, 3))], options, {"strideH": 0})
+    (tmp_path / "model.tflite").write_bytes(model.write())
+    with pytest.raises(errors.UnsupportedOperatorError, match=r"StrideHW of .*expected 1 or more"):
+        planned(tmp_path / "model.tflite")
+
+
 VAST = 1 << 28
 TFLITE: dict[str, tuple[list[object], str, dict[str, object], str]] = {
     "MIRROR_PAD": (
