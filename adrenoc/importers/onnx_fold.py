@@ -270,7 +270,8 @@ class _Folder:
 
     def _is_empty(self, name: str) -> bool:
         known = self.graph.types.get(name)
-        return known is not None and known.shape is not None and 0 in known.shape
+        shape = known.shape if known is not None else None
+        return shape is not None and 0 in shape and min(shape) == 0
 
     def _set_empty(self, node: onnx.NodeProto) -> None:
         """What holds no element is known, whatever computes it."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.importers.fold_relax import MOST_GROWN
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import dtype_of, make_constant
 
@@ -46,6 +47,9 @@ def _transformed(
     onesided: bool,
 ) -> relax.Expr:
     """The transform along `axis`; the last axis holds real and imaginary parts."""
+    held = shape[axis] * max(shape[axis], length or 0) * 4
+    if held > MOST_GROWN:
+        raise ValueError(f"its matrix has {held} elements, expected up to {MOST_GROWN}")
     matrix = _dft_matrix(shape[axis], shape[-1], length, inverse=inverse, onesided=onesided)
     made, parts = matrix.shape[2:]
     rank = len(shape)

@@ -27,17 +27,15 @@ def keep_coordinates(graph: Graph, log: DecisionLog) -> Graph:
     """Mark the float tensors by whose values other tensors are read."""
     exact: set[str] = set()
     for node in reversed(graph.nodes):
-        pointing = set(_coordinates(node))
-        for name in pointing & _halves(graph) - exact:
-            log.add(name, "float32", f"{node.name} reads another tensor where it points")
-        exact |= pointing
+        pointing = dict.fromkeys(_coordinates(node))
+        for name in pointing:
+            if graph.tensors[name].is_float and name not in exact:
+                log.add(name, "float32", f"{node.name} reads another tensor where it points")
+        exact.update(pointing)
         if node.output in exact and node.is_map:
-            exact |= {name for name in node.inputs if _is_made_by_maps(graph, name)}
-    return replace(graph, exact=graph.exact | exact & _halves(graph))
-
-
-def _halves(graph: Graph) -> set[str]:
-    return {name for name, tensor in graph.tensors.items() if tensor.is_float}
+            exact.update(name for name in node.inputs if _is_made_by_maps(graph, name))
+    floats = {name for name in exact if graph.tensors[name].is_float}
+    return replace(graph, exact=graph.exact | floats)
 
 
 def _is_made_by_maps(graph: Graph, name: str) -> bool:

@@ -152,7 +152,9 @@ def _tflite_fields(content: bytes, rng: random.Random) -> bytes:
     damaged = bytearray(content)
     tables = _tables(tflite.Model.GetRootAs(damaged, 0))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        with contextlib.suppress(struct.error, TypeError):  # an earlier damage leads out of the file
+        with contextlib.suppress(
+            struct.error, TypeError
+        ):  # an earlier damage leads out of the file
             _edit_table(rng.choice(tables), damaged, rng)
     return bytes(damaged)
 

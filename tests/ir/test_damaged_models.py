@@ -54,6 +54,12 @@ def one(op: str, *constants: np.ndarray, shape: tuple[int, ...] = (2, 3), **attr
     return graph(nodes, {"x": shape}, ["y"], held)
 
 
+def cropped() -> onnx.ModelProto:
+    nodes = [node("CenterCropPad", ["x", "c"], ["y"], axes=[0, 1])]
+    constants = {"c": np.array([10 - 2**63, 0])}
+    return graph(nodes, {"x": (20, 8, 3)}, ["y"], constants, opset=18)
+
+
 def cut_data() -> onnx.ModelProto:
     model = one("Add", np.ones((2, 3), np.float32))
     model.graph.initializer[0].raw_data = b"\0" * 23
@@ -254,6 +260,14 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a grid of one row with corners": (
         lambda: one("AffineGrid", np.array([1, 2, 1, 4]), shape=(1, 2, 3), align_corners=1),
         "no corners to align",
+    ),
+    "a transform of 65535 steps": (
+        lambda: one("DFT", shape=(1, 65535, 10, 1), axis=1, onesided=1),
+        "its matrix has 17179344900 elements",
+    ),
+    "a crop to less than nothing": (
+        cropped,
+        "has the shape",
     ),
     "a window larger than the data": (
         lambda: one("Conv", KERNEL, shape=IMAGE, dilations=[1 << 22, 1]),
