@@ -34,6 +34,8 @@ LOWEST_HALF = -65504.0
 that is masked altogether comes out even, as it does in float, and not as no number."""
 UNROLLED = 4
 """Texels that a member of a team asks for before it waits."""
+MOST_UNROLLED = 16
+"""Texels of a member up to which a compiler may ask for all at once: more of them spill."""
 
 
 class Position(NamedTuple):
@@ -119,7 +121,7 @@ def _shared_loop(
         visit(_position(builder, start, counts, builder.let(number, "i")), lanes)
 
     if rounds >= UNROLLED:
-        with builder.loop(rounds // UNROLLED, "t") as t:
+        with builder.loop(rounds // UNROLLED, "t", rolled=rounds > MOST_UNROLLED) as t:
             first = builder.let(t * iconst(UNROLLED * team.width) + team.member, "i")
             for u in range(UNROLLED):
                 visit_number(first + iconst(u * team.width))
