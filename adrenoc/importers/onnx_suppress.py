@@ -24,6 +24,8 @@ _NO_LIMIT = -1e29
 def _non_max_suppression(node: Node) -> relax.Expr:
     """TVM: as many rows as are found, at run time."""
     batches, classes, boxes = node.shape(1)
+    if node.shape() != (batches, boxes, 4):
+        raise ValueError(f"boxes of {list(node.shape())}; expected {[batches, boxes, 4]}")
     most = min(int(_number(node, 2, 0)), boxes)
     total = batches * classes * most
     rules = Suppression(

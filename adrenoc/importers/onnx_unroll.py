@@ -141,10 +141,21 @@ def _damaged_scan(node: onnx.NodeProto, what: str) -> ModelFormatError:
 
 
 def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The steps of a Scan of opset 8, each batch on its own; None where lengths are given."""
+    """The steps of a Scan of opset 8, each batch on its own.
+
+    None where lengths are given, or where there are too many batches.
+
+    Raises:
+        ModelFormatError: the tensors have different numbers of batches.
+    """
     types = [graph.types.get(name) for name in node.input[1:]]
     shapes = [t.shape for t in types if t is not None and t.shape is not None]
     if node.input[0] or len(shapes) != len(types) or not shapes or not all(shapes):
+        return None
+    batches = {shape[0] for shape in shapes}
+    if len(batches) > 1:
+        raise _damaged_scan(node, f"over {sorted(batches)} batches at once")
+    if shapes[0][0] > MOST_ITERATIONS:
         return None
     prefix = f"{next(n for n in node.output if n)}/scan/batch"
     nodes: list[onnx.NodeProto] = []

@@ -117,6 +117,27 @@ def scanning(*, takes: int = 2, gives: int = 2, x: int = 3, **attrs: object) -> 
     return graph([scan], {"x": (x, 2)}, ["y", "z"], held)
 
 
+def batched() -> onnx.ModelProto:
+    """A Scan of opset 8, whose state has another number of batches than what it scans."""
+    model = scanning(gives=1, takes=1)
+    scan = model.graph.node[0]
+    scan.input[:] = ["", "first", "x"]
+    next(a for a in scan.attribute if a.name == "num_scan_inputs").i = 1
+    for value, shape in (("x", (1, 3, 2)), ("first", (1 << 24, 2))):
+        made = helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, shape)
+        model.graph.input.append(made)
+    del model.graph.input[0], model.graph.initializer[:], scan.output[1:], model.graph.output[1:]
+    model.opset_import[0].version = 8
+    model.ir_version = 3
+    return model
+
+
+def boxes() -> onnx.ModelProto:
+    nodes = [node("NonMaxSuppression", ["x", "scores", "most"], ["y"], name="last")]
+    held = {"scores": np.ones((1, 1, 6), np.float32), "most": np.array([3])}
+    return graph(nodes, {"x": (6, 4, 1)}, ["y"], held)
+
+
 def joined(*, takes: int = 0) -> onnx.ModelProto:
     """An If whose branches have inputs, which nothing gives them."""
     value = helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, (1, 3))
@@ -240,6 +261,8 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a scan that takes too much": (lambda: scanning(takes=1), "has 2 inputs, expected 3"),
     "a scan of nothing": (lambda: scanning(num_scan_inputs=0), "scans 0 of its 3 inputs"),
     "a scan that lacks an axis": (lambda: scanning(scan_input_axes=[0]), "1 scan_input_axes"),
+    "a scan over several batches": (batched, r"over \[1, 16777216\] batches"),
+    "boxes of one number": (boxes, r"boxes of \[6, 4, 1\]; expected \[1, 6, 4\]"),
     "a scan along no axis": (lambda: scanning(scan_input_axes=[2, 0]), "which has 2 axes"),
     "a scan of several lengths": (lambda: scanning(x=4), r"tensors of \[3, 4\] elements"),
     "an attribute of a function": (referring, "it is in none"),
