@@ -37,6 +37,7 @@ from adrenoc.importers.onnx_suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx_tfidf import TFIDF_OPS
 from adrenoc.importers.relax_values import (
     UniqueNames,
+    constant_value,
     dtype_of,
     emit_named,
     make_constant,
@@ -85,6 +86,12 @@ _NOT_STATIC = frozenset(
         "Unique",
     }
 )
+
+
+_OF_SHAPES = ("Reshape", "Expand", "Tile")
+"""Operators whose second input has a number for each axis of the result."""
+_MOST_AXES = 64
+"""More than any model has, and few enough that TVM has not to think long."""
 
 
 def supported_operators() -> frozenset[str]:
@@ -159,6 +166,10 @@ class _Importer(ONNXGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
+        if op_name in _OF_SHAPES:
+            extents = constant_value(inputs[1])
+            if extents is not None and extents.size > _MOST_AXES:
+                raise ValueError(f"{extents.size} dimensions; expected up to {_MOST_AXES}")
         own = OWN.get(op_name)
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):

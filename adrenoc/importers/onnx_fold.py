@@ -19,6 +19,7 @@ import onnx
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.fold_relax import MOST_GROWN
 from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx_branch import (
     branch_taken,
@@ -30,7 +31,6 @@ from adrenoc.importers.onnx_branch import (
 from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_counted import COUNTS, begin, counted_inputs, follow
 from adrenoc.importers.onnx_graph import (
-    MOST_ELEMENTS,
     OnnxGraph,
     all_nodes,
     attributes,
@@ -183,11 +183,11 @@ class _Folder:
     def _is_vast(self, node: onnx.NodeProto) -> bool:
         if node.op_type == "Range":
             start, limit, step = (float(self.graph.scalar(name)) for name in node.input)
-            return step != 0 and (limit - start) / step > MOST_ELEMENTS
+            return step != 0 and (limit - start) / step > MOST_GROWN
         with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
             infer_types(self.graph, node)
         shapes = [t.shape for name in node.output if (t := self.graph.types.get(name)) is not None]
-        return any(shape is not None and math.prod(shape) > MOST_ELEMENTS for shape in shapes)
+        return any(shape is not None and math.prod(shape) > MOST_GROWN for shape in shapes)
 
     def contrib_decisions(self) -> list[Decision]:
         """What was written by standard operators, by type."""

@@ -284,6 +284,10 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
         lambda: one("AffineGrid", np.array([1, 2, 1, 4]), shape=(1, 2, 3), align_corners=1),
         "no corners to align",
     ),
+    "a shape of a million dimensions": (
+        lambda: one("Reshape", np.ones(1 << 20, np.int64)),
+        "1048576 dimensions; expected up to 64",
+    ),
     "a transform of 65535 steps": (
         lambda: one("DFT", shape=(1, 65535, 10, 1), axis=1, onesided=1),
         "its matrix has 17179344900 elements",
