@@ -186,10 +186,9 @@ class _Importer(ONNXGraphImporter):
     def _bind(self, name: str) -> None:
         """Give the value of the ONNX tensor `name` a variable of that name."""
         value = self._nodes[name]
-        if isinstance(value, relax.Var) and value.name not in self.tensors:
-            # An anonymous result of the frontend; `simplify` passes the name on to it.
-            value = emit_named(self.bb, value, self._unique.take(name))
-        elif isinstance(value, relax.Call | relax.TupleGetItem):
+        # An anonymous result of the frontend; `simplify` passes the name on to it.
+        anonymous = isinstance(value, relax.Var) and value.name not in self.tensors
+        if anonymous or isinstance(value, relax.Call | relax.TupleGetItem):
             value = emit_named(self.bb, value, self._unique.take(name))
         self._nodes[name] = value
         if isinstance(value, relax.Var):

@@ -19,6 +19,7 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.tvmapi import Var, sym, tirx, tvm
 
 _REDUCTIONS = ("max", "mean", "min", "prod", "sum")
@@ -95,7 +96,7 @@ class _Walk:
         for var, extent in (*zip(body.axes, shape, strict=True), *body.reduced):
             if isinstance(var, Var):
                 analyzer.bind(var, tvm.ir.Range(0, extent))
-        loads = _loads(body.value)
+        loads = loads_of(body.value)
         for axis, extent in enumerate(shape):
             if extent % self.batch:
                 continue
@@ -238,20 +239,12 @@ def _numbers(expr: Any) -> list[float]:
     return found
 
 
-def _loads(expr: Any) -> list[Any]:
-    return _parts(expr, tvm.ir.TensorLoad)
-
-
 def _variables(expr: Any) -> list[Any]:
-    return _parts(expr, Var)
-
-
-def _parts(expr: Any, kind: Any) -> list[Any]:
     found: list[Any] = []
 
     def note(part: Any) -> Any:
         found.append(part)
         return part
 
-    structural_map(expr, (kind, note))
+    structural_map(expr, (Var, note))
     return found

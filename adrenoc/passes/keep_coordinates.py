@@ -13,14 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
-
-from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node
+from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.scalar_body import loaded
-from adrenoc.tvmapi import tvm
 
 
 def keep_coordinates(graph: Graph, log: DecisionLog) -> Graph:
@@ -46,17 +43,6 @@ def _is_made_by_maps(graph: Graph, name: str) -> bool:
 def _coordinates(node: Node) -> Iterator[str]:
     """The tensors that a node loads to find out where to load."""
     for body in node.bodies:
-        for load in _loads(body.value):
+        for load in loads_of(body.value):
             for source in (source for index in load.indices for source in loaded(index)):
                 yield from (name for buffer, name in body.sources.items() if buffer.same_as(source))
-
-
-def _loads(expr: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def note(load: Any) -> Any:
-        found.append(load)
-        return load
-
-    structural_map(expr, (tvm.ir.TensorLoad, note))
-    return found
