@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from adrenoc.bundle import Bundle
     from adrenoc.device.baseline import Comparison
     from adrenoc.device.check import CheckResult
-    from adrenoc.device.clml import RegionRun
-    from adrenoc.device.result import LaunchReport, RunResult
+    from adrenoc.device.result import LaunchReport, RegionRun, RunResult
 
 _SHOWN_KERNELS = 20
 

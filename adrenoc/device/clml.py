@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from adrenoc.device.place import Place
 from adrenoc.device.profile import Launch
+from adrenoc.device.result import RegionRun
 from adrenoc.manifest import RegionInfo
 
 _TEXTURES = "/textures"
 """Ends the name of the entry in a profile that stands before a region's own kernels."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegionRun:
-    """One region on one device.
-
-    `used` says that CLML runs it; else `reason` tells why its texture kernels do.  `library` is
-    what runs it and `versions` its interfaces; `border_copies` and `inner_copies` are commands
-    that only convert layouts, `shared` the tensors at the border that CLML works on where they
-    lie.  `clml_ms` and `textures_ms` are of one profiled run each, without the kernels around the
-    region.
-    """
-
-    symbol: str
-    used: bool
-    reason: str
-    library: str
-    versions: str
-    operators: int
-    border_copies: int
-    inner_copies: int
-    memory_bytes: int
-    recorded: bool
-    tuning: str
-    shared: int = 0
-    clml_ms: float | None = None
-    textures_ms: float | None = None
 
 
 def prepare_regions(place: Place, module: Any) -> tuple[RegionRun, ...]:

@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
-from adrenoc.device.clml import RegionRun, clml_ms, prepare_regions, textures_ms
+from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.gpu_state import clock_notes, read_gpu_state
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
     LaunchReport,
     Progress,
+    RegionRun,
     RunOptions,
     RunResult,
     Sustained,

@@ -13,7 +13,32 @@ from adrenoc.device.profile import KernelTime, NodeTime
 if TYPE_CHECKING:
     import numpy as np
 
-    from adrenoc.device.clml import RegionRun
+
+@dataclass(frozen=True, kw_only=True)
+class RegionRun:
+    """One region on one device.
+
+    `used` says that CLML runs it; else `reason` tells why its texture kernels do.  `library` is
+    what runs it and `versions` its interfaces; `border_copies` and `inner_copies` are commands
+    that only convert layouts, `shared` the tensors at the border that CLML works on where they
+    lie.  `clml_ms` and `textures_ms` are of one profiled run each, without the kernels around the
+    region.
+    """
+
+    symbol: str
+    used: bool
+    reason: str
+    library: str
+    versions: str
+    operators: int
+    border_copies: int
+    inner_copies: int
+    memory_bytes: int
+    recorded: bool
+    tuning: str
+    shared: int = 0
+    clml_ms: float | None = None
+    textures_ms: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from adrenoc.kernels.statements import Statements
 from adrenoc.layout import LANES, Extents, Fold, Layout
 from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
@@ -34,9 +34,6 @@ from adrenoc.tvmapi import (
     texture_store,
 )
 
-if TYPE_CHECKING:
-    from adrenoc.kernels.builder import KernelBuilder
-
 
 def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
     """The logical index of (n, c, h, w) in a tensor of this layout."""
@@ -54,10 +51,10 @@ class Access(ABC):
     safe_outside = False
     """Whether a read outside of the tensor does no harm."""
 
-    def __init__(self, spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> None:
+    def __init__(self, spec: OperandSpec, buffer: Expr, statements: Statements) -> None:
         self.spec = spec
         self._buffer = buffer
-        self._builder = builder
+        self._statements = statements
 
     @property
     def buffer(self) -> Expr:
@@ -85,7 +82,7 @@ class Access(ABC):
         """Four channels, or zeros where (h, w) lies outside of the tensor."""
         e = self.extents
         inside = (h >= 0) & (h < iconst(e.h)) & (w >= 0) & (w < iconst(e.w))
-        zero = splat(fconst(0.0, self._builder.compute))
+        zero = splat(fconst(0.0, self._statements.compute))
         return if_then_else(inside, self.texel(n, block, h, w), zero)
 
     def position(self, index: Sequence[Expr]) -> tuple[Expr, Expr, Expr, Expr]:
@@ -101,9 +98,9 @@ class Access(ABC):
     def _computed(self, value: Expr) -> Expr:
         """`value` in the dtype that the kernel computes in."""
         scalar, _, lanes = dtype_of(value).partition("x")
-        if not scalar.startswith("float") or scalar == self._builder.compute:
+        if not scalar.startswith("float") or scalar == self._statements.compute:
             return value
-        return cast(value, self._builder.compute + (f"x{lanes}" if lanes else ""))
+        return cast(value, self._statements.compute + (f"x{lanes}" if lanes else ""))
 
     def _stored(self, value: Expr) -> Expr:
         """`value` in the dtype that lies in memory."""
@@ -132,7 +129,7 @@ class BlockedAccess(Access):
         last = self.extents.blocks - 1
         if tail == 0 or const_int(block) not in (None, last):
             return value
-        value = self._builder.let(value)
+        value = self._statements.let(value)
         zero = fconst(0.0, dtype_of(value).partition("x")[0])
         kept = construct([lane(value, i) if i < tail else zero for i in range(LANES)])
         return kept if last == 0 else if_then_else(block == iconst(last), kept, value)
@@ -146,7 +143,7 @@ class TextureAccess(BlockedAccess):
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         layer, row, col = self.coordinates(n, block, h, w)
         # A float image must be read as float: reading it as half is undefined.
-        dtype = "float32" if self.spec.dtype == "float32" else self._builder.compute
+        dtype = "float32" if self.spec.dtype == "float32" else self._statements.compute
         return self._computed(texture_load(self._buffer, layer, row, col, dtype))
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
@@ -157,22 +154,22 @@ class TextureAccess(BlockedAccess):
     def element(self, index: Sequence[Expr]) -> Expr:
         n, c, h, w = self.position(index)
         # Reading before the test that may guard this element is safe: a texture has no outside.
-        texel = self._builder.share(self.texel(n, simplify(floordiv(c, LANES)), h, w), "texel")
+        texel = self._statements.share(self.texel(n, simplify(floordiv(c, LANES)), h, w), "texel")
         component = simplify(floormod(c, LANES))
         fixed = const_int(component)
         if fixed is not None:
             return lane(texel, fixed)
-        component = self._builder.share(component, "component")
+        component = self._statements.share(component, "component")
         chosen = lane(texel, LANES - 1)
         for i in reversed(range(LANES - 1)):
             chosen = select(component == iconst(i), lane(texel, i), chosen)
-        return self._builder.share(chosen, "element")
+        return self._statements.share(chosen, "element")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
         value = self._computed(self._masked(block, value))
         value = self._stored(value) if self.spec.dtype == "float32" else value
-        self._builder.emit(texture_store(self._buffer, layer, row, col, value))
+        self._statements.emit(texture_store(self._buffer, layer, row, col, value))
 
 
 class BlockedBufferAccess(BlockedAccess):
@@ -192,7 +189,7 @@ class BlockedBufferAccess(BlockedAccess):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
         value = self._stored(self._masked(block, value))
-        self._builder.emit(store(self._buffer, [layer, row, col, _lanes()], value))
+        self._statements.emit(store(self._buffer, [layer, row, col, _lanes()], value))
 
 
 class PlainAccess(Access):
@@ -206,7 +203,7 @@ class PlainAccess(Access):
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         tail = self.extents.c % LANES
         last = self.extents.blocks - 1
-        zero = fconst(0.0, self._builder.compute)
+        zero = fconst(0.0, self._statements.compute)
         channels = []
         for i in range(LANES):
             element = self.element(self.index(n, block * iconst(LANES) + iconst(i), h, w))
@@ -218,16 +215,16 @@ class PlainAccess(Access):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         tail = self.extents.c % LANES
         last = self.extents.blocks - 1
-        value = self._builder.let(self._stored(value))
+        value = self._statements.let(self._stored(value))
         for i in range(LANES):
             inside = block < iconst(last) if tail and i >= tail else None
-            with self._builder.when(inside):
+            with self._statements.when(inside):
                 index = self.index(n, block * iconst(LANES) + iconst(i), h, w)
-                self._builder.emit(store(self._buffer, index, lane(value, i)))
+                self._statements.emit(store(self._buffer, index, lane(value, i)))
 
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
         """Store one element."""
-        self._builder.emit(store(self._buffer, list(index), self._stored(value)))
+        self._statements.emit(store(self._buffer, list(index), self._stored(value)))
 
 
 def _lanes() -> Expr:

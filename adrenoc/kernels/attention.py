@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import ACCUMULATOR, across, widened
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (

@@ -13,51 +13,24 @@ func = k.build()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tvm_ffi.structural import StructuralKey
-
+from adrenoc.gpu import Limits
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.memories import access_to
-from adrenoc.layout import LANES
-from adrenoc.opencl_source import ROLLED
+from adrenoc.kernels.statements import Statements, sequence
+from adrenoc.kernels.work_group import PickGroup, pick_work_group
 from adrenoc.operand import OperandSpec
-from adrenoc.target import Limits
 from adrenoc.tvmapi import (
-    AllocBuffer,
     AttrStmt,
-    Bind,
-    BufferLoad,
-    BufferStore,
     Expr,
-    For,
-    ForKind,
     IfThenElse,
     IterVar,
     PrimFunc,
-    SeqStmt,
     Var,
-    barrier,
-    bits_of,
     decl_buffer,
-    dtype_of,
     iconst,
-    kept,
-    share_words,
-    splat,
-    tirx,
-    vector_dtype,
 )
-
-THREADS_WANTED = 64
-"""Threads a work-group where the grid allows: one wave of every Adreno since the 6xx."""
-
-
-Threads = tuple[int, int, int]
-PickGroup = Callable[[Threads], Threads]
-"""Threads in x, y, z -> threads a group, where a kernel does not say itself."""
 
 
 @dataclass(frozen=True)
@@ -68,75 +41,22 @@ class Launch:
     grid: tuple[int, int, int]
 
 
-class Registers:
-    """A small array of vectors; every index is a constant, so it lives in registers."""
-
-    def __init__(self, builder: KernelBuilder, count: int, dtype: str) -> None:
-        self._builder = builder
-        self._buffer = decl_buffer(
-            (count,), vector_dtype(dtype), name=builder.fresh("acc"), scope="local"
-        )
-        self._count = count
-        self._dtype = dtype
-        builder.emit(AllocBuffer(self._buffer))
-
-    def fill(self, value: float) -> None:
-        """Set every vector to a constant."""
-        for i in range(self._count):
-            self[i] = splat(tirx.const(value, self._dtype))
-
-    def __getitem__(self, index: int) -> Expr:
-        return BufferLoad(self._buffer, [iconst(index)])
-
-    def __setitem__(self, index: int, value: Expr) -> None:
-        self._builder.emit(BufferStore(self._buffer, value, [iconst(index)]))
-
-
-class SharedArray:
-    """Vectors in local memory, which the threads of a work-group share."""
-
-    def __init__(self, builder: KernelBuilder, count: int, dtype: str) -> None:
-        self._builder = builder
-        self._buffer = decl_buffer(
-            (count,), vector_dtype(dtype), name=builder.fresh("shared"), scope="shared"
-        )
-        builder.emit(AllocBuffer(self._buffer))
-
-    def __getitem__(self, index: Expr) -> Expr:
-        return BufferLoad(self._buffer, [index])
-
-    def __setitem__(self, index: Expr, value: Expr) -> None:
-        self._builder.emit(BufferStore(self._buffer, value, [index]))
-
-    def put_words(self, index: Expr, words: Expr) -> None:
-        """Store four 32-bit words, of an array of halves two vectors, as number `index` of such.
-
-        Halves that are taken out of words and put back cost two instructions each.
-        """
-        self._builder.emit(share_words(self._buffer, index, words))
-
-
-class KernelBuilder:
-    """Collects the statements of one kernel; `compute` is the dtype of its arithmetic."""
+class KernelBuilder(Statements):
+    """The statements of one kernel, with its parameters and threads."""
 
     def __init__(self, family: str, *, compute: str, limits: Limits) -> None:
+        super().__init__(compute=compute)
         self.family = family
-        self.compute = compute
         self.limits = limits
         self._params: list[Expr] = []
         self._specs: list[OperandSpec] = []
-        self._blocks: list[list[Expr]] = [[]]
         self._thread_axes: list[tuple[IterVar, int]] = []
         self._guard: Expr | None = None
         self.inside: Expr | None = None
-        self._names: dict[str, int] = {}
-        self._named: dict[int, tuple[list[Expr] | None, dict[StructuralKey, Expr]]] = {}
-        """What `share` named, by the identity of the block, which is held so that it stays one."""
         self.launch: Launch | None = None
         self.pick_group: PickGroup = lambda extents: pick_work_group(extents, limits)
         self.local: tuple[Expr, Expr, Expr] = (iconst(0), iconst(0), iconst(0))
         self.group: tuple[Expr, Expr, Expr] = (iconst(0), iconst(0), iconst(0))
-        self.shared_bytes = 0
 
     # Parameters
 
@@ -158,96 +78,6 @@ class KernelBuilder:
         self._params.append(buffer)
         self._specs.append(spec)
         return access_to(spec, buffer, self)
-
-    # Statements
-
-    def fresh(self, hint: str) -> str:
-        """A name that this kernel has not used yet."""
-        number = self._names.get(hint, 0)
-        self._names[hint] = number + 1
-        return f"{hint}{number}"
-
-    def emit(self, stmt: Expr) -> None:
-        """Append a statement to the innermost block."""
-        self._blocks[-1].append(stmt)
-
-    def let(self, value: Expr, hint: str = "v") -> Expr:
-        """Bind a value to a name, so that it is computed once."""
-        if isinstance(value, Var):
-            return value
-        var = Var(self.fresh(hint), dtype_of(value))
-        self.emit(Bind(var, value))
-        return var
-
-    def let_once(self, value: Expr, hint: str = "v") -> Expr:
-        """As `let`; what the innermost block has bound so already gets the name that it has.
-
-        For values that never change: reads of inputs.
-        """
-        block = self._blocks[-1]
-        known, names = self._named.get(id(block), (None, {}))
-        if known is not block:
-            names = {}
-            self._named[id(block)] = (block, names)
-        key = StructuralKey(value)
-        if key not in names:
-            names[key] = self.let(value, hint)
-        return names[key]
-
-    def share(self, value: Expr, hint: str = "v") -> Expr:
-        """As `let_once`, with a name that is kept.
-
-        TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
-        many indices, and these in others, would grow without end.
-        """
-        return value if isinstance(value, Var) else self.let_once(kept(value), hint)
-
-    def registers(self, count: int, *, dtype: str | None = None) -> Registers:
-        """Allocate `count` vectors of four."""
-        return Registers(self, count, dtype or self.compute)
-
-    def shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
-        """Allocate `count` vectors of four in local memory."""
-        dtype = dtype or self.compute
-        self.shared_bytes += count * LANES * bits_of(dtype) // 8
-        return SharedArray(self, count, dtype)
-
-    def barrier(self) -> None:
-        """Wait for all threads of the work-group, and for what they wrote to local memory."""
-        self.emit(barrier())
-
-    @contextmanager
-    def computing(self, dtype: str) -> Iterator[None]:
-        """Compute in another dtype for a while: the epilogue of a kernel of half products."""
-        before, self.compute = self.compute, dtype
-        yield
-        self.compute = before
-
-    @contextmanager
-    def loop(self, extent: int, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
-        """A serial loop; a loop of one iteration leaves no trace.
-
-        Compilers are asked to keep a rolled one as it is (`opencl_source`).
-        """
-        if extent == 1:
-            yield iconst(0)
-            return
-        var = Var(self.fresh(f"{ROLLED}{hint}" if rolled else hint), "int32")
-        self._blocks.append([])
-        yield var
-        body = self._blocks.pop()
-        self.emit(For(var, iconst(0), iconst(extent), ForKind.SERIAL, _sequence(body)))
-
-    @contextmanager
-    def when(self, condition: Expr | None) -> Iterator[None]:
-        """Run the statements only where `condition` holds; None means always."""
-        if condition is None:
-            yield
-            return
-        self._blocks.append([])
-        yield
-        body = self._blocks.pop()
-        self.emit(IfThenElse(condition, _sequence(body), None))
 
     # Threads
 
@@ -300,36 +130,11 @@ class KernelBuilder:
 
     def build(self, name: str) -> PrimFunc:
         """The finished kernel."""
-        body = _sequence(self._blocks[0])
+        body = sequence(self._blocks[0])
         if self._guard is not None:
             body = IfThenElse(self._guard, body, None)
-        body = _sequence([*self._prologue, body])
+        body = sequence([*self._prologue, body])
         for axis, extent in reversed(self._thread_axes):
             body = AttrStmt(axis, "thread_extent", iconst(extent), body)
         func = PrimFunc(self._params, body)
         return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
-
-
-def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, int]:
-    """Threads a group in x, y, z: powers of two, at most what the target allows.
-
-    Two-dimensional groups walk an image best (16 x 16 before 8 x 8 before a row, ADRENO.md
-    2.8); 8 x 8 and 4 x 16 are avoided because they gave wrong values on an Adreno 840.
-    """
-    wanted = min(THREADS_WANTED, limits.max_work_group_size)
-    x = min(power_of_two(extents[0]), 16, wanted)
-    y = min(power_of_two(extents[1]), wanted // x)
-    z = min(power_of_two(extents[2]), wanted // (x * y))
-    if (x, y) in ((8, 8), (4, 16)):
-        y //= 2
-    x = min(power_of_two(extents[0]), wanted // (y * z))
-    return (x, y, z)
-
-
-def power_of_two(extent: int) -> int:
-    """The smallest power of two that covers `extent`."""
-    return 1 << max(extent - 1, 0).bit_length()
-
-
-def _sequence(statements: Sequence[Expr]) -> Expr:
-    return statements[0] if len(statements) == 1 else SeqStmt(list(statements))

@@ -47,7 +47,7 @@ class BytesAccess(BlockedAccess):
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels as floats of the kernel's arithmetic."""
         parts = tirx.call_pure_extern("uint8x4", "as_uchar4", self._word(n, block, h, w))
-        compute = self._builder.compute
+        compute = self._statements.compute
         kind = "half" if compute == "float16" else "float"
         numbers = tirx.call_pure_extern(f"{compute}x4", f"convert_{kind}4", parts)
         low = self.spec.low
@@ -59,7 +59,7 @@ class BytesAccess(BlockedAccess):
         word = self._word(n, simplify(floordiv(c, LANES)), h, w)
         bits = cast(simplify(floormod(c, LANES)) * iconst(_BYTE_BITS), "uint32")
         byte = tirx.BitwiseAnd(tirx.RShift(word, bits), tirx.const(255, "uint32"))
-        compute = self._builder.compute
+        compute = self._statements.compute
         return cast(byte, compute) + fconst(float(self.spec.low), compute)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
@@ -72,7 +72,7 @@ class BytesAccess(BlockedAccess):
         word = tirx.call_pure_extern("uint32", "as_uint", parts)
         layer, row, col = (simplify(i) for i in self.coordinates(n, block, h, w))
         place = [layer, row, col, simplify(floormod(block, WORDS))]
-        self._builder.emit(store(self._buffer, place, word))
+        self._statements.emit(store(self._buffer, place, word))
 
     def words(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, *, padded: bool) -> Expr:
         """Sixteen channels as four words; the bytes that mean zero where padded and outside."""

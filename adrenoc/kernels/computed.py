@@ -10,8 +10,8 @@ from typing import Any
 from adrenoc.graph import Body
 from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.statements import Statements
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
@@ -27,12 +27,12 @@ class ComputedAccess(Access):
 
     def __init__(
         self,
-        builder: KernelBuilder,
+        statements: Statements,
         body: Body,
         accesses: Mapping[str, Access],
         spec: OperandSpec,
     ) -> None:
-        super().__init__(spec, None, builder)
+        super().__init__(spec, None, statements)
         reads: dict[Any, Access | Texel] = {
             buffer: accesses[name] for buffer, name in body.sources.items()
         }
@@ -51,7 +51,7 @@ class ComputedAccess(Access):
         ]
 
     def _evaluator_of(self, body: Body) -> Evaluator:
-        evaluator = Evaluator(self._builder, body, self._reads)
+        evaluator = Evaluator(self._statements, body, self._reads)
         evaluator.know_channels(self.extents.c)
         return evaluator
 
@@ -78,7 +78,7 @@ class ComputedAccess(Access):
         for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
             evaluator.know(var, extent)
         index = self.index(n, block * iconst(LANES), h, w)
-        with self._builder.computing(ACCUMULATOR):  # as a kernel of its own would
+        with self._statements.computing(ACCUMULATOR):  # as a kernel of its own would
             return evaluator.texel(index, self.spec.roles.axis("C"))
 
     def ask(self, n: Expr, block: Expr, h: Expr, w: Expr) -> None:
@@ -94,7 +94,7 @@ class ComputedAccess(Access):
         """
         h, w = self._within(h, w)
         # TVM puts an expression that only has a name into each place that uses it.
-        held = self._builder.registers(1)
+        held = self._statements.registers(1)
         held[0] = self.texel(n, block, h, w)
         return held[0]
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWeights
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.sums import added, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES

@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.local_plan import Plan, phase_grid
 from adrenoc.kernels.slices import add_slices, vectors_added
+from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents

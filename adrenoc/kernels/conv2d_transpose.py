@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.weights import group_window, pack_conv
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum

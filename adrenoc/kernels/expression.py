@@ -14,7 +14,7 @@ from typing import Any
 
 from adrenoc.graph import Body
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.statements import Statements
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
@@ -75,11 +75,11 @@ class Evaluator:
 
     def __init__(
         self,
-        builder: KernelBuilder,
+        statements: Statements,
         body: Body,
         reads: Mapping[Any, Access | Texel],
     ) -> None:
-        self._builder = builder
+        self._statements = statements
         self._body = body
         self._reads = reads
         self._lane = Var("lane", "int32")
@@ -169,7 +169,7 @@ class Evaluator:
             # Indices and their arithmetic are int32, so an int64 that they are made of is too.
             wide = self._indices and dtype_of(value) == "int64"
             return cast(value, "int32") if wide else value
-        texel = self._builder.let(source())
+        texel = self._statements.let(source())
         if lanes_of(texel) == 1:
             return texel
         return tirx.Shuffle([texel], [iconst(lane or 0)])
@@ -184,7 +184,7 @@ class Evaluator:
             return index
         index = clamp(index, 0, extent - 1)
         nameable = self._safe_anywhere(expr) and not self._has_lane(index)
-        return self._builder.share(index, "index") if nameable else index
+        return self._statements.share(index, "index") if nameable else index
 
     def _safe_anywhere(self, expr: Any) -> bool:
         """Whether what `expr` reads may be read where a condition would not have it read."""
@@ -234,7 +234,7 @@ class Evaluator:
     def _vector_load(self, load: Any) -> Expr:
         source = self._source(load.source)
         if not isinstance(source, Access):
-            return self._builder.let(source())
+            return self._statements.let(source())
         extents = source.spec.shape
         index = [self._safe_index(i, None, e) for i, e in zip(load.indices, extents, strict=True)]
         layout = source.spec.layout
@@ -251,7 +251,7 @@ class Evaluator:
         block = self._analyzer.simplify(floordiv(c, LANES))
         texel = source.texel(n, block, h, w)
         if source.safe_outside or self._conditions == 0:
-            return self._builder.let_once(texel)
+            return self._statements.let_once(texel)
         return texel
 
     def _vector_choice(self, condition: Any, then: Any, otherwise: Any, whole: Any) -> Expr:
@@ -282,7 +282,7 @@ class Evaluator:
     def _lane_by_lane(self, expr: Any) -> Expr:
         value = construct([self._scalar(expr, lane) for lane in range(LANES)])
         # Naming it would read what a condition guards.
-        return value if self._conditions else self._builder.let(value)
+        return value if self._conditions else self._statements.let(value)
 
     # What is known
 
@@ -308,7 +308,7 @@ class Evaluator:
     def _dtype(self, dtype: str) -> str:
         if dtype == "int64" and self._indices:
             return "int32"
-        return self._builder.compute if dtype in ("float32", "float16") else dtype
+        return self._statements.compute if dtype in ("float32", "float16") else dtype
 
     def _varies(self, expr: Any) -> bool:
         """Whether lanes can differ: it reads the lane, or the four channels at hand."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
 from adrenoc.kernels.bytes_access import BytesAccess
+from adrenoc.kernels.statements import Statements
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.tvmapi import Expr
 
-if TYPE_CHECKING:
-    from adrenoc.kernels.builder import KernelBuilder
-
-_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, KernelBuilder], Access]] = {
+_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, Statements], Access]] = {
     Memory.TEXTURE: TextureAccess,
     Memory.BLOCKED: BlockedBufferAccess,
     Memory.BYTES: BytesAccess,
@@ -21,6 +18,6 @@ _ACCESS: dict[Memory, Callable[[OperandSpec, Expr, KernelBuilder], Access]] = {
 }
 
 
-def access_to(spec: OperandSpec, buffer: Expr, builder: KernelBuilder) -> Access:
+def access_to(spec: OperandSpec, buffer: Expr, statements: Statements) -> Access:
     """The access for this kind of memory."""
-    return _ACCESS[spec.memory](spec, buffer, builder)
+    return _ACCESS[spec.memory](spec, buffer, statements)

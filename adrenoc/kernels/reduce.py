@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Registers
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,

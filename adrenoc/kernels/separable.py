@@ -25,12 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, SharedArray
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv2d_local import LocalConv
 from adrenoc.kernels.depthwise import TapSums
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.local_plan import Plan
+from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import pack_depthwise, whole_turns
 from adrenoc.layout import LANES

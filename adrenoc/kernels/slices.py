@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from adrenoc.kernels.builder import KernelBuilder, Registers, SharedArray
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.tvmapi import Expr, iconst
 
 

@@ -14,10 +14,11 @@ from adrenoc.errors import CompileError
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.builder import KernelBuilder, Threads, pick_work_group
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.weights import pack_blocked
+from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.layout import Fold, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions

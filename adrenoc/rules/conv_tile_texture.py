@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from adrenoc.gpu import Limits
-from adrenoc.kernels.builder import power_of_two
 from adrenoc.kernels.conv2d import UNROLLED_TAPS, ConvTile, Route
+from adrenoc.kernels.work_group import power_of_two
 from adrenoc.layout import LANES
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (

@@ -10,13 +10,13 @@ import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
-from adrenoc.kernels.builder import power_of_two
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.conv2d_dot import pack_rest
 from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
 from adrenoc.kernels.gemv_dot import gemv_dot, pack_rows
 from adrenoc.kernels.weights import pack_conv
+from adrenoc.kernels.work_group import power_of_two
 from adrenoc.layout import Extents
 from adrenoc.operand import WORDS
 from adrenoc.rules.context import KernelCall, RuleContext

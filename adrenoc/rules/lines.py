@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
-from adrenoc.kernels.builder import pick_work_group, power_of_two
 from adrenoc.kernels.lines import LineTile, Members
+from adrenoc.kernels.work_group import pick_work_group, power_of_two
 from adrenoc.rules.context import RuleContext
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
 from adrenoc.tvmapi import bits_of

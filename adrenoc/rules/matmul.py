@@ -10,9 +10,9 @@ import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
-from adrenoc.kernels.builder import pick_work_group
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.matmul import MatmulTile, matmul
+from adrenoc.kernels.work_group import pick_work_group
 from adrenoc.layout import Extents
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import dense_conv

@@ -1,0 +1,186 @@
+"""The statements of one kernel: names, registers, loops, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tvm_ffi.structural import StructuralKey
+
+from adrenoc.layout import LANES
+from adrenoc.opencl_source import ROLLED
+from adrenoc.tvmapi import (
+    AllocBuffer,
+    Bind,
+    BufferLoad,
+    BufferStore,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    SeqStmt,
+    Var,
+    barrier,
+    bits_of,
+    decl_buffer,
+    dtype_of,
+    iconst,
+    kept,
+    share_words,
+    splat,
+    tirx,
+    vector_dtype,
+)
+
+
+class Statements:
+    """Collects statements, the innermost block last; `compute` is the dtype of the arithmetic."""
+
+    def __init__(self, *, compute: str) -> None:
+        self.compute = compute
+        self.shared_bytes = 0
+        self._blocks: list[list[Expr]] = [[]]
+        self._names: dict[str, int] = {}
+        self._named: dict[int, tuple[list[Expr] | None, dict[StructuralKey, Expr]]] = {}
+        """What `share` named, by the identity of the block, which is held so that it stays one."""
+
+    def fresh(self, hint: str) -> str:
+        """A name that this kernel has not used yet."""
+        number = self._names.get(hint, 0)
+        self._names[hint] = number + 1
+        return f"{hint}{number}"
+
+    def emit(self, stmt: Expr) -> None:
+        """Append a statement to the innermost block."""
+        self._blocks[-1].append(stmt)
+
+    def let(self, value: Expr, hint: str = "v") -> Expr:
+        """Bind a value to a name, so that it is computed once."""
+        if isinstance(value, Var):
+            return value
+        var = Var(self.fresh(hint), dtype_of(value))
+        self.emit(Bind(var, value))
+        return var
+
+    def let_once(self, value: Expr, hint: str = "v") -> Expr:
+        """As `let`; what the innermost block has bound so already gets the name that it has.
+
+        For values that never change: reads of inputs.
+        """
+        block = self._blocks[-1]
+        known, names = self._named.get(id(block), (None, {}))
+        if known is not block:
+            names = {}
+            self._named[id(block)] = (block, names)
+        key = StructuralKey(value)
+        if key not in names:
+            names[key] = self.let(value, hint)
+        return names[key]
+
+    def share(self, value: Expr, hint: str = "v") -> Expr:
+        """As `let_once`, with a name that is kept.
+
+        TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
+        many indices, and these in others, would grow without end.
+        """
+        return value if isinstance(value, Var) else self.let_once(kept(value), hint)
+
+    def registers(self, count: int, *, dtype: str | None = None) -> Registers:
+        """Allocate `count` vectors of four."""
+        return Registers(self, count, dtype or self.compute)
+
+    def shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
+        """Allocate `count` vectors of four in local memory."""
+        dtype = dtype or self.compute
+        self.shared_bytes += count * LANES * bits_of(dtype) // 8
+        return SharedArray(self, count, dtype)
+
+    def barrier(self) -> None:
+        """Wait for all threads of the work-group, and for what they wrote to local memory."""
+        self.emit(barrier())
+
+    @contextmanager
+    def computing(self, dtype: str) -> Iterator[None]:
+        """Compute in another dtype for a while: the epilogue of a kernel of half products."""
+        before, self.compute = self.compute, dtype
+        yield
+        self.compute = before
+
+    @contextmanager
+    def loop(self, extent: int, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
+        """A serial loop; a loop of one iteration leaves no trace.
+
+        Compilers are asked to keep a rolled one as it is (`opencl_source`).
+        """
+        if extent == 1:
+            yield iconst(0)
+            return
+        var = Var(self.fresh(f"{ROLLED}{hint}" if rolled else hint), "int32")
+        self._blocks.append([])
+        yield var
+        body = self._blocks.pop()
+        self.emit(For(var, iconst(0), iconst(extent), ForKind.SERIAL, sequence(body)))
+
+    @contextmanager
+    def when(self, condition: Expr | None) -> Iterator[None]:
+        """Run the statements only where `condition` holds; None means always."""
+        if condition is None:
+            yield
+            return
+        self._blocks.append([])
+        yield
+        body = self._blocks.pop()
+        self.emit(IfThenElse(condition, sequence(body), None))
+
+
+class Registers:
+    """A small array of vectors; every index is a constant, so it lives in registers."""
+
+    def __init__(self, statements: Statements, count: int, dtype: str) -> None:
+        self._statements = statements
+        self._buffer = decl_buffer(
+            (count,), vector_dtype(dtype), name=statements.fresh("acc"), scope="local"
+        )
+        self._count = count
+        self._dtype = dtype
+        statements.emit(AllocBuffer(self._buffer))
+
+    def fill(self, value: float) -> None:
+        """Set every vector to a constant."""
+        for i in range(self._count):
+            self[i] = splat(tirx.const(value, self._dtype))
+
+    def __getitem__(self, index: int) -> Expr:
+        return BufferLoad(self._buffer, [iconst(index)])
+
+    def __setitem__(self, index: int, value: Expr) -> None:
+        self._statements.emit(BufferStore(self._buffer, value, [iconst(index)]))
+
+
+class SharedArray:
+    """Vectors in local memory, which the threads of a work-group share."""
+
+    def __init__(self, statements: Statements, count: int, dtype: str) -> None:
+        self._statements = statements
+        self._buffer = decl_buffer(
+            (count,), vector_dtype(dtype), name=statements.fresh("shared"), scope="shared"
+        )
+        statements.emit(AllocBuffer(self._buffer))
+
+    def __getitem__(self, index: Expr) -> Expr:
+        return BufferLoad(self._buffer, [index])
+
+    def __setitem__(self, index: Expr, value: Expr) -> None:
+        self._statements.emit(BufferStore(self._buffer, value, [index]))
+
+    def put_words(self, index: Expr, words: Expr) -> None:
+        """Store four 32-bit words, of an array of halves two vectors, as number `index` of such.
+
+        Halves that are taken out of words and put back cost two instructions each.
+        """
+        self._statements.emit(share_words(self._buffer, index, words))
+
+
+def sequence(statements: Sequence[Expr]) -> Expr:
+    """Statements one after another, as one."""
+    return statements[0] if len(statements) == 1 else SeqStmt(list(statements))
