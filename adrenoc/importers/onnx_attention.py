@@ -32,12 +32,30 @@ def _attention(write: Writer) -> None:
     projected = write("MatMul", x, weight)
     if write.input(2):
         projected = write("Add", projected, write.input(2))
+    attend(write, projected, (batch, length), sizes, mask=write.input(3), bias=write.input(5))
+
+
+def attend(
+    write: Writer,
+    projected: str,
+    extents: tuple[int, int],
+    sizes: list[int],
+    *,
+    mask: str,
+    bias: str = "",
+) -> None:
+    """Attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
+
+    Raises:
+        CannotWriteError: the mask has a shape that says nothing here.
+    """
+    batch, length = extents
     q, k, v = write.split(projected, sizes, 2)
     _heads(
         write,
         *(_split_heads(write, part, batch, length) for part in (q, k, v)),
-        mask=_mask(write, write.input(3), batch, length, length),
-        bias=write.input(5),
+        mask=_mask(write, mask, batch, length, length),
+        bias=bias,
         causal=bool(write.number("unidirectional", 0)),
         shapes=(batch, length, length, sizes[0], sizes[2]),
     )
@@ -105,7 +123,7 @@ def _heads(
     if mask:
         scores = write("Add", scores, mask)
     if causal:
-        dtype = np.dtype(write.dtype(write.input(0)))
+        dtype = write.float_dtype
         later = np.triu(np.ones((length, total), bool), total - length + 1)
         far = np.finfo(dtype).min
         hidden_ones = write.array(np.where(later, far, 0).astype(dtype))

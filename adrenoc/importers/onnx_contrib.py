@@ -15,11 +15,10 @@ import numpy as np
 import onnx
 
 from adrenoc.importers.onnx_attention import ATTENTION
+from adrenoc.importers.onnx_contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx_contrib_quantised import QUANTISED
 from adrenoc.importers.onnx_graph import OnnxGraph
 from adrenoc.importers.onnx_writer import CannotWriteError, Writer
-
-DOMAIN = "com.microsoft"
 
 
 def _gelu_of(write: Writer, x: str, out: str) -> None:
@@ -177,6 +176,7 @@ def _standard(write: Writer) -> None:
 
 _REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
+    **DYNAMIC,
     **QUANTISED,
     "BiasGelu": _bias_gelu,
     "DequantizeLinear": _standard,

@@ -179,7 +179,8 @@ def _gemm(write: Writer) -> None:
 def _matmul_integer_to_float(write: Writer) -> None:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (write.input(index) for index in range(7))
     zeros = [a_zero or "", b_zero] if b_zero else [a_zero] if a_zero else []
-    _scaled_product(write, write("MatMulInteger", a, b, *zeros), (a_scale, b_scale), bias)
+    product = write("MatMulInteger", a, b, *zeros)
+    scaled_product(write, product, (a_scale, b_scale), bias, out=write.result)
 
 
 def _dynamic_quantize_matmul(write: Writer) -> None:
@@ -188,15 +189,18 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
     write("DynamicQuantizeLinear", a, out=quanta)
     write.nodes[-1].output.extend([scale, zero])
     product = write("MatMulInteger", quanta, b, zero, *([b_zero] if b_zero else []))
-    _scaled_product(write, product, (scale, b_scale), bias)
+    scaled_product(write, product, (scale, b_scale), bias, out=write.result)
 
 
-def _scaled_product(write: Writer, product: str, scales: tuple[str, str], bias: str) -> None:
+def scaled_product(
+    write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
+) -> None:
+    """The floats `out` that a product of integers stands for, with a bias where there is one."""
     whole = write("Cast", product, to=1)
     factor = write("Mul", *scales)
-    result = write("Mul", whole, factor, out="" if bias else write.result)
+    result = write("Mul", whole, factor, out="" if bias else out)
     if bias:
-        write("Add", result, bias, out=write.result)
+        write("Add", result, bias, out=out)
 
 
 QUANTISED: dict[str, Callable[[Writer], None]] = {

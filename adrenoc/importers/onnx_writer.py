@@ -76,9 +76,18 @@ class Writer:
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def constant(self, value: float) -> str:
-        """A scalar of the dtype of the first input, or float32 where that holds integers."""
+        """A scalar of `float_dtype`."""
+        return self.array(np.array(value, self.float_dtype))
+
+    @property
+    def float_dtype(self) -> np.dtype[Any]:
+        """The dtype of the first input, or float32 where that holds integers.
+
+        Raises:
+            CannotWriteError: it is not known.
+        """
         dtype = np.dtype(self.dtype(self.input(0)))
-        return self.array(np.array(value, dtype if dtype.kind == "f" else np.float32))
+        return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
     def array(self, value: np.ndarray) -> str:
         """A constant tensor."""

@@ -72,6 +72,25 @@ CASES = {
     ),
     "BiasGelu": Case(x=(2, 5, 7), operands=[rand(7)]),
     "DequantizeLinear": Case(x=(2, 5), operands=[S, Z], dtype="uint8"),
+    "DynamicQuantizeLSTM": Case(
+        x=(7, 2, 5),
+        operands=[
+            quanta(2, 5, 24, dtype="int8"),
+            quanta(2, 6, 24, dtype="int8"),
+            rand(2, 48),
+            None,
+            rand(2, 2, 6),
+            rand(2, 2, 6),
+            None,
+            np.abs(rand(2, 24)) / 100,
+            np.zeros((2, 24), np.int8),
+            np.array([0.004, 0.003], np.float32),
+            np.array([0, 3], np.int8),
+        ],
+        attrs={"hidden_size": 6, "direction": "bidirectional"},
+        outputs=3,
+        quantum=2e-2,
+    ),
     "EmbedLayerNormalization": Case(
         x=(2, 5),
         operands=[
@@ -134,6 +153,34 @@ CASES = {
         attrs={"alpha": 1.0},
         dtype="uint8",
         quantum=1 / 255,
+    ),
+    "QAttention": Case(
+        x=(2, 5, 8),
+        operands=[quanta(8, 24), rand(24), S, scale(0.01), MASK, Z, zero(130)],
+        attrs={"num_heads": 2},
+        dtype="uint8",
+    ),
+    "QAttention signed": Case(
+        x=(2, 5, 8),
+        operands=[quanta(8, 24, dtype="int8"), rand(24), S, np.abs(rand(24)) / 50, None, Z],
+        attrs={"num_heads": 4, "unidirectional": 1},
+        dtype="uint8",
+    ),
+    "QEmbedLayerNormalization": Case(
+        x=(2, 5),
+        operands=[
+            quanta(2, 5).astype(np.int32) % 2,
+            quanta(300, 8),
+            quanta(9, 8),
+            quanta(2, 8),
+            quanta(8),
+            quanta(8),
+            MASK,
+            *(S for _ in range(5)),
+            *(zero(v) for v in (120, 130, 110, 20, 128)),
+        ],
+        dtype="int32",
+        outputs=2,
     ),
     "QLinearAdd": Case(
         x=(2, 3, 5),
@@ -199,7 +246,7 @@ def save(name: str, case: Case, path: Path) -> None:
     names = [f"k{i}" if v is not None else "" for i, v in enumerate(case.operands)]
     inputs = [*names[: case.x_at], "x", *names[case.x_at :]]
     element = helper.np_dtype_to_tensor_dtype(np.dtype(case.dtype))
-    outputs = ["y", "z"][: case.outputs]
+    outputs = ["y", "z", "c"][: case.outputs]
     graph = helper.make_graph(
         [helper.make_node(operator, inputs, outputs, domain=case.domain, **case.attrs)],
         "contrib",

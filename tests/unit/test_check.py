@@ -65,6 +65,28 @@ def test_whole_numbers_do_not_wrap() -> None:
     assert compare({"y": low}, {"y": high}, tolerance=0.1).tensors[0].max_error == 255.0
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "uint8"])
+def test_labels_are_measured_by_the_share_that_differs(dtype: str) -> None:
+    """A tie that falls otherwise is no error of the size of its index."""
+    wanted = np.tile(np.array([0, 1], dtype), 200)
+    seen = wanted.copy()
+    seen[7] = 0
+    (tensor,) = compare({"y": seen}, {"y": wanted}, tolerance=1e-2).tensors
+    assert tensor.range_error == 1 / 400
+    assert tensor.passed
+    result = compare({"y": seen}, {"y": wanted}, tolerance=1e-4)
+    assert result.tensors[0].reason == "off in 2.5e-03 of its labels, expected 1e-04 at most"
+
+
+def test_quanta_and_whole_numbers_that_are_all_near_are_measured_by_their_range() -> None:
+    quanta = np.arange(200, dtype="uint8")
+    seen = quanta.copy()
+    seen[0] = 20
+    assert not compare({"y": seen}, {"y": quanta}, tolerance=1e-2).passed
+    counts = np.arange(0, 2000, 10, dtype="int64")
+    assert compare({"y": counts + 1}, {"y": counts}, tolerance=1e-2).passed
+
+
 def test_tolerance_follows_the_types() -> None:
     assert default_tolerance("float32", "float32") == 1e-4
     assert default_tolerance("float16", "float32") == 1e-2
