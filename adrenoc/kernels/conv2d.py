@@ -14,8 +14,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv_weights import ConvWeights, TextureWeights, UniformWeights
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.sums import added, total_dtype
+from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.sums import added, in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
@@ -142,16 +142,18 @@ def conv2d(
     products = kh * kw * window * channels
     sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
     sums.fill(0.0)
+    several = in_runs(out, products)
+    runs = Runs(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
-    # Loops that compilers unroll once more ask for texels early, in registers of other threads.
-    with builder.loop(kh, "ky", rolled=True) as ky, builder.loop(window, "i", rolled=True) as i:
+
+    def multiply(ky: Expr, i: Expr) -> None:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
         in_block = first_in + i
         if geometry.groups > 1:
             # The window of a last group may end behind the last block.  Its weights are zero
             # there, but what lies behind the last block need not be a number.
             in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
-        step = _Step(builder, x, weights, sums, tile, n, in_block, i, channels)
+        step = _Step(builder, x, weights, runs, tile, n, in_block, i, channels)
         if unrolled is not None:
             for kx in unrolled:
                 step.tap(ky * iconst(kw) + iconst(kx), row, col0, geometry, kx)
@@ -160,6 +162,10 @@ def conv2d(
                 col = builder.let(col0 + kx * iconst(geometry.dilation[1]), "c")
                 step.forget()
                 step.tap(ky * iconst(kw) + kx, row, col, geometry, 0)
+
+    # Loops that compilers unroll once more ask for texels early, in registers of other threads.
+    with builder.loop(kh, "ky", rolled=True) as ky:
+        runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
     for p in range(tile.pixels):
         for b in range(tile.out_blocks):
             block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
@@ -186,7 +192,7 @@ class _Step:
         builder: KernelBuilder,
         x: Access,
         weights: ConvWeights,
-        sums: Registers,
+        sums: Runs,
         tile: ConvTile,
         n: Expr,
         in_block: Expr,

@@ -33,6 +33,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.local_plan import Plan, phase_grid
 from adrenoc.kernels.slices import add_slices, vectors_added
 from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.sums import in_runs
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents
@@ -90,6 +91,8 @@ def conv2d_local(
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
     kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
+    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.slices
+    kernel.long = kernel.parts_by_chunk = in_runs(out, products)
     kernel.accumulate(weights_by_row)
     kernel.write(epilogue, out.extents, phases)
 
@@ -101,8 +104,10 @@ class LocalConv:
     """Of the sums; None: that of the arithmetic."""
     weight_dtype: str | None = None
     """Of the weights in local memory."""
+    long = False
+    """Whether sums in floats have parts too."""
     parts_by_chunk = False
-    """Whether parts of sums in halves are those of chunks, not of single turns."""
+    """Whether parts of sums are those of chunks, not of single turns."""
 
     def __init__(
         self,
@@ -213,7 +218,7 @@ class LocalConv:
         # A total in halves is rounded with each number that is added to it, so the products of a
         # pass are added up first.
         passes = kh * plan.window // tile.unroll
-        parts = builder.compute == "float16" and passes > tile.slices
+        parts = self.long or (builder.compute == "float16" and passes > tile.slices)
         partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
         with builder.loop(kh, "ky", rolled=True) as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")

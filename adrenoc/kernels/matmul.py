@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.sums import added, total_dtype
+from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.sums import added, in_runs, total_dtype
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
@@ -41,7 +42,10 @@ def matmul(
     first_block = builder.let(group * iconst(blocks), "block") if blocks > 1 else group
     sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth))
     sums.fill(0.0)
-    with builder.loop(a.extents.blocks, "k") as kb:
+    several = in_runs(out, depth)
+    runs = Runs(builder, sums, range(rows * blocks), depth, several=several)
+
+    def multiply(kb: Expr) -> None:
         left = [
             builder.let(a.padded_texel(a_n, kb, a_h, first + iconst(m)), "a") for m in range(rows)
         ]
@@ -57,7 +61,9 @@ def matmul(
             for m, texel in enumerate(left):
                 products = [splat(lane(texel, c)) * row for c, row in enumerate(texels)]
                 at = block * rows + m
-                sums[at] = added(builder, sums[at], products)
+                runs[at] = added(builder, runs[at], products)
+
+    runs.loop(a.extents.blocks, LANES, "k", multiply)
     for block in range(blocks):
         column = first_block + iconst(block) if block else first_block
         for m in range(rows):

@@ -13,6 +13,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.runs import Runs
 from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
@@ -23,6 +24,7 @@ from adrenoc.kernels.walk import (
     each_texel,
     only_channels,
     region_along,
+    visits,
     widened,
 )
 from adrenoc.layout import LANES, Extents
@@ -142,6 +144,8 @@ def _statistics(
     total = splat(fconst(count, ACCUMULATOR))
     sums = builder.registers(2, dtype=ACCUMULATOR)
     sums.fill(0.0)
+    used = range(2) if geometry.centred else (1,)
+    runs = Runs(builder, sums, range(2), visits(region, team))
     origin = splat(fconst(0.0, ACCUMULATOR))
     if geometry.centred:
         first = builder.let(widened(x.texel(*region.start)), "first")
@@ -151,11 +155,10 @@ def _statistics(
         value = builder.let(widened(x.texel(*position)) - origin, "x")
         value = builder.let(only_channels(value, lanes, 0.0), "x") if lanes < LANES else value
         if geometry.centred:
-            sums[0] = sums[0] + value
-        sums[1] = sums[1] + value * value
+            runs[0] = runs[0] + value
+        runs[1] = runs[1] + value * value
 
-    each_texel(builder, region, add, team)
-    used = range(2) if geometry.centred else (1,)
+    each_texel(builder, region, add, team, runs)
     folded = team.fold(builder, [sums[i] for i in used], [_add] * len(used))
     for i, value in zip(used, folded, strict=True):
         sums[i] = value

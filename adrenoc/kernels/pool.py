@@ -15,6 +15,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.map import texel_of_thread
+from adrenoc.kernels.runs import OneRun, Runs
 from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import Extents
 from adrenoc.tvmapi import Expr, cast, fconst, floordiv, floormod, iconst, maximum, minimum, splat
@@ -82,7 +83,7 @@ def max_pool(
         texel = x.texel(n, block, rows.clamped(ky), columns.clamped(kx))
         largest[0] = maximum(largest[0], texel)
 
-    _each_tap(builder, geometry, visit)
+    _each_tap(geometry, visit, OneRun(builder))
     epilogue.write(n, block, h, w, largest[0])
 
 
@@ -100,14 +101,15 @@ def avg_pool(
     columns = _Taps(builder, geometry.columns, w, out.extents.w, x.extents.w)
     total = builder.registers(1, dtype=ACCUMULATOR)
     total.fill(0.0)
+    runs = Runs(builder, total, [0], geometry.rows.taps * geometry.columns.taps)
     bare = rows.always_inside and columns.always_inside
     read = x.texel if bare else x.padded_texel
 
     def visit(ky: Expr, kx: Expr) -> None:
         texel = read(n, block, rows.at(ky), columns.at(kx))
-        total[0] = total[0] + widened(texel)
+        runs[0] = runs[0] + widened(texel)
 
-    _each_tap(builder, geometry, visit)
+    _each_tap(geometry, visit, runs)
     if geometry.count_padding or bare:
         count = geometry.rows.taps * geometry.columns.taps
         value = total[0] / splat(fconst(count, ACCUMULATOR))
@@ -133,10 +135,14 @@ def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: 
     total.fill(0.0)
     rows = _widest_share(out.extents.h, x.extents.h)
     columns = _widest_share(out.extents.w, x.extents.w)
-    with builder.loop(rows, "ky") as ky, builder.loop(columns, "kx") as kx:
+    runs = Runs(builder, total, [0], rows * columns)
+
+    def visit(ky: Expr, kx: Expr) -> None:
         row, column = builder.let(top + ky, "y"), builder.let(left + kx, "x")
         with builder.when((row < bottom) & (column < right)):
-            total[0] = total[0] + widened(x.texel(n, block, row, column))
+            runs[0] = runs[0] + widened(x.texel(n, block, row, column))
+
+    runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
     count = cast((bottom - top) * (right - left), ACCUMULATOR)
     value = total[0] / splat(builder.let(count, "count"))
     epilogue.write(n, block, h, w, value)
@@ -153,17 +159,17 @@ def _widest_share(outputs: int, extent: int) -> int:
     return max(-(-(o + 1) * extent // outputs) - o * extent // outputs for o in range(outputs))
 
 
-def _each_tap(
-    builder: KernelBuilder, geometry: PoolGeometry, visit: Callable[[Expr, Expr], None]
-) -> None:
-    columns = geometry.columns.taps
-    with builder.loop(geometry.rows.taps, "ky") as ky:
-        if columns <= UNROLLED_TAPS:
-            for kx in range(columns):
-                visit(ky, iconst(kx))
-        else:
-            with builder.loop(columns, "kx") as kx:
-                visit(ky, kx)
+def _each_tap(geometry: PoolGeometry, visit: Callable[[Expr, Expr], None], runs: OneRun) -> None:
+    rows, columns = geometry.rows.taps, geometry.columns.taps
+    if columns > UNROLLED_TAPS:
+        runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
+        return
+
+    def row(ky: Expr) -> None:
+        for kx in range(columns):
+            visit(ky, iconst(kx))
+
+    runs.loop(rows, columns, "ky", row)
 
 
 class _Taps:

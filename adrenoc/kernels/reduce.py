@@ -15,6 +15,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.runs import Runs
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
@@ -24,6 +25,7 @@ from adrenoc.kernels.walk import (
     each_texel,
     only_channels,
     region_along,
+    visits,
     widened,
 )
 from adrenoc.layout import LANES
@@ -52,16 +54,20 @@ def _multiply(a: Expr, b: Expr) -> Expr:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """What is folded: from `neutral` on by `combine`; a mean divides by the count."""
+    """What is folded: from `neutral` on by `combine`; a mean divides by the count.
+
+    A fold that is a `sum` is made in runs where it is long.
+    """
 
     neutral: float
     combine: Combine
+    sum: bool = False
     mean: bool = False
 
 
 REDUCTIONS = {
-    "sum": Reduction(neutral=0.0, combine=_add),
-    "mean": Reduction(neutral=0.0, combine=_add, mean=True),
+    "sum": Reduction(neutral=0.0, combine=_add, sum=True),
+    "mean": Reduction(neutral=0.0, combine=_add, sum=True, mean=True),
     "max": Reduction(neutral=-math.inf, combine=maximum),
     "min": Reduction(neutral=math.inf, combine=minimum),
     "prod": Reduction(neutral=1.0, combine=_multiply),
@@ -143,13 +149,16 @@ class _Folds:
         return folded
 
     def _fold(self, start: Position, folded: Registers, index: int) -> None:
+        region = region_along(self._x.extents, self._roles, start)
+        combine, neutral = self._reduction.combine, self._reduction.neutral
+        additions = visits(region, self._team) if self._reduction.sum else 0
+        runs = Runs(self._builder, folded, [index], additions)
+
         def visit(position: Position, lanes: int) -> None:
             texel = self._builder.let(widened(self._x.texel(*position)), "x")
-            value = only_channels(texel, lanes, self._reduction.neutral)
-            folded[index] = self._reduction.combine(folded[index], value)
+            runs[0] = combine(runs[0], only_channels(texel, lanes, neutral))
 
-        region = region_along(self._x.extents, self._roles, start)
-        each_texel(self._builder, region, visit, self._team)
+        each_texel(self._builder, region, visit, self._team, runs)
 
 
 def _source_index(index: Sequence[Expr], axes: Sequence[int], keepdims: bool) -> list[Expr]:

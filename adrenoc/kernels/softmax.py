@@ -13,6 +13,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.lines import LineTile, line_threads
+from adrenoc.kernels.runs import Runs
 from adrenoc.kernels.team import Team
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
@@ -22,6 +23,7 @@ from adrenoc.kernels.walk import (
     each_texel,
     only_channels,
     region_along,
+    visits,
     widened,
 )
 from adrenoc.layout import Extents
@@ -64,11 +66,13 @@ def softmax(
         state[0] = splat(across(builder.let(state[0]), maximum))
     largest = builder.let(state[0], "largest")
 
+    runs = Runs(builder, state, [1], visits(line, team))
+
     def add_exponential(position: Position, lanes: int) -> None:
         power = builder.let(tirx.exp(read(position) - largest), "power")
-        state[1] = state[1] + only_channels(power, lanes, 0.0)
+        runs[0] = runs[0] + only_channels(power, lanes, 0.0)
 
-    each_texel(builder, line, add_exponential, team)
+    each_texel(builder, line, add_exponential, team, runs)
     (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
     if role == "C":
         state[1] = splat(across(builder.let(state[1]), lambda a, b: a + b))

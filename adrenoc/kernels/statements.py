@@ -142,13 +142,13 @@ class Registers:
             (count,), vector_dtype(dtype), name=statements.fresh("acc"), scope="local"
         )
         self._count = count
-        self._dtype = dtype
+        self.dtype = dtype
         statements.emit(AllocBuffer(self._buffer))
 
     def fill(self, value: float) -> None:
         """Set every vector to a constant."""
         for i in range(self._count):
-            self[i] = splat(tirx.const(value, self._dtype))
+            self[i] = splat(tirx.const(value, self.dtype))
 
     def __getitem__(self, index: int) -> Expr:
         return BufferLoad(self._buffer, [iconst(index)])

@@ -13,7 +13,9 @@ anything, for a conversion and an addition a step: 12 to 40% of a product of two
 
 from __future__ import annotations
 
+from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.runs import MANY_PRODUCTS
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, cast, dtype_of
@@ -33,6 +35,11 @@ def added(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
         return sum(products, total)
     step = sum(products[1:], products[0])
     return total + (cast(step, f"{ACCUMULATOR}x{LANES}") if _is_wide(total) else step)
+
+
+def in_runs(out: Access, products: int) -> bool:
+    """Whether sums of so many products go in runs: where the result has all bits of a float."""
+    return products > MANY_PRODUCTS and out.spec.dtype == ACCUMULATOR
 
 
 def _is_wide(total: Expr) -> bool:

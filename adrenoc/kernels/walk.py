@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
 
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.runs import OneRun
 from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import (
@@ -34,6 +34,8 @@ LOWEST_HALF = -65504.0
 that is masked altogether comes out even, as it does in float, and not as no number."""
 UNROLLED = 4
 """Texels that a member of a team asks for before it waits."""
+AXES = "nbhw"
+"""Names of loops along the coordinates."""
 MOST_UNROLLED = 16
 """Texels of a member up to which a compiler may ask for all at once: more of them spill."""
 
@@ -85,34 +87,53 @@ def region_along(extents: Extents, roles: str, start: Position) -> Region:
     return Region(start=start, counts=counts, tail=extents.c % LANES if "C" in roles else 0)
 
 
-def each_texel(builder: KernelBuilder, region: Region, visit: Visit, team: Team) -> None:
+def each_texel(
+    builder: KernelBuilder, region: Region, visit: Visit, team: Team, runs: OneRun | None = None
+) -> None:
     """Emit loops that visit a region's texels, the last block apart if it is partly empty.
 
-    Each texel is visited by one member of the team.
+    Each texel is visited by one member of the team.  `runs` holds the sums that the visits add to;
+    None where there are none.
     """
     start, counts = region.start, region.counts
     full = counts.blocks - 1 if region.tail else counts.blocks
     loops = _loops if team.width == 1 else partial(_shared_loop, team)
+    runs = runs or OneRun(builder)
     if full:
-        loops(builder, start, counts._replace(blocks=full), LANES, visit)
+        loops(builder, start, counts._replace(blocks=full), LANES, visit, runs)
     if region.tail:
         last = start._replace(block=_plus(start.block, iconst(full)))
-        loops(builder, last, counts._replace(blocks=1), region.tail, visit)
+        loops(builder, last, counts._replace(blocks=1), region.tail, visit, runs)
+
+
+def visits(region: Region, team: Team) -> int:
+    """The most texels of a region that one member of the team visits."""
+    return math.ceil(math.prod(region.counts) / team.width)
 
 
 def _loops(
-    builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit
+    builder: KernelBuilder,
+    start: Position,
+    counts: Counts,
+    lanes: int,
+    visit: Visit,
+    runs: OneRun,
 ) -> None:
-    with ExitStack() as loops:
-        at = []
-        for hint, first, count in zip("nbhw", start, counts, strict=True):
-            step = loops.enter_context(builder.loop(count, hint))
-            at.append(first if count == 1 else builder.let(_plus(first, step), hint))
-        visit(Position(*at), lanes)
+    def bind(axis: int, step: Expr) -> Expr:
+        first = start[axis]
+        return first if counts[axis] == 1 else builder.let(_plus(first, step), AXES[axis])
+
+    runs.nest(counts, AXES, lambda at: visit(Position(*at), lanes), bind)
 
 
 def _shared_loop(
-    team: Team, builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit
+    team: Team,
+    builder: KernelBuilder,
+    start: Position,
+    counts: Counts,
+    lanes: int,
+    visit: Visit,
+    runs: OneRun,
 ) -> None:
     """One loop over the texels, counted along W first, each member in steps of the team."""
     rounds, rest = divmod(math.prod(counts), team.width)
@@ -120,15 +141,19 @@ def _shared_loop(
     def visit_number(number: Expr) -> None:
         visit(_position(builder, start, counts, builder.let(number, "i")), lanes)
 
+    def visit_some(t: Expr) -> None:
+        first = builder.let(t * iconst(UNROLLED * team.width) + team.member, "i")
+        for u in range(UNROLLED):
+            visit_number(first + iconst(u * team.width))
+
     if rounds >= UNROLLED:
-        with builder.loop(rounds // UNROLLED, "t", rolled=rounds > MOST_UNROLLED) as t:
-            first = builder.let(t * iconst(UNROLLED * team.width) + team.member, "i")
-            for u in range(UNROLLED):
-                visit_number(first + iconst(u * team.width))
+        long = rounds > MOST_UNROLLED
+        runs.loop(rounds // UNROLLED, UNROLLED, "t", visit_some, rolled=long)
     for u in range(rounds - rounds % UNROLLED, rounds):
-        visit_number(team.member + iconst(u * team.width))
+        with runs.run():
+            visit_number(team.member + iconst(u * team.width))
     if rest:
-        with builder.when(team.member < iconst(rest)):
+        with runs.run(), builder.when(team.member < iconst(rest)):
             visit_number(team.member + iconst(rounds * team.width))
 
 

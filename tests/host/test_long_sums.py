@@ -1,0 +1,116 @@
+"""Sums of tens of thousands of like numbers, where each addition is rounded the same way.
+
+The reference is what the numbers add up to: onnxruntime is off by up to 1e-3 here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_op import Ops, relative_error
+
+from adrenoc.kernels.lines import LineTile
+from adrenoc.rules import norm as norm_rule
+from adrenoc.rules import reduce as reduce_rule
+from adrenoc.rules import softmax as softmax_rule
+
+NUMBER = np.float32(0.1)
+TOLERANCE = 1e-5
+OF_PRODUCTS = 3e-5
+
+
+def like_numbers(ops: Ops, *shape: int) -> str:
+    x = ops.input(*shape)
+    ops.given(x, np.full(shape, NUMBER))
+    return x
+
+
+def off_by(
+    ops: Ops, device: Any, value: str, exact: np.ndarray | float, target: str = "host"
+) -> float:
+    ops.output(value)
+    seen = ops.run(device, "fp32", target=target)[value]
+    return relative_error(seen, np.asarray(exact, np.float64))
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread makes its line without help, as where lines are very many."""
+    tile = LineTile(work_group=(8, 1, 1))
+    for rule in (reduce_rule, norm_rule, softmax_rule):
+        monkeypatch.setattr(rule, "pick_line_tile", lambda *_: tile)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((1, 3, 2, 50021), (3,)),
+        ((1, 3, 50021, 2), (2,)),
+        ((1, 50021, 1, 2), (1,)),
+        ((50021, 3), (0,)),
+        ((3, 5, 113, 117), (0, 1, 2, 3)),
+    ],
+)
+def test_sums_by_one_thread(device: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    ops = Ops()
+    total = ops("ReduceSum", like_numbers(ops, *shape), ops.ints(*axes), keepdims=1)
+    count = np.prod([shape[a] for a in axes])
+    assert off_by(ops, device, total, np.float64(NUMBER) * count) <= TOLERANCE
+
+
+@pytest.mark.usefixtures("alone")
+def test_softmax_by_one_thread(device: Any) -> None:
+    ops = Ops()
+    shares = ops("Softmax", like_numbers(ops, 1, 2, 50021), axis=2)
+    assert off_by(ops, device, shares, 1 / 50021) <= TOLERANCE
+
+
+@pytest.mark.usefixtures("alone")
+def test_norms_by_one_thread(device: Any) -> None:
+    """Numbers of one sign about the origin: the first, 1, is the least."""
+    ops, shape = Ops(), (1, 4, 200, 201)
+    x = ops.input(*shape)
+    values = np.random.default_rng(0).uniform(1.01, 1.02, shape).astype(np.float32)
+    values[..., 0, 0] = 1.0
+    ops.given(x, values)
+    normed = ops(
+        "InstanceNormalization", x, ops.const(np.ones(4)), ops.const(np.zeros(4)), epsilon=1e-9
+    )
+    data = values.astype(np.float64)
+    mean, spread = data.mean((2, 3), keepdims=True), data.std((2, 3), keepdims=True)
+    exact = (data - mean) / np.sqrt(spread**2 + 1e-9)
+    assert off_by(ops, device, normed, exact) <= TOLERANCE
+
+
+def test_pools(device: Any) -> None:
+    ops = Ops()
+    mean = ops("AveragePool", like_numbers(ops, 1, 3, 230, 202), kernel_shape=[229, 201])
+    assert off_by(ops, device, mean, NUMBER) <= TOLERANCE
+
+
+@pytest.mark.parametrize("target", ["host", "host:610"])
+@pytest.mark.parametrize("rows", [2, 200])
+def test_products_with_constants(device: Any, rows: int, target: str) -> None:
+    ops = Ops()
+    product = ops("MatMul", like_numbers(ops, rows, 50021), ops.const(np.full((50021, 8), NUMBER)))
+    exact = np.float64(NUMBER) ** 2 * 50021
+    assert off_by(ops, device, product, exact, target) <= OF_PRODUCTS
+
+
+def test_products_of_two_activations(device: Any) -> None:
+    ops = Ops()
+    x = like_numbers(ops, 1, 9, 50021)
+    product = ops("MatMul", x, ops("Transpose", x, perm=[0, 2, 1]))
+    assert off_by(ops, device, product, np.float64(NUMBER) ** 2 * 50021) <= OF_PRODUCTS
+
+
+@pytest.mark.parametrize("target", ["host", "host:610"])
+def test_convolutions(device: Any, target: str) -> None:
+    ops = Ops()
+    weight = ops.const(np.full((8, 2000, 3, 3), NUMBER))
+    conv = ops("Conv", like_numbers(ops, 1, 2000, 20, 20), weight)
+    exact = np.float64(NUMBER) ** 2 * 2000 * 9
+    assert off_by(ops, device, conv, exact, target) <= OF_PRODUCTS
