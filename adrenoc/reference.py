@@ -13,6 +13,10 @@ import numpy as np
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
 
+SIGNED_BYTES = ("session.qdqisint8allowed", "1")
+"""onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
+arm64 (source: onnxruntime_session_options_config_keys.h)."""
+
 # Protobuf refuses to serialise more.
 _PROTOBUF_MAX_BYTES = 2**31 - 1
 
@@ -69,6 +73,7 @@ def _run_onnx(
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
+    options.add_session_config_entry(*SIGNED_BYTES)
     if plain:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = _with_outputs(model, tensors) if tensors else str(model)
