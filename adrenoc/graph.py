@@ -54,6 +54,14 @@ class View:
     first: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on."""
+
+    tensor: str
+    first: int = 0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Body:
     """One element of a node's output, as a TIR expression.
@@ -80,6 +88,8 @@ class Node:
     to the result of any operator before it is stored, and reads that result under the name
     `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
     operators inside, `also` further nodes whose results the kernel computes and no memory holds.
+    `stores` are the tensors that it writes, where they are not its output alone: ranges of the
+    output in other memory, with the output among them or not.
     """
 
     RESULT = "@result"
@@ -95,6 +105,12 @@ class Node:
     parts: Mapping[str, Body] = field(default_factory=dict)
     fused: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    stores: tuple[Store, ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The tensors that its kernel writes."""
+        return tuple(store.tensor for store in self.stores) or (self.output,)
 
     @property
     def is_map(self) -> bool:
@@ -143,7 +159,7 @@ class Graph:
     @cached_property
     def producers(self) -> Mapping[str, Node]:
         """The node that makes each tensor."""
-        return {node.output: node for node in self.nodes}
+        return {name: node for node in self.nodes for name in (*node.written, node.output)}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
@@ -197,9 +213,10 @@ class Graph:
         """Who writes the memory of each owner: node, first block, the block behind the last."""
         found: dict[str, list[tuple[Node, int, int]]] = {}
         for node in self.nodes:
-            owner, start = self.place(node.output)
-            end = start + self._blocks(node.output)
-            found.setdefault(owner, []).append((node, start, end))
+            for name in node.written:
+                owner, start = self.place(name)
+                end = start + self._blocks(name)
+                found.setdefault(owner, []).append((node, start, end))
         return found
 
     def _blocks(self, name: str) -> int:
@@ -215,7 +232,7 @@ class Graph:
         known = {**self.tensors, **{t.name: t for t in tensors}}
         used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}
         for node in kept:
-            used.update((*node.inputs, node.output))
+            used.update((*node.inputs, node.output, *node.written))
         bases = {name: view.base for name, view in self.views.items()}
         found = used
         while found:
@@ -236,6 +253,10 @@ class Graph:
             reads = ", ".join(self._describe(n) for n in node.inputs)
             label = node.op if not node.fused else f"{node.op}[{' '.join(node.fused)}]"
             lines.append(f"{self._describe(node.output)} = {label}({reads})")
+            lines += [
+                f"  its blocks from {store.first} on are written to {self._describe(store.tensor)}"
+                for store in node.stores
+            ]
         for name, owner in self.aliases.items():
             lines.append(f"{self._describe(name)} is %{owner}")
         for name, view in self.views.items():

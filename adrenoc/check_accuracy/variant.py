@@ -72,7 +72,7 @@ class SteppedVariant:
         self.plan = plan
         self._program, self._device = program, device
         kernels = {name: store.function(k.func) for name, k in program.kernels.items()}
-        self._steps = [(kernels[step.kernel], step.arguments) for step in program.steps]
+        self._steps = [(kernels[step.kernel], step) for step in program.steps]
         self._params = upload(program, device)
         self._last_use = {
             self._owner(name): number
@@ -86,11 +86,11 @@ class SteppedVariant:
         kept = set(graph.outputs)
         with device_errors():
             held = {n: tvm.runtime.tensor(inputs[n], self._device) for n in graph.inputs}
-            for number, (function, arguments) in enumerate(self._steps):
-                made = self._owner(arguments[-1])
-                if made not in held:
-                    held[made] = _empty(graph.operand(made), self._device)
-                names = [self._owner(name) for name in arguments]
+            for number, (function, step) in enumerate(self._steps):
+                for made in map(self._owner, step.writes):
+                    if made not in held:
+                        held[made] = _empty(graph.operand(made), self._device)
+                names = [self._owner(name) for name in step.arguments]
                 function(*(self._params.get(n) or held[n] for n in names))
                 for name in names:
                     if self._last_use[name] == number and name not in kept:

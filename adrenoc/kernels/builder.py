@@ -50,6 +50,7 @@ class KernelBuilder(Statements):
         self.limits = limits
         self._params: list[Expr] = []
         self._specs: list[OperandSpec] = []
+        self._outputs = 0
         self._thread_axes: list[tuple[IterVar, int]] = []
         self._guard: Expr | None = None
         self.inside: Expr | None = None
@@ -65,8 +66,9 @@ class KernelBuilder(Statements):
         return self._declare(spec, f"in{len(self._params)}")
 
     def output(self, spec: OperandSpec) -> Access:
-        """Declare the tensor parameter that is written: the last one."""
-        return self._declare(spec, "out")
+        """Declare the next tensor parameter that is written; those come last."""
+        self._outputs += 1
+        return self._declare(spec, "out" if self._outputs == 1 else f"out{self._outputs}")
 
     @property
     def scopes(self) -> tuple[str, ...]:

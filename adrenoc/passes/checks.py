@@ -30,10 +30,12 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
         for name in node.inputs:
             if graph.owner(name) not in known and not _blocks(graph, name) <= made:
                 raise IllegalIrError(f"{node.name} reads {name} before it is made")
-        again = _blocks(graph, node.output) & made
-        if again:
-            raise IllegalIrError(f"{node.name} writes blocks of {node.output} a second time")
-        made |= _blocks(graph, node.output)
+        _check_stores(graph, node)
+        for name in node.written:
+            again = _blocks(graph, name) & made
+            if again:
+                raise IllegalIrError(f"{node.name} writes blocks of {name} a second time")
+            made |= _blocks(graph, name)
         _check_images(graph, node)
     for name in graph.outputs:
         if graph.owner(name) not in known and not _blocks(graph, name) <= made:
@@ -82,12 +84,28 @@ def _check_view(graph: Graph, name: str) -> None:
 
 def _check_images(graph: Graph, node: Node) -> None:
     """OpenCL leaves undefined what a kernel reads from an image that it writes."""
-    if not graph.placements or graph.operand(node.output).memory is not Memory.TEXTURE:
+    if not graph.placements:
         return
-    written = graph.owner(node.output)
+    written = {
+        graph.owner(name) for name in node.written if graph.operand(name).memory is Memory.TEXTURE
+    }
     for name in node.inputs:
-        if graph.owner(name) == written:
+        if graph.owner(name) in written:
             raise IllegalIrError(f"{node.name} reads {name} from the image that it writes")
+
+
+def _check_stores(graph: Graph, node: Node) -> None:
+    """What a kernel writes beside its output are ranges of that."""
+    for store in node.stores:
+        part, whole = graph.operand(store.tensor).extents, graph.operand(node.output).extents
+        end = store.first + part.blocks
+        if (
+            store.first < 0
+            or end > whole.blocks
+            or (part.c % LANES and store.first * LANES + part.c != whole.c)
+            or (part.n, part.h, part.w) != (whole.n, whole.h, whole.w)
+        ):
+            raise IllegalIrError(f"{store.tensor} is no range of blocks of {node.output}")
 
 
 def _check_node(node: Node) -> None:

@@ -147,9 +147,9 @@ class _Emitter:
             for i, slot in enumerate(self.storage.plan.slots)
         ]
         for step in self.program.steps:
-            output = self.program.graph.owner(step.arguments[-1])
-            if output not in self.known:
-                self.known[output] = self._tensor(output)
+            for output in map(self.program.graph.owner, step.writes):
+                if output not in self.known:
+                    self.known[output] = self._tensor(output)
             if step.place == CLML:
                 self._call_region(step)
             elif step.place != ALLOC:
@@ -175,10 +175,9 @@ class _Emitter:
     def _call_region(self, step: Step) -> None:
         from tvm import relax
 
-        symbol, count = step.kernel, step.written
-        names = step.arguments
-        first, others = names[-1], names[len(names) - count : -1]
-        reads = self._arguments(names[: len(names) - count])
+        symbol = step.kernel
+        *others, first = step.writes
+        reads = self._arguments(step.reads)
         arguments = [*reads, *self._arguments((first, *others))]
         version = relax.prim_value(self.regions[symbol].version)
         usable = relax.ExternFunc(f"{symbol}_usable")

@@ -95,19 +95,13 @@ def in_freeing_order(program: Program) -> Program:
     A step adds its output and frees the tensors that it reads last; of equals the earlier one.
     """
     graph = program.graph
-    writes = [graph.owner(step.arguments[-1]) for step in program.steps]
-    made = set(writes)
+    writes = [{graph.owner(name) for name in step.writes} for step in program.steps]
+    made = set[str]().union(*writes)
     reads = [
-        {owner for name in step.arguments[:-1] if (owner := graph.owner(name)) in made}
+        {owner for name in step.reads if (owner := graph.owner(name)) in made}
         for step in program.steps
     ]
-    readers: dict[str, set[int]] = defaultdict(set)
-    for number, names in enumerate(reads):
-        for name in names:
-            readers[name].add(number)
-    writers: dict[str, list[int]] = defaultdict(list)
-    for number, name in enumerate(writes):
-        writers[name].append(number)
+    readers, writers = _by_tensor(reads), _by_tensor(writes)
     followers, waiting = _followers(program)
     size = {name: allocated_bytes(graph.operand(name)) for name in made}
     outputs = {graph.owner(name) for name in graph.outputs}
@@ -119,8 +113,7 @@ def in_freeing_order(program: Program) -> Program:
             for name in reads[number]
             if readers[name] == {number} and name not in outputs
         )
-        own = writes[number]
-        return (0 if own in held else size[own]) - sum(freed)
+        return sum(size[own] for own in writes[number] - held) - sum(freed)
 
     ready = [(cost(number), number) for number, count in enumerate(waiting) if count == 0]
     heapq.heapify(ready)
@@ -143,9 +136,9 @@ def in_freeing_order(program: Program) -> Program:
             readers[name].discard(number)
             if len(readers[name]) == 1:  # that one now frees it
                 cheaper |= readers[name]
-        if writes[number] not in held:  # the memory of other parts is there now
-            held.add(writes[number])
-            cheaper.update(writers[writes[number]])
+        for own in writes[number] - held:  # the memory of other parts is there now
+            held.add(own)
+            cheaper.update(writers[own])
         for other in sorted(cheaper):
             if waiting[other] == 0 and other not in done:
                 heapq.heappush(ready, (cost(other), other))
@@ -155,6 +148,15 @@ def in_freeing_order(program: Program) -> Program:
         steps=tuple(program.steps[number] for number in order),
         graph=replace(graph, nodes=tuple(nodes[number] for number in order)),
     )
+
+
+def _by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
+    """Tensor -> the numbers of the steps that name it."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for number, named in enumerate(names):
+        for name in named:
+            found[name].add(number)
+    return found
 
 
 # Buffers
@@ -196,7 +198,7 @@ def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
     followers: list[list[int]] = [[] for _ in program.steps]
     waiting = []
     for number, step in enumerate(program.steps):
-        before = {number_of[id(n)] for name in step.arguments[:-1] for n in graph.makers(name)}
+        before = {number_of[id(n)] for name in step.reads for n in graph.makers(name)}
         waiting.append(len(before))
         for other in sorted(before):
             followers[other].append(number)

@@ -115,6 +115,8 @@ def mentions(load: Any, axes: Sequence[Any]) -> bool:
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
     """Why no convolution can compute a map where it reads it."""
+    if node.stores:
+        return "its kernel writes concatenations too"
     mine, theirs = graph.operand(node.output), graph.operand(source)
     blocked = (Memory.TEXTURE, Memory.BLOCKED)
     if theirs.memory not in blocked or mine.roles.fold is not theirs.roles.fold:

@@ -90,7 +90,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...]) -> str | None:
     apart = graph.exact | graph.rounded
     obstacles = {
         "an output of the model": name in graph.outputs,
-        "it lies in a larger tensor": graph.owner(name) != name,
+        "it lies in a larger tensor": graph.owner(name) != name or bool(node.stores),
         f"{reader.name} reads it beside its own input": reader.inputs.count(name) != 1
         or reader.inputs[0] != name
         or _reads(reader, name),

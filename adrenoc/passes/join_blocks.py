@@ -10,17 +10,22 @@ Before -> after:
     s = strided_slice(x, channels 8..16)               s lies in x from block 2 on
 
 No kernel may read an image that it writes (OpenCL leaves undefined what it reads), and a tensor
-can lie in one place only.  Parts that this forbids are copied; where more than one would be, the
-concatenation stays a kernel.
+can lie in one place only.  Parts that this forbids are written twice, by the kernels that make
+them (`second_stores`); what nothing makes, as inputs of the model, is copied.  Where more than
+one part would be, the concatenation stays a kernel.
+
+Before -> after:
+    a = conv2d(x); b = conv2d(a); c = concat(a, b)     b lies in c; conv2d(x) writes a and into c
+    a, b = split(conv2d(x)); c = concat(a, y); d = concat(b, y)     conv2d(x) writes into c and d
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adrenoc.decision import DecisionLog
-from adrenoc.graph import Graph, Node, Tensor, View
+from adrenoc.graph import Graph, Node, Store, Tensor, View
 from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory
 from adrenoc.passes.assign_memory import copy_node
@@ -33,6 +38,7 @@ from adrenoc.passes.channel_ranges import (
     slice_of,
     with_whole_sources,
 )
+from adrenoc.passes.second_stores import SecondStore, can_store, second_stores
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
@@ -123,8 +129,18 @@ class _Plan:
     """Concatenations that stay kernels, and why."""
     apart: dict[str, str] = field(default_factory=dict)
     """Parts that keep memory of their own, and why."""
+    refused: set[tuple[str, str]] = field(default_factory=set)
+    """Nodes, with memory that they must not write a second time."""
     copied: dict[str, list[tuple[Part, str]]] = field(default_factory=dict)
     """Concatenation -> the parts that are copied into it in the last attempt, and why."""
+    stores: list[SecondStore] = field(default_factory=list)
+    """What is written twice in the last attempt."""
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Part and concatenation -> why the part is written twice."""
+
+    def vanishes(self, name: str) -> bool:
+        """Whether the node that gives a tensor needs no kernel."""
+        return name in self.slices or (name in self.concats and name not in self.as_kernel)
 
     def attempt(self) -> Graph:
         """The graph with all views that nothing known forbids; its nodes are untouched."""
@@ -140,13 +156,32 @@ class _Plan:
             concat = self.concats.get(node.output)
             if concat is not None and node.output not in self.as_kernel:
                 graph = self._join(graph, node.output, concat)
+        self._store_twice(graph)
         return graph
+
+    def _store_twice(self, graph: Graph) -> None:
+        """Let those that make the parts write them, where they would be copied."""
+        self.stores, self.reasons = [], {}
+        gone = {node.output for node in graph.nodes if self.vanishes(node.output)}
+        for node in graph.nodes:  # inner ones first: they can be parts
+            left = []
+            for part, reason in self.copied.get(node.output, ()):
+                found = second_stores(
+                    graph, node.output, part, known=self.stores, gone=gone, refused=self.refused
+                )
+                self.stores += found
+                if found:
+                    self.reasons[part.name, node.output] = reason
+                else:
+                    left.append((part, reason))
+            if node.output in self.copied:
+                self.copied[node.output] = left
 
     def _join(self, graph: Graph, name: str, concat: Concat) -> Graph:
         """Place the parts of one concatenation."""
         views = dict(graph.views)
         parts = with_whole_sources(graph, concat.parts, self.slices)
-        if name not in views:
+        if name not in views and name not in self.apart:
             together = self._placed_together(graph, name, parts)
             if together is not None:
                 return replace(graph, views={**views, name: together})
@@ -195,27 +230,24 @@ class _Plan:
 
         Of each whole only the first: with that part apart, the next one may do no harm.
         """
-        known = len(self.apart) + len(self.as_kernel)
+        known = self._known
         troubled: set[str] = set()
+        stores: dict[str, list[str]] = {}
+        for store in self.stores:
+            stores.setdefault(store.maker, []).append(graph.owner(store.whole))
         for node in graph.nodes:
-            if node.output in self.concats and node.output not in self.as_kernel:
-                continue  # no kernel: its parts are there
-            if graph.operand(node.output).memory is not Memory.TEXTURE:
+            if self.vanishes(node.output):
                 continue
-            if node.output in self.slices:
-                continue
-            owner = graph.owner(node.output)
+            own = graph.owner(node.output)
+            written = {own, *stores.get(node.output, ())} - {node.output}
             for name in node.inputs:
-                if graph.owner(name) == owner != node.output and owner not in troubled:
-                    if node.output in self.apart:
-                        raise ValueError(f"{node.output} lies in {owner} and should not")
+                owner = graph.owner(name)
+                image = graph.operand(owner).memory is Memory.TEXTURE
+                if image and owner in written and owner not in troubled:
                     troubled.add(owner)
-                    self.apart[node.output] = (
-                        f"its kernel reads {name}, which lies in the same image: OpenCL leaves "
-                        "that undefined"
-                    )
+                    self._separate(graph, node, name, owner)
         if troubled:
-            return True
+            return self._known > known
         for name, copies in self.copied.items():
             whole = graph.owner(name)
             image = graph.operand(name).memory is Memory.TEXTURE
@@ -226,7 +258,34 @@ class _Plan:
                     f"in place {len(copies)} of its parts would be copied, the first, "
                     f"{part.name}, because {reason}"
                 )
-        return len(self.apart) + len(self.as_kernel) > known
+        return self._known > known
+
+    @property
+    def _known(self) -> int:
+        return len(self.apart) + len(self.as_kernel) + len(self.refused)
+
+    def _separate(self, graph: Graph, node: Node, name: str, owner: str) -> None:
+        """Forbid what makes a node read `name` from the image `owner`, which it writes."""
+        undefined = f"which lies in the same image as {node.output}: OpenCL leaves that undefined"
+        part = self._part_of(graph, name)
+        if part is not None and all(can_store(graph, maker) for maker in graph.makers(part)):
+            self.apart[part] = f"{node.name} reads {name}, {undefined}"
+        elif graph.owner(node.output) != owner:
+            self.refused.add((node.output, owner))
+        elif node.output in self.apart:
+            raise ValueError(f"{node.output} lies in {owner} and should not")
+        else:
+            self.apart[node.output] = f"its kernel reads {name}, {undefined}"
+
+    def _part_of(self, graph: Graph, name: str) -> str | None:
+        """The part of a concatenation that a tensor is, or is cut from."""
+        own = graph.aliases.get(name, name)
+        while own in graph.views:
+            if own not in self.slices:
+                return own
+            base = graph.views[own].base
+            own = graph.aliases.get(base, base)
+        return None
 
     def tell(self, log: DecisionLog) -> None:
         """Decisions on what is not written in place."""
@@ -235,6 +294,8 @@ class _Plan:
         for name, copies in self.copied.items():
             for part, reason in copies:
                 log.add(part.name, f"copied into {name}", reason)
+        for (part_name, whole), reason in self.reasons.items():
+            log.add(part_name, f"written into {whole} too", reason)
 
 
 def _rewritten(graph: Graph, plan: _Plan) -> Graph:
@@ -245,6 +306,13 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     views, placements = dict(graph.views), dict(graph.placements)
+    stores: dict[str, list[Store]] = {}
+    for number, store in enumerate(plan.stores):
+        tensor = _piece(graph, store, number)
+        tensors.append(tensor)
+        views[tensor.name] = View(base=store.whole, first=store.start)
+        placements[tensor.name] = graph.placements[store.whole]
+        stores.setdefault(store.maker, []).append(Store(tensor=tensor.name, first=store.first))
     for node in graph.nodes:
         if node.output in plan.slices:
             continue
@@ -260,4 +328,23 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
             views[name] = View(base=node.output, first=part.start // LANES)
             placements[name] = graph.placements[node.output]
     joined = replace(graph, views=views, placements=placements)
-    return joined.with_nodes(nodes, tensors)
+    read = {joined.owner(name) for node in nodes for name in node.inputs}
+    read.update(joined.owner(name) for name in joined.outputs)
+    stored = [_with_stores(joined, node, stores.get(node.output, ()), read) for node in nodes]
+    return joined.with_nodes(stored, tensors)
+
+
+def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
+    """The blocks of a concatenation that one kernel writes a second time."""
+    whole = graph.tensors[store.whole]
+    axis = graph.operand(store.whole).roles.axis("C")
+    shape = tuple(store.channels if a == axis else n for a, n in enumerate(whole.shape))
+    return replace(whole, name=f"{store.source}_in_{store.whole}_{number}", shape=shape)
+
+
+def _with_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
+    """The node with these stores, and that of its output where somebody reads it there."""
+    if not stores:
+        return node
+    own = (Store(tensor=node.output),) if graph.owner(node.output) in read else ()
+    return replace(node, stores=(*own, *stores))

@@ -20,7 +20,14 @@ from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node
 from adrenoc.layout import LANES
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
-from adrenoc.passes.channel_ranges import CONCAT, Concat, concat_of, slice_of, with_whole_sources
+from adrenoc.passes.channel_ranges import (
+    CONCAT,
+    Concat,
+    Slice,
+    concat_of,
+    slice_of,
+    with_whole_sources,
+)
 from adrenoc.passes.fuse import fuse
 from adrenoc.tvmapi import tvm
 
@@ -67,6 +74,7 @@ def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
     """Whether a concatenation of a fused graph takes no more launches in place than as a map.
 
     What would take the concatenation in is seen in the graph before fusion: a single map does.
+    Parts that cannot lie in it are written twice, which takes no launch (`second_stores`).
     """
     node = graph.producers.get(name)
     if node is None:  # nobody reads it
@@ -83,13 +91,7 @@ def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
     slices = {part: cut for part, cut in cuts.items() if cut is not None}
     names = [part.name for part in with_whole_sources(graph, concat.parts, slices)]
     alone = 0 if len(readers) == 1 and readers[0].is_map else 1
-    extra = sum(
-        names.count(part) > 1
-        or (graph.producers[part].is_map and len(graph.consumers[part]) == 1)
-        or part in slices
-        or any(n in names for n in graph.producers[part].inputs)
-        for part in dict.fromkeys(names)
-    )
+    extra = sum(_takes_kernel(graph, part, slices.get(part)) for part in dict.fromkeys(names))
     if extra > alone:
         log.add(
             name,
@@ -97,6 +99,13 @@ def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
             f"in place {extra} of its {len(names)} parts would take a kernel each, {alone} now",
         )
     return extra <= alone
+
+
+def _takes_kernel(graph: Graph, part: str, cut: Slice | None) -> bool:
+    """Whether a part takes a kernel of its own, for the concatenation is none."""
+    if cut is not None and cut.start % LANES == 0:
+        return cut.source not in graph.producers
+    return graph.producers[part].is_map and len(graph.consumers[part]) == 1
 
 
 def _regroups(graph: Graph, name: str, readers: Sequence[Node]) -> bool:

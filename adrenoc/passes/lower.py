@@ -79,17 +79,27 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One launch: the last argument is written, the others are read.
+    """One launch: the last `written` arguments are written, the others are read.
 
     `place` is `gpu` where a kernel runs, `cpu` where `kernel` names a function of the CPU,
     `to_cpu` or `to_gpu` for a copy, which has no kernel, `clml` where `kernel` names a region,
-    which writes its last `written` arguments, and `alloc` for memory that a region will write.
+    and `alloc` for memory that a region will write.
     """
 
     kernel: str
     place: str = "gpu"
     arguments: tuple[str, ...]
     written: int = 1
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The arguments that are read."""
+        return self.arguments[: -self.written]
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The arguments that are written."""
+        return self.arguments[-self.written :]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,7 +161,8 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
             continue
         call = kernel_of(context, node)
         choice = context.schedules.of_node.get(node.name)
-        steps.append(Step(kernel=kernels.add(call, choice), arguments=call.arguments))
+        kernel = kernels.add(call, choice)
+        steps.append(Step(kernel=kernel, arguments=call.arguments, written=call.written))
     return Program(
         graph=graph,
         kernels=kernels.by_name,

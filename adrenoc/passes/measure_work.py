@@ -19,10 +19,9 @@ from tvm_ffi.structural import structural_walk
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.body_cost import body_operations
 from adrenoc.operand import Memory, OperandSpec
-from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.lower import Kernel, Program, Step
 from adrenoc.passes.plan_memory import size_bytes
-from adrenoc.passes.region_nodes import ALLOC, CLML
+from adrenoc.passes.second_stores import NO_KERNEL
 from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.roofline import Work
 from adrenoc.rules.separable import FINISH, SEPARABLE
@@ -37,9 +36,6 @@ from adrenoc.tvmapi import (
     Op,
     SeqStmt,
 )
-
-_NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
-"""Nodes that no kernel of the GPU computes: what CLML does is estimated where it is partitioned."""
 
 _PER_ELEMENT = {
     "softmax": 5,  # largest, subtract, exp, sum, divide
@@ -72,19 +68,19 @@ def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
 
 def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
     graph = program.graph
-    macs = 0 if node.op in _NO_KERNEL else multiply_adds(graph, node)
+    # What CLML does is estimated where it is partitioned.
+    macs = 0 if node.op in NO_KERNEL else multiply_adds(graph, node)
     flops = 2 * macs
-    if node.op not in _NO_KERNEL:
+    if node.op not in NO_KERNEL:
         flops += _operations(graph, node)
-    *read, written = step.arguments
     return StepWork(
         macs=macs,
         work=Work(
             flops=flops,
             half=half,
             texels=texels,
-            bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(read)),
-            bytes_written=_bytes(program, written),
+            bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(step.reads)),
+            bytes_written=sum(_bytes(program, name) for name in node.written),
         ),
     )
 
@@ -104,7 +100,7 @@ def least_bytes(program: Program) -> int:
     graph = program.graph
     constants = sum(param.value.nbytes for param in program.params.values())
     border = {*graph.inputs, *(graph.owner(name) for name in graph.outputs)}
-    between = {graph.owner(step.arguments[-1]) for step in program.steps} - border
+    between = {graph.owner(name) for step in program.steps for name in step.writes} - border
     sizes = {name: size_bytes(graph.operand(name)) for name in (*border, *between)}
     return constants + sum(sizes[n] for n in border) + 2 * sum(sizes[n] for n in between)
 

@@ -72,7 +72,8 @@ def live_intervals(program: Program) -> list[Interval]:
     first_use: dict[str, int] = {}
     last_use: dict[str, int] = {}
     for position, step in enumerate(program.steps):
-        first_use.setdefault(graph.owner(step.arguments[-1]), position)
+        for name in step.writes:
+            first_use.setdefault(graph.owner(name), position)
         for name in step.arguments:
             last_use[graph.owner(name)] = position
     outputs = {graph.owner(name) for name in graph.outputs}

@@ -17,6 +17,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.memories import access_to
+from adrenoc.kernels.spread import SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.layout import Fold, Layout
@@ -45,12 +47,13 @@ class Param:
 class KernelCall:
     """One launch: the kernel that the builder holds, and the tensors or params it is given.
 
-    The last argument is the output.
+    The last `written` arguments are written, the others are read.
     """
 
     node: Node
     builder: KernelBuilder
     arguments: tuple[str, ...]
+    written: int = 1
 
 
 @dataclass(kw_only=True)
@@ -215,6 +218,8 @@ class NodeKernel:
     accesses: dict[str, Access] = field(default_factory=dict)
     folded: bool = False
     """Whether the body reads what a prologue computes."""
+    written: int = 1
+    """The last arguments that the kernel writes."""
 
     def input(self, name: str) -> Access:
         """Declare a tensor of the graph as the next argument, once."""
@@ -258,14 +263,33 @@ class NodeKernel:
         return self.builder.input(spec)
 
     def output(self) -> tuple[Access, Epilogue]:
-        """Declare the epilogue's operands and the output: the last arguments."""
+        """Declare the epilogue's operands and what is written: the last arguments."""
         if self.node.epilogue is not None:
             for name in self.node.epilogue.sources.values():
                 if name != Node.RESULT:
                     self.input(name)
-        out = self.builder.output(self.context.graph.operand(self.node.output))
-        self.arguments.append(self.node.output)
+        graph = self.context.graph
+        if self.node.stores:
+            out = self._stores(graph)
+        else:
+            out = self.builder.output(graph.operand(self.node.output))
+            self.arguments.append(self.node.output)
         return out, Epilogue(self.builder, self.node.epilogue, self.accesses, out)
+
+    def _stores(self, graph: Graph) -> Access:
+        """Declare all places that the result is written to; memory that several share, once."""
+        memories: dict[str, Access] = {}
+        places = []
+        for store in self.node.stores:
+            owner, spec = graph.owner(store.tensor), graph.operand(store.tensor)
+            if owner in memories:
+                access = access_to(spec, memories[owner].buffer, self.builder)
+            else:
+                access = memories[owner] = self.builder.output(spec)
+                self.arguments.append(store.tensor)
+            places.append((store.first, access))
+        self.written = len(memories)
+        return SpreadAccess(graph.operand(self.node.output).alone, places, self.builder)
 
     def call(self) -> KernelCall:
         """The finished launch.
@@ -278,7 +302,12 @@ class NodeKernel:
                 f"{self.node.name}: the kernel leaves out what is to be computed before it",
                 hint="report it with the model: adrenoc compile --dump-dir DIR keeps the IR",
             )
-        return KernelCall(node=self.node, builder=self.builder, arguments=tuple(self.arguments))
+        return KernelCall(
+            node=self.node,
+            builder=self.builder,
+            arguments=tuple(self.arguments),
+            written=self.written,
+        )
 
 
 Rule = Callable[[RuleContext, Node], KernelCall]

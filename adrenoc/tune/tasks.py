@@ -94,8 +94,10 @@ def plan_model(
     if state.graph is None or state.program is None:
         raise ValueError("the pipeline ended early")
     # A kernel is the same wherever its tensors lie; alone, all that it writes can be compared.
-    graph = replace(state.program.graph, views={})
-    nodes = {node.name: node for node in graph.nodes}
+    planned = state.program.graph
+    nodes = tuple(replace(node, stores=()) for node in planned.nodes)
+    graph = replace(planned, views={}, nodes=nodes)
+    by_name = {node.name: node for node in graph.nodes}
     calls = Counter(choice.digest for choice in state.program.choices.values())
     distinct = {choice.digest: choice for choice in state.program.choices.values()}
     tasks = tuple(
@@ -104,7 +106,7 @@ def plan_model(
             family=choice.family,
             calls=calls[digest],
             choice=choice,
-            node=nodes[choice.node],
+            node=by_name[choice.node],
             candidates=tuple(sorted(choice.candidates, key=choice.estimate)),
         )
         for digest, choice in distinct.items()

@@ -9,7 +9,8 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.graph import Graph, View
+from adrenoc.graph import Graph, Store, View
+from adrenoc.layout import Fold
 from adrenoc.operand import Memory
 from adrenoc.passes.checks import IllegalIrError, check_graph
 from adrenoc.pipeline import State
@@ -28,6 +29,16 @@ def _maps(found: Graph) -> list[tuple[str, ...]]:
 
 def _places(found: Graph, *names: str) -> list[tuple[str, int]]:
     return [found.place(name) for name in names]
+
+
+def _written(found: Graph, output: str) -> list[tuple[str, int, int]]:
+    """Where a node writes: memory, first block there, first block of the result."""
+    return [
+        (*found.place(store.tensor), store.first)
+        for node in found.nodes
+        for store in node.stores
+        if node.output == output
+    ]
 
 
 def _said(state: State, subject: str) -> str:
@@ -85,28 +96,30 @@ def test_a_part_within_a_block_of_four_needs_a_kernel(first: int, second: int, k
 
 
 def test_a_kernel_does_not_read_the_image_that_it_writes() -> None:
-    """The second half of a ghost module reads the first: one of them has to be copied."""
+    """The second half of a ghost module reads the first, which is written twice for that."""
     net = Net(4)
     first = net.conv("x", 8)
     second = net.conv(first, 8, kernel=3, groups=8)
     whole = net.concat(first, second)
     model = net.model(net.conv(whole, 4))
     found, state = _joined(model)
-    assert _maps(found) == [("concat",)]
-    assert found.owner(second) == second
-    assert "the same image" in _said(state, second)
+    assert _maps(found) == []
+    assert _places(found, first, second) == [(first, 0), (whole, 2)]
+    assert _written(found, first) == [(first, 0, 0), (whole, 0, 0)]
+    assert "the same image" in _said(state, first)
     found, _ = _joined(model, "buffer")
+    assert found.owner(first) == whole
     assert _maps(found) == [], "a buffer can be read and written in one kernel, elsewhere each"
 
 
-def test_a_part_that_stands_there_twice_needs_a_kernel() -> None:
+def test_a_part_that_stands_there_twice_is_written_twice() -> None:
     net = Net(4)
     part = net.conv("x", 8)
     whole = net.concat(part, part)
     found, state = _joined(net.model(net.conv(whole, 4)))
-    assert _maps(found) == [("concat",)]
-    assert found.views == {}
-    assert "concatenated by a kernel" in _said(state, whole)
+    assert _maps(found) == []
+    assert _written(found, part) == [(whole, 0, 0), (whole, 2, 0)]
+    assert f"written into {whole} too" in _said(state, part)
 
 
 def test_inputs_and_outputs_of_the_model_have_memory_of_their_own() -> None:
@@ -125,27 +138,68 @@ def test_inputs_and_outputs_of_the_model_have_memory_of_their_own() -> None:
     assert _maps(found) == [("concat",)]
 
 
-def test_parts_in_two_wholes_are_copied_once_at_most() -> None:
+def test_parts_in_two_wholes_are_written_into_both() -> None:
     net = Net(4)
     a, b, c = (net.conv("x", 4) for _ in range(3))
     one, other = net.concat(a, b), net.concat(b, c)
     found, state = _joined(net.model(net.conv(one, 4), net.conv(other, 4)))
-    assert _maps(found) == [("concat",)]
+    assert _maps(found) == []
     assert "lies in" in _said(state, b)
+    assert _written(found, b) == [(other, 0, 0), (one, 1, 0)]
     net = Net(4)
     a, b = (net.conv("x", 4) for _ in range(2))
     one, other = net.concat(a, b), net.concat(b, a)
     found, state = _joined(net.model(net.conv(one, 4), net.conv(other, 4)))
-    assert _maps(found) == [("concat",)]
-    assert "2 of its parts would be copied" in _said(state, one)
+    assert _maps(found) == []
+    assert _written(found, a) == [(other, 1, 0), (one, 0, 0)]
 
 
-def test_a_whole_beyond_the_layers_of_an_image_takes_a_kernel() -> None:
+def test_halves_of_one_result_go_to_different_wholes() -> None:
+    """Its kernel writes both, and the result as a whole lies nowhere."""
     net = Net(4)
-    whole = net.concat(net.conv("x", 8), net.conv("x", 8))
-    found, state = _joined(net.model(net.conv(whole, 4)), image_max_array_layers=3)
+    both = net.conv("x", 24)
+    left, right = net.split(both, 8, 16)
+    one, other = net.concat(left, net.conv("x", 4)), net.concat(net.conv("x", 8), right)
+    found, _ = _joined(net.model(net.conv(one, 4), net.conv(other, 4)))
+    assert _maps(found) == []
+    assert _written(found, both) == [(one, 0, 0), (other, 2, 2)]
+    assert both not in {found.owner(name) for node in found.nodes for name in node.written}
+
+
+def test_a_concatenation_within_two_others_is_written_by_those_that_make_its_parts() -> None:
+    net = Net(4)
+    a, b, c, d = (net.conv("x", 4 * n) for n in (1, 2, 3, 1))
+    inner = net.concat(a, b)
+    one, other = net.concat(inner, c), net.concat(d, inner)
+    found, _ = _joined(net.model(net.conv(one, 4), net.conv(other, 4)))
+    assert _maps(found) == []
+    assert _written(found, b) == [(other, 2, 0), (one, 1, 0)]
+
+
+def test_more_places_than_a_kernel_may_write_are_copied() -> None:
+    net = Net(4)
+    part = net.conv("x", 4)
+    wholes = [net.concat(part, net.conv("x", 4)) for _ in range(9)]
+    found, _ = _joined(net.model(*(net.conv(whole, 4) for whole in wholes)))
     assert _maps(found) == [("concat",)]
-    assert "2 of its parts would be copied" in _said(state, whole)
+    assert len(_written(found, part)) == 8
+
+
+def test_what_no_kernel_makes_is_copied_into_a_concatenation() -> None:
+    net = Net(8)
+    whole = net.concat(net.conv("x", 8), "x")
+    found, _ = _joined(net.model(net.conv(whole, 4)))
+    assert _maps(found) == [("concat",)]
+
+
+def test_parts_are_written_into_a_whole_that_is_folded_otherwise() -> None:
+    net = Net(4)
+    parts = net.conv("x", 8), net.conv("x", 8)
+    whole = net.concat(*parts)
+    found, _ = _joined(net.model(net.conv(whole, 4)), image_max_array_layers=3)
+    assert _maps(found) == []
+    assert found.operand(whole).roles.fold is Fold.ROWS
+    assert [_written(found, part) for part in parts] == [[(whole, 0, 0)], [(whole, 2, 0)]]
 
 
 def test_slices_of_whole_blocks_need_no_kernel() -> None:
@@ -187,14 +241,14 @@ def test_slices_that_are_all_of_their_source_join_with_it() -> None:
     assert _places(found, source, second, third) == [(whole, 0), (whole, 2), (whole, 4)]
 
 
-def test_a_channel_shuffle_takes_the_concatenation_in() -> None:
-    """Alone the concatenation would need no kernel, but its only reader moves everything anyway."""
+def test_a_slice_that_is_part_of_a_concatenation_is_written_there() -> None:
     net = Net(8)
-    kept, changed = net.split(net.conv("x", 16), 8, 8)
+    both = net.conv("x", 16)
+    kept, changed = net.split(both, 8, 8)
     whole = net.concat(kept, net.conv(changed, 8))
-    found, state = _joined(net.model(net.conv(net.op("Softmax", whole), 4)))
-    assert len([n for n in found.nodes if "concat" in n.operators]) == 1
-    assert _said(state, whole) == "" or "copied" in _said(state, kept)
+    found, _ = _joined(net.model(net.conv(net.op("Softmax", whole), 4)))
+    assert _maps(found) == []
+    assert _written(found, both) == [(both, 0, 0), (whole, 0, 0)]
 
 
 def test_the_memory_of_a_whole_is_planned_once() -> None:
@@ -211,6 +265,11 @@ def _wrong(found: Graph, **views: View) -> None:
     check_graph(replace(found, views={**found.views, **views}))
 
 
+def _check_stores(found: Graph, output: str, *stores: Store) -> None:
+    nodes = (replace(n, stores=stores) if n.output == output else n for n in found.nodes)
+    check_graph(replace(found, nodes=tuple(nodes)))
+
+
 def test_the_check_finds_what_views_must_not_do() -> None:
     net = Net(8)
     source = net.conv("x", 8)
@@ -220,6 +279,10 @@ def test_the_check_finds_what_views_must_not_do() -> None:
     check_graph(found)
     with pytest.raises(IllegalIrError, match="image that it writes"):
         _wrong(found, **{source: View(base=whole, first=0)})
+    with pytest.raises(IllegalIrError, match="no range of blocks"):
+        _check_stores(found, first, Store(tensor=first, first=1))
+    with pytest.raises(IllegalIrError, match="a second time"):
+        _check_stores(found, first, Store(tensor=first), Store(tensor=second))
     with pytest.raises(IllegalIrError, match="ends beyond"):
         _wrong(found, **{second: View(base=whole, first=3)})
     with pytest.raises(IllegalIrError, match="a second time"):
@@ -234,8 +297,8 @@ def test_the_check_finds_what_views_must_not_do() -> None:
         check_graph(replace(found, nodes=tuple(n for n in found.nodes if n.output != second)))
 
 
-def test_only_every_second_part_of_a_chain_is_copied() -> None:
-    """Each reads the one before it; beside a part that lies elsewhere the next one may stay."""
+def test_parts_of_a_chain_are_written_twice_but_the_last() -> None:
+    """Each reads the one before it, from memory of its own."""
     net = Net(4)
     source = net.conv("x", 8)
     second = net.conv(source, 8, kernel=3, groups=8)
@@ -243,8 +306,9 @@ def test_only_every_second_part_of_a_chain_is_copied() -> None:
     other = net.conv("x", 8)
     whole = net.concat(other, second, third)
     found, _ = _joined(net.model(net.conv(whole, 4)))
-    assert _maps(found) == [("concat",)]
-    assert [found.owner(name) == whole for name in (other, second, third)] == [True, True, False]
+    assert _maps(found) == []
+    assert [found.owner(name) == whole for name in (other, second, third)] == [True, False, True]
+    assert _written(found, second) == [(second, 0, 0), (whole, 2, 0)]
 
 
 def test_a_part_gets_the_layout_that_the_whole_is_wanted_in() -> None:
