@@ -25,6 +25,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adrenoc.decision import DecisionLog
+from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node, Store, Tensor, View
 from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory
@@ -38,20 +39,21 @@ from adrenoc.passes.channel_ranges import (
     slice_of,
     with_whole_sources,
 )
-from adrenoc.passes.second_stores import SecondStore, can_store, second_stores
+from adrenoc.passes.second_stores import MOST_STORES, SecondStore, can_store, second_stores
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
 
 
-def join_blocks(graph: Graph, log: DecisionLog) -> Graph:
+def join_blocks(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
     """Make parts of concatenations, and slices, views of the whole where nothing forbids it."""
     concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.op == CONCAT}
     ranges = {name: concat for name, concat in concats.items() if concat is not None}
     slices = _slices(graph, log)
     if not concats and not slices:
         return graph
-    plan = _Plan(graph=graph, concats=ranges, slices=slices)
+    most = min(MOST_STORES, limits.max_write_image_args)
+    plan = _Plan(graph=graph, concats=ranges, slices=slices, most_stores=most)
     for name, concat in ranges.items():
         reason = _refusal(graph, name, concat)
         if reason is not None:
@@ -125,6 +127,7 @@ class _Plan:
     graph: Graph
     concats: Mapping[str, Concat]
     slices: Mapping[str, Slice]
+    most_stores: int
     as_kernel: dict[str, str] = field(default_factory=dict)
     """Concatenations that stay kernels, and why."""
     apart: dict[str, str] = field(default_factory=dict)
@@ -167,7 +170,13 @@ class _Plan:
             left = []
             for part, reason in self.copied.get(node.output, ()):
                 found = second_stores(
-                    graph, node.output, part, known=self.stores, gone=gone, refused=self.refused
+                    graph,
+                    node.output,
+                    part,
+                    most=self.most_stores,
+                    known=self.stores,
+                    gone=gone,
+                    refused=self.refused,
                 )
                 self.stores += found
                 if found:

@@ -22,8 +22,8 @@ from adrenoc.passes.region_nodes import ALLOC, CLML
 NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 """Nodes that no kernel of the GPU computes."""
 
-MOST_STORES = 8
-"""Places that one kernel may write: the images that every OpenCL device lets it write."""
+MOST_STORES = 16
+"""Places that one kernel may write, if the target lets it write as many images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,16 @@ def second_stores(
     whole: str,
     part: Part,
     *,
+    most: int,
     known: Sequence[SecondStore],
     gone: Container[str],
     refused: Container[tuple[str, str]],
 ) -> tuple[SecondStore, ...]:
     """The stores that would bring a part into a concatenation; none where some cannot be.
 
-    `known` are those that are decided on: what they write can be part of this one.  `gone` are
-    outputs that no kernel makes, `refused` nodes with the memory that they must not write.
+    A kernel writes `most` places.  `known` are those that are decided on: what they write can be
+    part of this one.  `gone` are outputs that no kernel makes, `refused` nodes with the memory
+    that they must not write.
     """
     placement, spec = graph.placements[whole], graph.operand(part.name)
     rank = len(graph.tensors[whole].shape)
@@ -76,7 +78,7 @@ def second_stores(
         if low >= high:
             continue
         node = graph.producers[maker]
-        full = 1 + sum(store.maker == maker for store in known) >= MOST_STORES
+        full = 1 + sum(store.maker == maker for store in known) >= most
         if full or not can_store(graph, node) or (maker, graph.owner(whole)) in refused:
             return ()
         channels = min((high - first) * LANES, spec.extents.c) - (low - first) * LANES

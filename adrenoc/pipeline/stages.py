@@ -42,6 +42,7 @@ from adrenoc.pipeline.steps import (
     keep_layers_step,
     lower_step,
     on_graph,
+    order_channels_step,
     partition_clml_step,
     pin_precision_step,
     plan_memory_step,
@@ -100,6 +101,15 @@ STAGES: tuple[Stage, ...] = (
         note=lambda s: f"{len(regions_of(s))} regions",
         # Layer checks compare tensors that a region would hide.
         when=lambda options: options.clml != "off" and not options.keep_layers,
+    ),
+    Stage(
+        name="order_channels",
+        run=order_channels_step,
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("channels ordered"),
+        dump=dump_module,
+        # CLML has operators for concatenations, slices and shuffles.
+        when=lambda options: options.clml == "off",
     ),
     Stage(
         name="read_graph",

@@ -14,6 +14,7 @@ from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph
 from adrenoc.importers import import_model
+from adrenoc.importers.order_channels import order_channels
 from adrenoc.importers.simplify import simplify
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
@@ -69,6 +70,12 @@ def pin_precision_step(state: State) -> State:
 
 def spread_precision_step(state: State) -> State:
     return replace(state, graph=spread_precision(graph_of(state), state.options, state.log))
+
+
+def order_channels_step(state: State) -> State:
+    module, decisions = order_channels(state.module)
+    _record(state.log, decisions)
+    return replace(state, module=module)
 
 
 def partition_clml_step(state: State) -> State:
@@ -137,7 +144,8 @@ def fuse_step(state: State) -> State:
 
 
 def join_blocks_step(state: State) -> State:
-    return on_graph(lambda graph: join_blocks(graph, state.log))(state)
+    limits, log = state.target.limits, state.log
+    return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
 
 
 def fuse_prologues_step(state: State) -> State:
