@@ -8,14 +8,11 @@ Before -> after:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from adrenoc.kernels.access import Access
+from adrenoc.kernels.statements import Statements
 from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, const_int, iconst
-
-if TYPE_CHECKING:
-    from adrenoc.kernels.builder import KernelBuilder
 
 
 class SpreadAccess(Access):
@@ -25,7 +22,7 @@ class SpreadAccess(Access):
     """
 
     def __init__(
-        self, spec: OperandSpec, places: Sequence[tuple[int, Access]], builder: KernelBuilder
+        self, spec: OperandSpec, places: Sequence[tuple[int, Access]], builder: Statements
     ) -> None:
         super().__init__(spec, None, builder)
         self._places = tuple(places)
