@@ -22,9 +22,9 @@ class SpreadAccess(Access):
     """
 
     def __init__(
-        self, spec: OperandSpec, places: Sequence[tuple[int, Access]], builder: Statements
+        self, spec: OperandSpec, places: Sequence[tuple[int, Access]], statements: Statements
     ) -> None:
-        super().__init__(spec, None, builder)
+        super().__init__(spec, None, statements)
         self._places = tuple(places)
 
     def element(self, index: Sequence[Expr]) -> Expr:
@@ -37,12 +37,12 @@ class SpreadAccess(Access):
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels at each place that their block goes to."""
-        value = self._builder.let(value)
+        value = self._statements.let(value)
         for first, access in self._places:
             inside = self._inside(block, first, access.extents.blocks)
             if inside is False:
                 continue
-            with self._builder.when(None if inside is True else inside):
+            with self._statements.when(None if inside is True else inside):
                 there = block - iconst(first) if first else block
                 access.write(n, there, h, w, value)
 
