@@ -12,6 +12,7 @@ import numpy as np
 
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.tflite_float_weights import with_float_weights
 
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
@@ -33,7 +34,8 @@ def run_reference(
 
     With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
     each tensor is what the file says.  Asking for intermediate tensors switches it off.
-    `threads` 0 leaves the number to the runtime.
+    `threads` 0 leaves the number to the runtime.  TFLite models with data in float and weights in
+    8 bits are computed with those weights as floats (`tflite_float_weights`).
 
     Raises:
         InputError: an input is missing or does not fit, or a tensor is unknown.
@@ -166,22 +168,7 @@ def _run_tflite(
     plain: bool,
     threads: int,
 ) -> dict[str, np.ndarray]:
-    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-    resolver = runtime.OpResolverType
-    try:
-        interpreter = runtime.Interpreter(
-            model_path=str(model),
-            num_threads=threads or None,
-            experimental_preserve_all_tensors=bool(tensors),
-            experimental_op_resolver_type=(
-                resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else resolver.AUTO
-            ),
-        )
-        interpreter.allocate_tensors()
-    except (RuntimeError, ValueError) as error:
-        raise ModelFormatError(
-            f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
-        ) from error
+    interpreter = _interpreter(model, plain=plain, keep_all=bool(tensors), threads=threads)
     details = interpreter.get_input_details()
     feeds = _select(model, inputs, [d["name"] for d in details])
     for detail in details:
@@ -194,6 +181,31 @@ def _run_tflite(
         _check_tensor(model, name, known)
         wanted.setdefault(name, known[name])
     return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
+
+
+def _interpreter(model: Path, *, plain: bool, keep_all: bool, threads: int) -> Any:
+    """LiteRT with the model; where its data are float, its weights are, too."""
+    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+    schema = _import("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
+    kernels = runtime.OpResolverType
+    arguments = {
+        "num_threads": threads or None,
+        "experimental_preserve_all_tensors": keep_all,
+        "experimental_op_resolver_type": (
+            kernels.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else kernels.AUTO
+        ),
+    }
+    try:
+        interpreter = runtime.Interpreter(model_path=str(model), **arguments)
+        floats = with_float_weights(model.read_bytes(), schema)
+        if floats is not None:
+            interpreter = runtime.Interpreter(model_content=floats, **arguments)
+        interpreter.allocate_tensors()
+    except (RuntimeError, ValueError) as error:
+        raise ModelFormatError(
+            f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
+        ) from error
+    return interpreter
 
 
 def _check_feed(model: Path, detail: dict[str, Any], array: np.ndarray) -> None:

@@ -21,10 +21,10 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.reference import run_reference
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
-from tests.host.run_op import CHECKED, execute
+from tests.host.run_op import CHECKED, execute, relative_error
 from tests.qoperator import QNet, with_conversions
 from tests.tflite.build import ModelBuilder, T
-from tests.tflite.cases import qb, qt, qw
+from tests.tflite.cases import qb, qt, qw, w
 
 
 def network(seed: int = 0, dtype: str = "int8") -> tuple[bytes, np.ndarray, np.ndarray]:
@@ -104,6 +104,31 @@ def test_tflite_network_is_within_a_quantum(
     if dtype == "int8":
         assert "float16" in stored  # weights of eight bits are exact in half
     assert any("rounded to integers" in d.reason for d in state.log)
+
+
+def test_float_data_keep_their_digits_beside_weights_of_8_bits(device: Any, tmp_path: Path) -> None:
+    """LiteRT rounds them to 8 bits: the reference is what it computes of the weights as floats."""
+    r = np.random.default_rng(0)
+    made = ModelBuilder()
+    graph = made.graph()
+    x = graph.add(T(data=r.standard_normal((1, 9, 8, 5)).astype(np.float32)))
+    conv = {"dilationHFactor": 1, "dilationWFactor": 1, "strideH": 1, "strideW": 1}
+    weight, bias = graph.add(qw(6, 3, 3, 5, axis=0)(r)), graph.add(w(6)(r))
+    (y,) = graph.op("CONV_2D", [x, weight, bias], [T()], "Conv2DOptions", conv)
+    weight = graph.add(qw(1, 3, 3, 6, axis=3)(r))
+    values = {**conv, "depthMultiplier": 1}
+    (z,) = graph.op("DEPTHWISE_CONV_2D", [y, weight, bias], [T()], "DepthwiseConv2DOptions", values)
+    weight = graph.add(qw(7, 9 * 8 * 6)(r))
+    graph.outputs = graph.op("FULLY_CONNECTED", [z, weight], [T()], "FullyConnectedOptions")
+    content, (litert,) = made.finish()
+    path = tmp_path / "dynamic_range.tflite"
+    path.write_bytes(content)
+    image = graph.feeds[0]
+    (expected,) = run_reference(path, {"t0": image}).values()
+    assert relative_error(litert, expected) > 1e-3
+    (seen,), state = run(path, [image], "fp32", device)
+    assert relative_error(seen, expected) <= 1e-5
+    assert any(d.taken == "weights from 8 bits as floats" for d in state.log)
 
 
 def residual_network(dtype: str) -> QNet:
