@@ -27,10 +27,12 @@ from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.join_blocks import join_blocks
+from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
+from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import plan_memory
@@ -61,6 +63,14 @@ def keep_integers_step(state: State) -> State:
 
 def keep_coordinates_step(state: State) -> State:
     return replace(state, graph=keep_coordinates(graph_of(state), state.log))
+
+
+def keep_choices_step(state: State) -> State:
+    return replace(state, graph=keep_choices(graph_of(state), state.log))
+
+
+def keep_range_step(state: State) -> State:
+    return replace(state, graph=keep_range(graph_of(state), state.log))
 
 
 def pin_precision_step(state: State) -> State:
