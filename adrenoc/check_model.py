@@ -81,7 +81,7 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
     program, storage = program_of(state), storage_of(state)
     roofline = Roofline.of(state.target.performance)
     nodes = _nodes(state, program, roofline)
-    totals = _totals(nodes, program)
+    totals = _totals(nodes, program, roofline)
     memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
     return Verdict(
         model=state.model.name,
@@ -241,7 +241,8 @@ def _reason_of_layout(spec: OperandSpec) -> str:
     return "the options or its readers ask for a buffer"
 
 
-def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
+def _totals(nodes: tuple[NodeVerdict, ...], program: Program, roofline: Roofline) -> Totals:
+    launches = sum(step.place == "gpu" for step in program.steps)
     times = [node.time_us for node in nodes if node.time_us is not None]
     return Totals(
         texture_nodes=sum(node.place == "texture" for node in nodes),
@@ -250,13 +251,14 @@ def _totals(nodes: tuple[NodeVerdict, ...], program: Program) -> Totals:
         cpu_nodes=sum(node.place == "cpu" for node in nodes),
         clml_nodes=sum(node.place == "clml" for node in nodes),
         copies=sum(node.is_copy for node in nodes),
-        launches=sum(step.place == "gpu" for step in program.steps),
+        launches=launches,
         kernels=len(program.kernels),
         macs=sum(node.macs for node in nodes),
         flops=sum(node.flops for node in nodes),
         bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
         floor_bytes=least_bytes(program),
         time_us=sum(times) if times else None,
+        gaps_us=None if roofline.launch_us is None else launches * roofline.launch_us,
     )
 
 

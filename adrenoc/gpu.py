@@ -64,6 +64,11 @@ class Performance:
     l2_bytes_per_clock: float | None = None
     gmem_bytes: int | None = None
     dram_gb_per_s: float | None = None
+    launch_us: float | None = None
+    """Of one more kernel in a queue: until the one before is done, its caches are written back, and
+    this one's first waves run.  Every cost model takes it from here (`targets/assumed.toml`)."""
+    split_winograd_least_pixels: int | None = None
+    """Of an output, below which Winograd's algorithm in three kernels is not worth its launches."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,14 @@ Three pipes work side by side, so the busiest one bounds the time:
     DRAM bandwidth  dram_gb_per_s
 
 It is a floor, not a forecast: caches, occupancy, latency and address arithmetic only add to it,
-and so does the gap between two kernels, which no source gives for any Adreno.
+and so does the gap between two kernels, which no source gives for any Adreno: what the target
+assumes (`launch_us`) is shown beside the floor, as `adrenoc check` does.
+
+One rule for both models of time in the house: nothing is chosen by floors.  Choices are made by the
+estimates of schedules (`adrenoc/rules/`), which hold every bound above at the same rates, DRAM's of
+the planes between Winograd's three kernels among them, and add registers, waits and launches.  The
+floor of the way that is not chosen may be the lower one: no schedule of a direct 3x3 convolution
+comes near its own, while one of Winograd's that waits for DRAM is at it.
 A rate that the target's file does not state leaves its bound out, and `missing` names it.
 """
 
@@ -61,6 +68,7 @@ class Roofline:
     half_flops_per_us: float | None
     texels_per_us: float | None
     bytes_per_us: float | None
+    launch_us: float | None
     missing: tuple[str, ...]
 
     @staticmethod
@@ -73,6 +81,7 @@ class Roofline:
             half_flops_per_us=_product(flops, p.fp16_rate),
             texels_per_us=_product(p.texels_per_clock, p.clock_mhz),
             bytes_per_us=_product(p.dram_gb_per_s, 1e3),
+            launch_us=p.launch_us,
             missing=tuple(f"performance.{k}" for k in _USED if getattr(p, k) is None),
         )
 

@@ -2,7 +2,8 @@
 
 `targets/gpu/*.toml` describe GPUs, `targets/soc/*.toml` the Snapdragons that carry them, and
 `targets/stand_ins/*.toml` GPUs of other makers that kernels can be timed on.  Each value there is
-a table `{ value = ..., source = "..." }`; a value that nobody knows is absent.
+a table `{ value = ..., source = "..." }`; a value that nobody knows is absent, but for the few that
+`targets/assumed.toml` states for all.
 """
 
 from __future__ import annotations
@@ -123,6 +124,20 @@ class _Catalog:
         self.gpu: Callable[[str], Target] = cache(self._read_gpu)
 
     @cached_property
+    def assumed(self) -> dict[str, tuple[Any, str]]:
+        """What holds for GPUs whose files do not tell: the value and its source, by key."""
+        path = self.folder / "assumed.toml"
+        if not path.exists():
+            return {}
+        file = SourcedFile(path)
+        file.check_keys(file.tables, {"sources", "performance"})
+        facts = file.facts(Performance, "performance")
+        return {
+            key: (getattr(facts, key), file.sources[f"performance.{key}"])
+            for key in file.table("performance")
+        }
+
+    @cached_property
     def socs(self) -> dict[str, tuple[Soc, SourcedFile]]:
         """SoC name -> the SoC and its file."""
         paths = sorted(self.folder.glob("soc/*.toml"))
@@ -193,12 +208,16 @@ class _Catalog:
         if limits.opencl_c not in OPENCL_C_VERSIONS:
             expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
             raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
+        performance = file.facts(Performance, "performance")
+        assumed = {k: v for k, v in self.assumed.items() if getattr(performance, k) is None}
+        performance = replace(performance, **{key: value for key, (value, _) in assumed.items()})
+        file.sources.update({f"performance.{k}": source for k, (_, source) in assumed.items()})
         gpu = Gpu(
             name=name,
             title=title,
             generation=generation,
             limits=limits,
-            performance=file.facts(Performance, "performance"),
+            performance=performance,
             extensions=_read_extensions(file),
             clml_version=file.value(file.tables, "clml_version", int)
             if "clml_version" in file.tables

@@ -62,6 +62,8 @@ class NodeVerdict:
 class Totals:
     """Sums over all nodes; `time_us` leaves out CPU and OpenCL ML, and is None without any rate.
 
+    It leaves out the launches, too: what they take by the target's figure is `gaps_us`.
+
     Nodes that write the model's own outputs are `output_nodes` and not `buffer_nodes`.  `bytes` are
     what all nodes read and write; `floor_bytes` would be moved if inputs, outputs and constants
     were touched once, and what lies between kernels were written once and read once.
@@ -79,6 +81,7 @@ class Totals:
     bytes: int
     floor_bytes: int
     time_us: float | None
+    gaps_us: float | None = None
     clml_nodes: int = 0
 
 

@@ -21,7 +21,7 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.target import Target
-    from adrenoc.verdict import NodeVerdict, Verdict
+    from adrenoc.verdict import NodeVerdict, Totals, Verdict
 
 _TOP = 10
 _COUNT = click.IntRange(min=0)
@@ -184,7 +184,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         ("nodes", places),
         *_clml(verdict),
         ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
-        ("launches", f"{totals.launches} of {totals.kernels} kernels"),
+        ("launches", _launches(totals)),
         (
             "arithmetic",
             f"{_count(totals.macs)}MAC, {_count(totals.flops)}FLOP; "
@@ -221,6 +221,15 @@ def _clml(verdict: Verdict) -> list[tuple[str, str]]:
     operators = sum(len(region.operators) for region in verdict.regions)
     said = f"{console.counted(operators, 'operator')} go to it, {verdict.kept_back} do not"
     return [("OpenCL ML", f"{said} (--json lists why)")]
+
+
+def _launches(totals: Totals) -> str:
+    from adrenoc.cli import console
+
+    said = f"{totals.launches} of {totals.kernels} kernels"
+    if totals.gaps_us is None:
+        return said
+    return f"{said}: {console.ms(totals.gaps_us / 1000)} by the target's figure, beside the time"
 
 
 def _time(verdict: Verdict) -> str:

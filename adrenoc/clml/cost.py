@@ -97,12 +97,17 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
     )
 
 
-def reckoning(table: Table, performance: Performance, *, half: bool) -> tuple[str, str]:
-    """What estimates are made with, and where that is from: for the decision log."""
+def reckoning(
+    table: Table, performance: Performance, *, half: bool, launch_source: str
+) -> tuple[str, str]:
+    """What estimates are made with, and where that is from: for the decision log.
+
+    `launch_source` is the target's word on its `performance.launch_us`.
+    """
     machine, costs = _machine(performance, table.costs, half=half), table.costs
     what = (
         f"{machine.flops_per_us / 1000:.0f} GFLOPS, {machine.bytes_per_us / 1000:.0f} GB/s, "
-        f"{costs.launch_us:.0f} us a launch, {costs.recorded_us:.0f} us an operator of CLML"
+        f"{machine.launch_us:.0f} us a launch, {costs.recorded_us:.0f} us an operator of CLML"
     )
     own = performance.fp32_fma_lanes is not None and performance.clock_mhz is not None
     parts = [
@@ -110,7 +115,7 @@ def reckoning(table: Table, performance: Performance, *, half: bool) -> tuple[st
         *(() if own else (costs.sources["gflops"],)),
         *(() if performance.dram_gb_per_s else (f"memory: {costs.sources['gb_per_s']}",)),
         f"efficiency: {costs.sources['efficiency']}",
-        f"launch: {costs.sources['launch_us']}",
+        f"launch: {launch_source}",
     ]
     return what, "; ".join(parts)
 
@@ -149,5 +154,5 @@ def _machine(performance: Performance, costs: Costs, *, half: bool) -> _Machine:
     return _Machine(
         flops_per_us=gflops * rate * costs.efficiency * 1000,
         bytes_per_us=gb_per_s * 1000,
-        launch_us=costs.launch_us,
+        launch_us=performance.launch_us or 0.0,
     )

@@ -46,14 +46,14 @@ class Costs:
     """What the cost model reckons with.
 
     `gflops` and `gb_per_s` stand in for a target that does not tell, `efficiency` is the part of
-    the peak that a good kernel reaches.  A launch takes `launch_us`, an operator of a recording
-    `recorded_us`.  CLML has to be `margin` times faster.  `sources` says of each where it is from.
+    the peak that a good kernel reaches.  An operator of a recording takes `recorded_us`, a launch
+    what the target tells.  CLML has to be `margin` times faster.  `sources` says of each where it
+    is from.
     """
 
     gflops: float
     gb_per_s: float
     efficiency: float
-    launch_us: float
     recorded_us: float
     margin: float
     default_version: int

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import reduce
 
 from adrenoc.kernels.access import Access
@@ -35,6 +34,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.kernels.winograd import Tiling, combinations, place
+from adrenoc.kernels.winograd_rows import pick, signs_of, two_terms
 from adrenoc.kernels.winograd_tile import WinogradTile
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
@@ -46,7 +46,6 @@ from adrenoc.tvmapi import (
     lane,
     load_vector,
     minimum,
-    select,
     splat,
 )
 
@@ -114,6 +113,8 @@ class _Kernel:
         own = self.plane * iconst(tile.group_tiles) + self.column
         # Floats leave no register to hold it: reads would wait for each other.
         self.own_tiles = builder.share(own, "own") if self.growth > 1 else own
+        column = (self.plane * iconst(tile.bands) + self.band) * iconst(LANES * tile.out_blocks)
+        self.texel_column = builder.share(column, "wx") if tile.route is Route.TEXTURE else column
         self.first_tile = builder.share(builder.group[0] * iconst(tile.group_tiles), "first")
         self.sums = builder.registers(tile.tiles * tile.out_blocks)
         self.sums.fill(0)
@@ -152,14 +153,14 @@ class _Kernel:
                     mine = mine + self.slice * iconst(of_slice)
                 for u in range(tile.unroll):
                     block = mine + iconst(u) if u else mine
-                    self._multiply(block, self._weights(block, base + c * iconst(self.loads)))
+                    self._multiply(block, self._weights(block, c, base))
             builder.barrier()
 
     def _rows(self) -> list[_Row]:
         """The rows of transformed tiles that this thread makes in each chunk."""
         builder, tile, side = self.b, self.tile, self.side
         transform = self.tiling.transform.input_transform
-        first, second, sign = zip(*map(_two_terms, transform), strict=True)
+        first, second, sign = zip(*map(two_terms, transform), strict=True)
         items = side * tile.group_tiles * tile.chunk
         rows = []
         for done in range(0, items, tile.threads):
@@ -182,10 +183,10 @@ class _Kernel:
                 _Row(
                     n=n,
                     block=block,
-                    first=builder.share(top + _pick(u, first), "ya"),
-                    second=builder.share(top + _pick(u, second), "yb"),
+                    first=builder.share(top + pick(u, first), "ya"),
+                    second=builder.share(top + pick(u, second), "yb"),
                     left=builder.share(col * iconst(OUTPUTS) - iconst(self.padding[1]), "left"),
-                    sign=builder.share(_signs(u, sign, 1 / self.growth, builder.compute), "sign"),
+                    sign=builder.share(signs_of(u, sign, 1 / self.growth, builder.compute), "sign"),
                     to=builder.share(to, "to"),
                 )
             )
@@ -237,19 +238,27 @@ class _Kernel:
             else:
                 self.shared[to] = words
 
-    def _weights(self, block: Expr, first: Expr) -> Callable[[int], Expr]:
-        """By number, the weights of an input block of the chunk whose first load is given."""
+    def _weights(self, block: Expr, chunk: Expr, base: Expr) -> Callable[[int], Expr]:
+        """By number, the weights of an input block of a chunk; `base` is the first load of all."""
         builder, tile = self.b, self.tile
         mine = LANES * tile.out_blocks
+        if tile.route is Route.TEXTURE:
+            row = builder.let(chunk * iconst(tile.chunk) + block, "row")
+            texels = [
+                builder.let(self.weight.texel(builder.group[2], iconst(0), row, at), "k")
+                for at in (self.texel_column + iconst(n) for n in range(mine))
+            ]
+            return lambda number: texels[number]
         plane = (block * iconst(self.planes) + self.plane) * iconst(tile.bands) + self.band
         if tile.route is Route.LOCAL:
             at = builder.let(iconst(self.weights_at) + plane * iconst(mine), "wi")
             return lambda number: builder.let(self.shared[at + iconst(number)], "k")
         loads = mine // self.per_load
+        first = base + chunk * iconst(self.loads)
         at = builder.let(first + plane * iconst(loads), "wi")
         words = [load_vector(self.weight.buffer, at, n, builder.compute) for n in range(loads)]
-        texels = [texel for word in words for texel in as_texels(builder, builder.let(word, "w"))]
-        return lambda number: texels[number]
+        loaded = [texel for word in words for texel in as_texels(builder, builder.let(word, "w"))]
+        return lambda number: loaded[number]
 
     def _multiply(self, block: Expr, weights: Callable[[int], Expr]) -> None:
         """One input block of the chunk: a plane of each tile by the plane's weights.
@@ -320,7 +329,7 @@ class _Kernel:
         with builder.when(self._inside(number, block, y)), builder.computing(ACCUMULATOR):
             # The rows of the transform are 1 1 1 0 and 0 1 -1 1.
             signs = [int(row[2]) for row in transform]
-            sign = builder.let(_signs(i, signs, 1, ACCUMULATOR), "sign")
+            sign = builder.let(signs_of(i, signs, 1, ACCUMULATOR), "sign")
             larger = splat(fconst(self.growth, ACCUMULATOR))
             by_column = []
             for v in range(self.side):
@@ -372,26 +381,3 @@ class _Row:
     sign: Expr
     to: Expr
     """Where it goes in local memory."""
-
-
-def _two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
-    """A row of the transform as `a + sign * b`: a, b, sign."""
-    first, second = sorted((u for u, c in enumerate(row) if c), key=lambda u: row[u], reverse=True)
-    return first, second, int(row[second])
-
-
-def _pick(index: Expr, values: Sequence[int]) -> Expr:
-    """The value at an index that is not known while compiling."""
-    return _chosen(index, [iconst(value) for value in values])
-
-
-def _signs(index: Expr, values: Sequence[int], size: float, dtype: str) -> Expr:
-    """As `_pick`, of 1 and -1 times a size, in the dtype of the arithmetic."""
-    return _chosen(index, [fconst(size * value, dtype) for value in values])
-
-
-def _chosen(index: Expr, values: Sequence[Expr]) -> Expr:
-    chosen = values[-1]
-    for at in reversed(range(len(values) - 1)):
-        chosen = select(index == iconst(at), values[at], chosen)
-    return chosen

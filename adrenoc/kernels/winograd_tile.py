@@ -61,6 +61,17 @@ def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
     blocks to whole chunks.
     """
+    flat = _packed(transformed, tile).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+
+
+def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+    """The same as texels: a layer a work-group, a row an input block."""
+    packed = _packed(transformed, tile)
+    return packed.reshape(*packed.shape[:2], -1, LANES)
+
+
+def _packed(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     out_channels, in_channels, side, _ = transformed.shape
     supers = -(-blocks(out_channels) // tile.group_blocks)
     window = whole_turns(blocks(in_channels), tile.chunk)
@@ -68,5 +79,4 @@ def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     padded = np.zeros(shape, transformed.dtype)
     padded[:out_channels, :in_channels] = transformed.reshape(out_channels, in_channels, -1)
     split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
-    flat = np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3)).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    return np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3))

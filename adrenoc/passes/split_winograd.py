@@ -41,9 +41,9 @@ OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 (of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
 LAUNCHES = 2
 """That it takes more."""
-WORTH, WORTH_WHOLE = 1.2, 1.1
-"""By how much it has to win: for the digits that it loses and the error of the estimates, and three
-kernels also for the memory of the planes between."""
+WORTH, WORTH_THREE = 1.1, 1.2
+"""By how much one kernel has to beat the convolution as it is, for the digits that it loses and the
+error of the estimates; and three kernels each single one, for the memory of the planes too."""
 LEAST_LAUNCHES = 2
 """What takes less than so many launches has nothing to gain, and digits to lose."""
 _PLANES = Layout("CHW")
@@ -58,10 +58,9 @@ class _Way:
     whole: bool
     """In one kernel."""
 
-    @property
-    def asked(self) -> float:
-        """Clocks that another way has to take at least."""
-        return self.clocks * (WORTH_WHOLE if self.whole else WORTH)
+    def beats(self, clocks: float) -> bool:
+        """Whether it wins against another way by as much as it has to."""
+        return self.clocks * (WORTH if self.whole else WORTH_THREE) < clocks
 
 
 def split_winograd(
@@ -81,7 +80,8 @@ def split_winograd(
     for node in graph.nodes:
         geometry, best = _geometry(graph, node), None
         if geometry is not None:
-            best = _best(graph, node, geometry, options, limits, machine, log)
+            least = _least_pixels(performance)
+            best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
         if geometry is None or best is None:
             nodes.append(node)
             continue
@@ -120,8 +120,13 @@ def _best(
     limits: Limits,
     machine: Machine,
     log: DecisionLog,
+    *,
+    least_pixels: int,
 ) -> _Way | None:
-    """The way with the least estimate; None if the convolution as it is takes less."""
+    """The way that wins; None if the convolution as it is does.
+
+    `least_pixels` is what three kernels need: phones have shown what estimates do not.
+    """
     work = conv_work(graph, node, geometry, options)
     source, result = (
         math.prod(graph.operand(name).alone.physical) * work.storage_bytes
@@ -138,8 +143,10 @@ def _best(
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
-            clocks = least_whole_clocks(work, tiling, limits, machine)
+            clocks = least_whole_clocks(work, tiling, limits, machine, options.textures)
             found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
+        if work.out.h * work.out.w < least_pixels:
+            continue
         if options.textures and (
             tiling.tiles > limits.image2d_max_width_texels
             or max(work.in_blocks, work.out.blocks) > limits.image_max_array_layers
@@ -169,8 +176,8 @@ def _best(
             )
         )
         found.append(_Way(clocks=clocks, tiling=tiling, whole=False))
-    best = min(found, key=lambda way: way.asked, default=None)
-    if best is None or best.asked >= direct:
+    best = _winner(found, direct)
+    if best is None:
         return None
     outputs = best.tiling.transform.outputs
     log.add(
@@ -178,6 +185,19 @@ def _best(
         f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if best.whole else 'three'}",
         f"estimated {best.clocks:.0f} clocks, {direct:.0f} without",
     )
+    return best
+
+
+def _least_pixels(performance: Performance) -> int:
+    return performance.split_winograd_least_pixels or 1
+
+
+def _winner(ways: list[_Way], direct: float) -> _Way | None:
+    """One kernel where it wins, three where they win against that too."""
+    best: _Way | None = None
+    for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
+        if way.beats(min(direct, best.clocks) if best is not None else direct):
+            best = way
     return best
 
 

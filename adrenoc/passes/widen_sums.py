@@ -50,7 +50,8 @@ def widen_sums(
 
     def clocks(node: Node, work: ConvWork) -> float:
         if node.op == WHOLE:
-            return least_whole_clocks(work, node.attrs["tiling"], limits, machine)
+            tiling = node.attrs["tiling"]
+            return least_whole_clocks(work, tiling, limits, machine, options.textures)
         return _clocks(work, limits, machine)
 
     budget = SHARE * sum(clocks(node, work) for node, work in works)

@@ -98,7 +98,10 @@ def partition_clml_step(state: State) -> State:
         source = state.target.source_of("clml_version") or "the target file"
         state.log.add("clml", f"CLML version {version}", source)
     half = options.storage_dtype == "float16"
-    state.log.add("clml", *reckoning(table, state.target.performance, half=half))
+    performance = state.target.performance
+    launch_source = state.target.source_of("performance.launch_us") or "not known, left out"
+    reckoned = reckoning(table, performance, half=half, launch_source=launch_source)
+    state.log.add("clml", *reckoned)
     found = partition(
         state.module,
         keep_all=options.clml == "all",

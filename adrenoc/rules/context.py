@@ -113,15 +113,19 @@ class RuleContext:
         usual = pick_work_group(extents, self.limits)
         return self.schedules.choose_group(family, node.name, work, extents, usual)
 
-    def packed(self, name: str, kind: str, pack: Pack) -> tuple[str, OperandSpec]:
+    def packed(
+        self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray
+    ) -> tuple[str, OperandSpec]:
         """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
-        It goes to a texture if the target has an image of that size, else to a buffer.
+        `prepare` computes with it in full precision.  It goes to a texture if the target has an
+        image of that size, else to a buffer.
         """
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
-            value = pack(self._rounded(name, self._constant(name), self.options.storage_dtype))
+            prepared = prepare(self._constant(name))
+            value = pack(self._rounded(name, prepared, self.options.storage_dtype))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -239,9 +243,9 @@ class NodeKernel:
             self.input(name)
         return ComputedAccess(self.builder, self.node.prologue, self.accesses, x.spec)
 
-    def packed(self, name: str, kind: str, pack: Pack) -> Access:
-        """Declare a constant, packed in its own way, as the next argument."""
-        argument, spec = self.context.packed(name, kind, pack)
+    def packed(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
+        """Declare a constant, prepared and packed in its own way, as the next argument."""
+        argument, spec = self.context.packed(name, kind, pack, prepare)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
 from adrenoc.kernels.conv2d_local import conv2d_local
 from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.weights import group_window, pack_conv, pack_local
-from adrenoc.layout import LANES
+from adrenoc.layout import LANES, Extents
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
@@ -26,8 +27,9 @@ from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
 
 FEW_PIXELS = 64
-"""Up to so many, a product waits for its weights and not for arithmetic, so that long sums are in
-float for nothing (`scripts/bench_kernels`: 960-160@7 and 512-512@7 take the same in both)."""
+"""Up to so many, a product of one tap waits for its weights and not for arithmetic, so that long
+sums are in float for nothing (`scripts/bench_kernels`: 1x1 960-160@7 takes the same in both; 3x3
+512-512@7 takes 1.6 times as long in float)."""
 
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -102,10 +104,15 @@ def conv_work(
         in_blocks=window,
         channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bits_of(options.storage_dtype) // 8,
-        half=options.compute_dtype == "float16" and out.h * out.w > FEW_PIXELS,
+        half=options.compute_dtype == "float16" and not waits_for_weights(geometry, out),
         texel_work=LANES * body_instructions(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
     )
+
+
+def waits_for_weights(geometry: ConvGeometry, out: Extents) -> bool:
+    """Whether a convolution takes as long in float as in halves."""
+    return math.prod(geometry.kernel) == 1 and out.h * out.w <= FEW_PIXELS
 
 
 def conv_geometry(graph: Graph, node: Node) -> ConvGeometry:

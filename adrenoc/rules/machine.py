@@ -19,10 +19,6 @@ LOCAL_READ_CLOCKS = 8.0
 """Of a wave that reads one vector a thread from local memory."""
 TEXTURE_LATENCY_CLOCKS = 150
 BUFFER_LATENCY_CLOCKS = 300
-LAUNCH_US = 4.0
-"""Of one more kernel in a queue: until the one before is done, its caches are written back, and
-this one's first waves run.  Nobody has published it for an Adreno; clpeak's 67 on an Adreno 730
-include the way to the host and back."""
 MOST_WAVES = 16
 """That one processor keeps, however few registers they take."""
 
@@ -39,7 +35,7 @@ class Machine:
     dram_bytes: float
     """A clock, for the whole GPU."""
     launch_clocks: float
-    """Of one more kernel in the queue."""
+    """Of one more kernel in the queue; 0 where the target tells nothing."""
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
@@ -59,7 +55,7 @@ class Machine:
             texels=texels,
             registers=p.registers_vec4_per_fiber_slot or 64,
             dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
-            launch_clocks=LAUNCH_US * (p.clock_mhz or 840),
+            launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
         )
 
     def memory_clocks(self, *sizes: int) -> float:

@@ -15,7 +15,7 @@ from adrenoc.kernels.conv_weights import HALVES_A_LOAD
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.kernels.winograd import Tiling
 from adrenoc.kernels.winograd_conv import OUTPUTS, winograd_conv
-from adrenoc.kernels.winograd_tile import WinogradTile, pack_planes
+from adrenoc.kernels.winograd_tile import WinogradTile, pack_planes, plane_texels
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import as_oihw, conv_work
@@ -25,6 +25,7 @@ from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
     BYTES_PER_CLOCK,
     LOCAL_READ_CLOCKS,
+    TEXTURE_LATENCY_CLOCKS,
     WAVE,
     Machine,
 )
@@ -69,6 +70,9 @@ _ALU = {
 """By whether in halves: what takes slots, and what of it takes the arithmetic pipe."""
 WIDENED = 1.6
 """What a load of halves takes that become floats, for each of floats."""
+TEXEL_SLOTS, TEXEL_ALU = 4.0, 4.0
+"""What a texel of weights takes in the place of such a load, whatever it holds: a coordinate of its
+own as a float beside two that it shares."""
 CHUNK_WAITS, END_WAITS = 4.7, 4.5
 """How often a thread waits for a chunk, most of it at barriers, and for an output block."""
 OTHER_REGISTERS, SLICE_REGISTERS, LOAD_REGISTERS = 6.5, 1.5, 1.5
@@ -76,6 +80,8 @@ OTHER_REGISTERS, SLICE_REGISTERS, LOAD_REGISTERS = 6.5, 1.5, 1.5
 TEXELS_A_ROW = 8
 """That a thread reads for a row of a transformed tile."""
 LOAD_BYTES = 16
+WAVES_AT_ONCE = 2
+"""Waves start in pairs: a kernel with barriers gets half of the registers, and spills the rest."""
 SHARED_GRAIN, SHARED_OF_TWO = 1024, 32768
 """Local memory is given in such pieces; and what two micro shader processors have together."""
 
@@ -89,17 +95,18 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     tile = context.choose(
         node,
         "winograd_conv",
-        conv_candidates(work, tiling, context.limits),
+        conv_candidates(work, tiling, context.limits, textures=context.options.textures),
         lambda tile: conv_clocks(work, tiling, tile, machine),
     )
     kernel = context.kernel(node, "winograd_conv", half=work.half)
     x = kernel.input(node.inputs[0])
     layout = str(node.attrs["kernel_layout"])
     kind = f"{tile.out_blocks}x{tile.bands}x{tile.chunk}"
-    weight = kernel.flat(
+    in_texture = tile.route is Route.TEXTURE
+    weight = (kernel.packed if in_texture else kernel.flat)(
         node.inputs[1],
-        f"winograd_conv{kind}",
-        partial(pack_planes, tile=tile),
+        f"winograd_conv{'_texture' if in_texture else ''}{kind}",
+        partial(plane_texels if in_texture else pack_planes, tile=tile),
         lambda w: tiling.transform.transform_weights(as_oihw(w, layout)),
     )
     out, epilogue = kernel.output()
@@ -108,14 +115,19 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 @lru_cache(maxsize=256)
-def least_whole_clocks(work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine) -> float:
+def least_whole_clocks(
+    work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
+) -> float:
     """The least estimate of a convolution in this one kernel; infinite where no tile suits."""
-    tiles = conv_candidates(work, tiling, limits)
+    tiles = conv_candidates(work, tiling, limits, textures=textures)
     return min((conv_clocks(work, tiling, tile, machine) for tile in tiles), default=math.inf)
 
 
-def conv_candidates(work: ConvWork, tiling: Tiling, limits: Limits) -> Iterator[WinogradTile]:
+def conv_candidates(
+    work: ConvWork, tiling: Tiling, limits: Limits, *, textures: bool
+) -> Iterator[WinogradTile]:
     """The tiles that suit the extents."""
+    own = (Route.TEXTURE, Route.BUFFER) if textures else (Route.BUFFER,)
     most = min(MOST_THREADS, limits.max_work_group_size)
     for tiles, out_blocks in product(range(1, 9), (1, 2, 3)):
         if out_blocks > work.out.blocks or tiles * out_blocks > MOST_SUMS:
@@ -127,8 +139,8 @@ def conv_candidates(work: ConvWork, tiling: Tiling, limits: Limits) -> Iterator[
                 continue
             if bands > 1 and bands * out_blocks >= 2 * work.out.blocks:
                 continue
-            route = Route.BUFFER if columns < FEW_COLUMNS else Route.LOCAL
-            for chunk, unroll in product((2, 4, 8, 16), (1, 2)):
+            routes = own if columns < FEW_COLUMNS else (Route.LOCAL,)
+            for route, chunk, unroll in product(routes, (2, 4, 8, 16), (1, 2)):
                 tile = WinogradTile(
                     tiles=tiles,
                     out_blocks=out_blocks,
@@ -165,32 +177,35 @@ def _shared_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
 
 def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
-    direct = tile.route is Route.BUFFER
+    direct, textured = tile.route is not Route.LOCAL, tile.route is Route.TEXTURE
     rate = machine.half_rate if work.half else 1.0
     sums = tile.tiles * tile.out_blocks
     chunks = whole_turns(work.in_blocks, tile.chunk) // tile.chunk
     blocks = tile.chunk // tile.slices
     turns = blocks // tile.unroll
     loads = 0 if direct else _loads(work, tiling, tile)
-    own = blocks * LANES * tile.out_blocks // _per_load(work) if direct else 0
+    own = blocks * LANES * tile.out_blocks // (1 if textured else _per_load(work)) if direct else 0
+    widened = work.storage_bytes == 2 and not work.half
     reads = blocks * (tile.tiles + (0 if direct else LANES * tile.out_blocks))
     ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
 
-    def beside(costs: _Costs) -> float:
+    def beside(costs: _Costs, of_texel: float) -> float:
         of_chunk = costs.chunk + costs.turn * turns + costs.flush * sums * blocks
-        of_chunk += costs.own * own * (WIDENED if work.storage_bytes == 2 and not work.half else 1)
+        of_chunk += own * (of_texel if textured else costs.own * (WIDENED if widened else 1))
         return costs.start + chunks * of_chunk + costs.end * ends
 
     mads = chunks * LANES * LANES * sums * blocks
     ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.slices * ends
     busiest = max(
-        WAVE * (mads / rate + beside(_ALU[work.half])) / machine.lanes,
-        WAVE * chunks * TEXELS_A_ROW / machine.texels_of(work.storage_bytes),
+        WAVE * (mads / rate + beside(_ALU[work.half], TEXEL_ALU)) / machine.lanes,
+        WAVE * chunks * (TEXELS_A_ROW + own * textured) / machine.texels_of(work.storage_bytes),
         LOCAL_READ_CLOCKS * (chunks * (LANES + loads + reads) + ended),
-        WAVE * chunks * (loads + own) * LOAD_BYTES / BYTES_PER_CLOCK,
+        WAVE * chunks * (loads + own * (not textured)) * LOAD_BYTES / BYTES_PER_CLOCK,
     )
     waits = chunks * (CHUNK_WAITS + (turns if direct else 0)) + END_WAITS * ends
-    serial = 2 * (mads + beside(_SLOTS[work.half])) + waits * BUFFER_LATENCY_CLOCKS
+    serial = 2 * (mads + beside(_SLOTS[work.half], TEXEL_SLOTS)) + waits * (
+        TEXTURE_LATENCY_CLOCKS if textured else BUFFER_LATENCY_CLOCKS
+    )
     resident = _resident(work, tiling, tile, machine)
     if not resident:
         return math.inf
@@ -223,19 +238,19 @@ def _resident(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machi
     of_pair = 2 * math.ceil(own / 2)
     by_registers = machine.resident_waves(_registers(work, tiling, tile))
     by_shared = of_pair * (SHARED_OF_TWO // shared)
-    return min(by_registers, by_shared) if by_registers >= own else 0
+    return min(by_registers, by_shared) if by_registers >= max(own, WAVES_AT_ONCE) else 0
 
 
 def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> float:
     """Full registers that a thread needs: while it transforms, or while it multiplies."""
-    direct = tile.route is Route.BUFFER
+    direct = tile.route is not Route.LOCAL
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
     loads = 0 if direct else _loads(work, tiling, tile)
     other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
     held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)
     first = sums + TEXELS_A_ROW
     if work.half:
-        raw = blocks if direct else 0
+        raw = blocks if tile.route is Route.BUFFER else 0
         return max(first / 2 + LOAD_REGISTERS * loads, (sums + held + 1) / 2 + raw) + other
     return max(first + LOAD_REGISTERS * loads, sums + held) + other
 

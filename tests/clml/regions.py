@@ -75,7 +75,9 @@ def only_match(module: tvm.IRModule) -> Found:
 
 def cut(module: tvm.IRModule, *, dtype: str = "float32", version: int = 5) -> Partition:
     """Everything that CLML computes."""
-    return partition(module, keep_all=True, version=version, dtype=dtype, performance=Performance())
+    return partition(
+        module, keep_all=True, version=version, dtype=dtype, performance=Performance(launch_us=12.0)
+    )
 
 
 def only_document(module: tvm.IRModule, *, dtype: str = "float32") -> dict[str, Any]:

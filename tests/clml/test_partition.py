@@ -140,7 +140,7 @@ def test_sums_of_halves_are_floats_where_the_arithmetic_is():
             version=3,
             dtype="float16",
             sum_dtype=compute,
-            performance=Performance(),
+            performance=Performance(launch_us=12.0),
         )
         assert found.regions[0].sum_dtype == said
 
@@ -269,9 +269,11 @@ def test_auto_keeps_what_wins_after_its_copies(convs: int, size: int, wins: bool
     """A small convolution loses to its copies, a chain of large ones pays for them."""
     module, table = _chain(convs, size, 64), load_table()
     (region,) = cut(module).regions
-    verdict = judge(region, table, Performance())
+    verdict = judge(region, table, Performance(launch_us=12.0))
     assert verdict.wins == wins and verdict.copies == 4
-    found = partition(module, keep_all=False, version=3, dtype="float32", performance=Performance())
+    found = partition(
+        module, keep_all=False, version=3, dtype="float32", performance=Performance(launch_us=12.0)
+    )
     assert bool(found.regions) == wins
     (decision,) = found.decisions
     taken = f"{convs} operators to CLML 1" if wins else f"{convs} operators stay in textures"
@@ -281,23 +283,28 @@ def test_auto_keeps_what_wins_after_its_copies(convs: int, size: int, wins: bool
         f"{verdict.copies_us:.0f} us for 4 copies: {verdict.gain:.2f} times as fast, 1.1 asked"
     )
     assert decision.reason.endswith(numbers)
-    forced = partition(module, keep_all=True, version=3, dtype="float32", performance=Performance())
+    forced = partition(
+        module, keep_all=True, version=3, dtype="float32", performance=Performance(launch_us=12.0)
+    )
     assert len(forced.regions) == 1 and "--clml all" in forced.decisions[0].reason
 
 
 def test_a_gain_below_the_margin_is_not_enough():
-    verdict = judge(cut(_chain(12, 56, 64)).regions[0], load_table(), Performance())
+    verdict = judge(cut(_chain(12, 56, 64)).regions[0], load_table(), Performance(launch_us=12.0))
     assert verdict.wins
     assert not replace(verdict, copies_us=verdict.texture_us / 1.05 - verdict.clml_us).wins
     assert replace(verdict, copies_us=verdict.texture_us / 1.12 - verdict.clml_us).wins
 
 
 def test_by_what_auto_reckons_is_told_with_its_sources():
-    known, unknown = Performance(fp32_fma_lanes=1024, clock_mhz=800), Performance()
-    what, why = reckoning(load_table(), known, half=False)
+    known, unknown = (
+        Performance(fp32_fma_lanes=1024, clock_mhz=800, launch_us=12.0),
+        Performance(launch_us=12.0),
+    )
+    what, why = reckoning(load_table(), known, half=False, launch_source="here")
     assert what.startswith("328 GFLOPS, 25 GB/s, 12 us a launch")  # 0.2 of 1638
     assert "of the target's peak" in why and "TVM 17258" in why and "clpeak" in why
-    what, why = reckoning(load_table(), unknown, half=False)
+    what, why = reckoning(load_table(), unknown, half=False, launch_source="here")
     assert what.startswith("200 GFLOPS") and "a middle Adreno" in why
 
 
@@ -329,8 +336,8 @@ def test_the_version_is_the_one_of_the_target_unless_it_is_given(
 
 def test_a_faster_memory_makes_copies_cheaper():
     (region,) = cut(_chain(3, 56, 64)).regions
-    slow = judge(region, load_table(), Performance(dram_gb_per_s=5.0))
-    fast = judge(region, load_table(), Performance(dram_gb_per_s=50.0))
+    slow = judge(region, load_table(), Performance(launch_us=12.0, dram_gb_per_s=5.0))
+    fast = judge(region, load_table(), Performance(launch_us=12.0, dram_gb_per_s=50.0))
     assert fast.copies_us < slow.copies_us
     assert fast.clml_us <= slow.clml_us
 

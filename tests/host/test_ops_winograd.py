@@ -18,6 +18,7 @@ from adrenoc.rules import winograd_conv
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
+    monkeypatch.setattr(split_winograd, "_least_pixels", lambda _: 1)
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
 
 
@@ -29,7 +30,14 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _tile(
-    tiles: int, blocks: int, columns: int, bands: int, slices: int, chunk: int, unroll: int = 1
+    tiles: int,
+    blocks: int,
+    columns: int,
+    bands: int,
+    slices: int,
+    chunk: int,
+    unroll: int = 1,
+    route: Route | None = None,
 ) -> WinogradTile:
     return WinogradTile(
         tiles=tiles,
@@ -39,7 +47,7 @@ def _tile(
         slices=slices,
         chunk=chunk,
         unroll=unroll,
-        route=Route.BUFFER if columns < winograd_conv.FEW_COLUMNS else Route.LOCAL,
+        route=route or (Route.BUFFER if columns < winograd_conv.FEW_COLUMNS else Route.LOCAL),
     )
 
 
@@ -49,11 +57,14 @@ TILES = [
     _tile(3, 2, 4, 1, 1, 3),
     _tile(2, 1, 8, 2, 1, 2, 2),
     _tile(2, 3, 4, 1, 2, 4),
+    _tile(5, 1, 1, 2, 2, 4, 2, Route.TEXTURE),
+    _tile(3, 2, 1, 2, 1, 4, 1, Route.TEXTURE),
 ]
 
 
 @pytest.mark.parametrize(
-    ("preset", "number"), [*(("fp16", n) for n in range(len(TILES))), ("fp32", 1), ("fp32", 2)]
+    ("preset", "number"),
+    [*(("fp16", n) for n in range(len(TILES))), *(("fp32", n) for n in (1, 2, 5, 6)), ("mixed", 6)],
 )
 @pytest.mark.usefixtures("whole")
 def test_every_schedule_of_one_kernel(
@@ -61,7 +72,7 @@ def test_every_schedule_of_one_kernel(
 ) -> None:
     """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
     only = TILES[number : number + 1]
-    monkeypatch.setattr(winograd_conv, "conv_candidates", lambda *_: iter(only))
+    monkeypatch.setattr(winograd_conv, "conv_candidates", lambda *_, **__: iter(only))
     ops = Ops()
     x = ops.input(2, 22, 13, 17)
     for pads in ([0, 0, 0, 0], [2, 0, 1, 1]):

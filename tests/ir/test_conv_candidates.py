@@ -66,7 +66,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
         half=half,
     )
     tiling = Tiling.of(winograd(2), work.out)
-    for tile in conv_candidates(work, tiling, LIMITS):
+    for tile in conv_candidates(work, tiling, LIMITS, textures=True):
         assert tile.threads <= LIMITS.max_work_group_size
         assert tile.chunk % (tile.slices * tile.unroll) == 0
         assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.slices)

@@ -241,7 +241,7 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
     assert state.graph is not None
     ops = [node.op for node in state.graph.nodes if node.op.startswith(("conv", "winograd"))]
     if split:
-        assert ops == ["winograd_tiles", "winograd_multiply", "winograd_pixels"]
+        assert ops == ["winograd_conv"]
         assert any(d.taken.startswith("Winograd F(2 x 2") for d in state.log)
     else:
         assert ops == ["conv2d"]
@@ -263,17 +263,21 @@ def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
     ]
 
 
-def test_winograd_wins_by_more_than_its_launches() -> None:
-    """The convolutions of a dense block, to few channels: a fifth less work, two launches more."""
+@pytest.mark.parametrize(("pixels", "split"), [(28, False), (40, True)])
+def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels: int, split: bool) -> None:
+    """Estimated as the faster way for both; but LiteRT found that small images lose by it."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Conv", ["r", "w"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["y"]),
     ]
-    model = graph(nodes, {"x": [1, 128, 28, 28]}, ["y"], {"w": _weights(32, 128, 3, 3)})
-    state = plan(model, until="split_winograd")
+    shape = [1, 128, pixels, pixels]
+    model = graph(nodes, {"x": shape}, ["y"], {"w": _weights(128, 128, 3, 3)})
+    state = plan(model, until="split_winograd", preset="fp32")
     assert state.graph is not None
-    assert [n.op for n in state.graph.nodes if not n.is_map] == ["conv2d"]
+    found = [n.op for n in state.graph.nodes if n.op.startswith(("conv", "winograd"))]
+    three = ["winograd_tiles", "winograd_multiply", "winograd_pixels"]
+    assert found == (three if split else ["winograd_conv"])
 
 
 def test_an_image_is_kept_as_it_was_given() -> None:

@@ -71,6 +71,24 @@ def test_every_field_is_known_of_some_gpu():
             assert any(target.source_of(f"{section}.{field.name}") for target in ADRENOS), field
 
 
+def test_what_is_assumed_of_all_and_what_a_file_says_itself(folder):
+    """One figure for a launch, which every cost model takes, until a GPU has its own."""
+    launches = {
+        load_target(f"adreno:{gpu}", folder=folder).performance.launch_us for gpu in (660, 750)
+    }
+    assert launches == {load_target("adreno", folder=folder).performance.launch_us}
+    assert "assumed" in load_target("adreno:750", folder=folder).source_of("performance.launch_us")
+    edit(
+        folder / "gpu" / "750.toml",
+        r"^dram_gb_per_s",
+        'launch_us = { value = 7.0, source = "measured" }\ndram_gb_per_s',
+    )
+    own = load_target("adreno:750", folder=folder)
+    assert own.performance.launch_us == 7.0
+    assert own.source_of("performance.launch_us") == "measured"
+    assert load_target("adreno:660", folder=folder).performance.launch_us in launches
+
+
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Limits)])
 def test_adreno_promises_what_all_hold(field):
     values = [getattr(target.limits, field) for target in ADRENOS]

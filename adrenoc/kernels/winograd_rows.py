@@ -1,0 +1,31 @@
+"""Rows of Winograd's matrices whose number is not known while compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from adrenoc.tvmapi import Expr, fconst, iconst, select
+
+
+def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
+    """A row of the transform as `a + sign * b`: a, b, sign."""
+    first, second = sorted((u for u, c in enumerate(row) if c), key=lambda u: row[u], reverse=True)
+    return first, second, int(row[second])
+
+
+def pick(index: Expr, values: Sequence[int]) -> Expr:
+    """The value at an index that is not known while compiling."""
+    return _chosen(index, [iconst(value) for value in values])
+
+
+def signs_of(index: Expr, values: Sequence[int], size: float, dtype: str) -> Expr:
+    """As `pick`, of 1 and -1 times a size, in the dtype of the arithmetic."""
+    return _chosen(index, [fconst(size * value, dtype) for value in values])
+
+
+def _chosen(index: Expr, values: Sequence[Expr]) -> Expr:
+    chosen = values[-1]
+    for at in reversed(range(len(values) - 1)):
+        chosen = select(index == iconst(at), values[at], chosen)
+    return chosen
