@@ -129,6 +129,11 @@ def check_program(program: Program, limits: Limits) -> None:
             raise IllegalIrError(
                 f"{kernel.name} has {threads} threads a group, at most {limits.max_work_group_size}"
             )
+        if kernel.shared_bytes > limits.local_mem_bytes:
+            raise IllegalIrError(
+                f"{kernel.name} takes {kernel.shared_bytes} bytes of local memory a group, at most "
+                f"{limits.local_mem_bytes}"
+            )
         if len(kernel.scopes) > limits.max_kernel_args:
             raise IllegalIrError(
                 f"{kernel.name} has {len(kernel.scopes)} arguments, at most "

@@ -73,6 +73,8 @@ class Kernel:
     func: PrimFunc
     launch: Launch
     scopes: tuple[str, ...]
+    shared_bytes: int = 0
+    """Local memory that a work-group takes."""
     choice: Choice | None = None
     """Which schedule it got, and why."""
 
@@ -242,6 +244,7 @@ class _Kernels:
             func=func.with_attr("global_symbol", name),
             launch=call.builder.launch,
             scopes=call.builder.scopes,
+            shared_bytes=call.builder.shared_bytes,
             choice=choice,
         )
         alike.append(kernel)

@@ -21,7 +21,7 @@ from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.depthwise import depthwise_rule
+from adrenoc.rules.depthwise import blocks_held, depthwise_rule
 from adrenoc.rules.gemv import gemv_rule, suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
@@ -37,7 +37,8 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel_layout = str(node.attrs["kernel_layout"])
     geometry = conv_geometry(context.graph, node)
     oihw = partial(as_oihw, layout=kernel_layout)
-    if is_depthwise(context.graph, node):
+    held = blocks_held(geometry.kernel[0] * geometry.kernel[1], context.limits)
+    if is_depthwise(context.graph, node) and held:
         work = conv_work(context.graph, node, geometry, context.options)
         return depthwise_rule(context, node, work, oihw)
     vectors = geometry == ConvGeometry(kernel=(1, 1))

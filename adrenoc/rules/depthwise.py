@@ -11,6 +11,7 @@ import numpy as np
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
 from adrenoc.kernels.depthwise import DepthwiseTile, depthwise, pack_taps, rows_read
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_work import ConvWork
@@ -21,6 +22,7 @@ from adrenoc.rules.machine import (
     WAVE,
     Machine,
 )
+from adrenoc.tvmapi import bits_of
 
 MOST_MULTIPLIES = 320
 """Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
@@ -63,10 +65,16 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
     return pack_taps(oihw(weight), blocks)
 
 
+def blocks_held(taps: int, limits: Limits) -> int:
+    """Blocks of channels whose taps local memory holds at once."""
+    return limits.local_mem_bytes // (taps * LANES * bits_of(ACCUMULATOR) // 8)
+
+
 def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:
     """The tiles that suit the extents."""
     e, (kh, kw) = work.out, work.geometry.kernel
     most = min(WAVE, limits.max_work_group_size)
+    held = blocks_held(kh * kw, limits)
     for rows in (1, 2, 3, 4, 7):
         for pixels in (1, 2, 3, 4, 7, 8):
             smallest = rows * pixels == 1
@@ -78,7 +86,7 @@ def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:
             for wx in {min(columns, 1 << i) for i in range(2, 6)}:
                 for wy in {min(lines, 1 << i) for i in range(5)}:
                     if wx * wy <= most:
-                        deep = min(most // (wx * wy), e.n * e.blocks)
+                        deep = min(most // (wx * wy), e.n * e.blocks, held)
                         yield DepthwiseTile(rows=rows, pixels=pixels, work_group=(wx, wy, deep))
 
 

@@ -33,3 +33,13 @@ def test_a_tile(
     ):
         ops.output(ops("Conv", x, ops.weight(10, 1, kernel, kernel), group=10, **attrs))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(512, 7), (64, 14), (12, 51)])
+def test_taps_fit_into_local_memory(channels: int, kernel: int, device: Any) -> None:
+    """Down to one position, as face networks end: all threads of a group are of other channels."""
+    ops = Ops()
+    x = ops.input(1, channels, kernel, kernel)
+    ops.output(ops("Conv", x, ops.weight(channels, 1, kernel, kernel), group=channels))
+    ops.check(device, "fp32", target="host:660")
+    assert ops.fallbacks == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.host.random_graphs import maths, moves, windows
+from tests.host.random_graphs import indices, maths, moves, whole, windows
 from tests.host.random_graphs.grower import Between, Chooser, Grower, Shape
 from tests.host.run_op import Ops
 
@@ -16,6 +16,9 @@ WIDE = (16385, 20011, 32749)
 
 STEPS = (*windows.STEPS, *windows.STEPS, *moves.STEPS, *maths.STEPS)
 """Windows twice: most of the network is made of them."""
+WIDER = (*STEPS, *indices.STEPS, *indices.STEPS, *whole.STEPS)
+"""Also what networks have between their layers."""
+OPSETS = (18, 18, 19, 20, 21, 22)
 
 TOLERANCE = {"fp32": 2e-5}
 """onnxruntime's own sums of a hundred thousand elements are off by 1.3e-5."""
@@ -35,32 +38,42 @@ class Case:
 
 def draw_case(between: Between) -> Case:
     """Any graph, preset and target."""
-    ops = Ops(seed=between(0, 1000))
+    ops = Ops(seed=between(0, 1000), opset=OPSETS[between(0, len(OPSETS) - 1)])
     shape, most = _shape(Chooser(between))
     g = Grower(ops, between, most)
     x = g.input(*shape)
     if between(0, 3) == 3:
         g.input(*shape)
+    steps = WIDER if g.maybe() else STEPS
+    jumps = False
     for _ in range(between(1, 10)):
         branch = g.one_of(g.tensors) if between(0, 3) == 3 else x
         if branch.rank == 0:  # a scalar is an end, but joins may read it
             branch = g.tensors[0]
-        x = g.one_of(STEPS)(g, branch) or x
+        step = g.one_of(steps)
+        made = step(g, branch)
+        if made is not None and step in moves.MOVED and branch.name in g.exact:
+            g.exact.add(made.name)
+        jumps |= made is not None and step in whole.STEPS
+        x = made or x
     if x.name in ops.inputs:
         x = g.keep(ops("Relu", x.name), x.shape)
     made = [t.name for t in g.tensors if t.name not in ops.inputs]
     loose = [name for name in made if name not in g.read and name != x.name]
     others = [g.one_of(loose or made) for _ in range(between(0, 2))]
-    ops.output(*dict.fromkeys([*others, x.name]))
-    return Case(ops=ops, preset=g.one_of(PRESETS), target=g.one_of(TARGETS))
+    ops.output(*dict.fromkeys([*others, *g.ends[:2], x.name]))
+    # Halves are not the numbers that were compared.
+    preset = "fp32" if jumps else g.one_of(PRESETS)
+    return Case(ops=ops, preset=preset, target=g.one_of(TARGETS))
 
 
 def _shape(choose: Chooser) -> tuple[Shape, int]:
     """Of the first input, and how many elements any tensor may have."""
     kind = choose.between(0, 9)
     if kind == 9:
-        wide = choose.between(0, 3)
-        extents = [choose.one_of(WIDE if a == wide else (1, 2, 3)) for a in range(4)]
+        rank = choose.one_of((4, 4, 3, 2, 1))
+        wide = choose.between(0, rank - 1)
+        extents = [choose.one_of(WIDE if a == wide else (1, 2, 3)) for a in range(rank)]
         return tuple(extents), MOST_ELEMENTS * 16
     if kind < 6:
         image = [choose.one_of(EXTENTS) for _ in range(2)]

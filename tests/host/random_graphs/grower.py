@@ -65,13 +65,23 @@ class Grower(Chooser):
         self.ops = ops
         self.tensors: list[Tensor] = []
         self.read: set[str] = set()
+        self.exact: set[str] = set()
+        """Tensors that are known to the last bit."""
+        self.ends: list[str] = []
+        """Integers and booleans that may be outputs."""
         self.most = most
+        self._weights: dict[tuple[Shape, float], str] = {}
 
     def input(self, *shape: int) -> Tensor:
         """A graph input."""
         made = Tensor(self.ops.input(*shape), tuple(shape))
         self.tensors.append(made)
+        self.exact.add(made.name)
         return made
+
+    def whole_input(self, shape: Shape, count: int, dtype: Any) -> str:
+        """A graph input of whole numbers from zero to less than `count`."""
+        return self.ops.whole_input(*shape, count=count, dtype=dtype)
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a tensor of that shape may be made."""
@@ -98,8 +108,11 @@ class Grower(Chooser):
         return made
 
     def weight(self, *shape: int, around: float = 0.0) -> str:
-        """A random constant of span 1."""
-        return self.ops.weight(*shape, around=around)
+        """A random constant of span 1; at times one that the graph has."""
+        known = (shape, around)
+        if known not in self._weights or self.maybe():
+            self._weights[known] = self.ops.weight(*shape, around=around)
+        return self._weights[known]
 
     def mask(self, *shape: int) -> str:
         """A random constant of bool."""

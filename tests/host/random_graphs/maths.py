@@ -7,7 +7,10 @@ import math
 from tests.host.random_graphs.grower import Grower, Made, Tensor
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17, 32)
-FREE = ("Relu", "Sigmoid", "Tanh", "HardSwish", "Neg", "Abs", "Erf", "Mish", "Softplus", "Softsign")
+FREE = (
+    *("Relu", "Sigmoid", "Tanh", "HardSwish", "Neg", "Abs", "Erf", "Mish", "Softplus", "Softsign"),
+    *("Selu", "Celu", "Sin", "Cos", "Atan"),
+)
 
 
 def matmul(g: Grower, x: Tensor) -> Made:
@@ -114,7 +117,10 @@ def norm(g: Grower, x: Tensor) -> Made:
 
 def unary(g: Grower, x: Tensor) -> Made:
     """A map of one operand."""
-    kind = g.one_of((*FREE, "LeakyRelu", "Elu", "HardSigmoid", "Clip", "PRelu", "Sqrt", "Exp"))
+    more = ("Gelu",) if g.ops.opset >= 20 else ()
+    kind = g.one_of(
+        (*FREE, *more, "LeakyRelu", "Elu", "HardSigmoid", "Clip", "PRelu", "Sqrt", "Exp")
+    )
     if kind == "Clip":
         return g("Clip", x, g.ops.const(-0.4), g.ops.const(0.7))
     if kind == "PRelu":

@@ -77,8 +77,10 @@ def split(g: Grower, x: Tensor) -> Made:
 
 def pad(g: Grower, x: Tensor) -> Made:
     """Constant, mirrored or repeated borders; negative ones cut."""
-    mode = g.one_of(("constant", "constant", "reflect", "edge"))
-    most = [2 if mode != "reflect" else min(2, e - 1) for e in x.shape]
+    mode = g.one_of(("constant", "constant", "reflect", "edge", "wrap"))
+    if mode == "wrap" and g.ops.opset < 19:
+        mode = "edge"
+    most = [2 if mode in ("constant", "edge") else min(2, e - 1) for e in x.shape]
     least = [-1 if mode == "constant" and e > 2 else 0 for e in x.shape]
     some = g.some(range(x.rank))
     before = [g.between(least[a], most[a]) if a in some else 0 for a in range(x.rank)]
@@ -111,6 +113,8 @@ def resize(g: Grower, x: Tensor) -> Made:
         mode=mode,
         coordinate_transformation_mode=place,
         nearest_mode="floor",
+        **({"cubic_coeff_a": -0.5} if mode == "cubic" and g.maybe() else {}),
+        **({"exclude_outside": 1} if mode == "cubic" and g.maybe() else {}),
     )
 
 
@@ -208,3 +212,5 @@ STEPS = (
     *(concat, concat, cut, cut, split, pad, resize, transpose, transpose),
     *(reshape, reshape, flatten, squeeze, repeat, gather, blocks, shuffle),
 )
+MOVED = (cut, split, transpose, reshape, flatten, squeeze, repeat, gather, blocks, shuffle)
+"""Steps that compute nothing."""

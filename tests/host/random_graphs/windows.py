@@ -135,12 +135,13 @@ def pool(g: Grower, x: Tensor) -> Made:
     if not 3 <= x.rank <= 5:
         return None
     kind = g.one_of(("MaxPool", "AveragePool", "LpPool"))
-    spread = kind == "MaxPool" and min(x.shape[2:]) > 6  # a tap of each window meets the data
+    spread = kind != "LpPool" and min(x.shape[2:]) > 6  # a tap of each window meets the data
+    spread &= kind == "MaxPool" or g.ops.opset >= 19
     attrs = _window(g, x.shape[2:], largest=4, dilated=spread)
     attrs["ceil_mode"] = g.between(0, 1) if kind != "LpPool" else 0
     left = _extents(x.shape[2:], attrs)
-    if kind != "MaxPool":
-        del attrs["dilations"]  # AveragePool has had them since operator set 19
+    if kind == "LpPool" or (kind == "AveragePool" and g.ops.opset < 19):
+        del attrs["dilations"]
     if kind == "AveragePool":
         attrs["count_include_pad"] = g.between(0, 1)
     if kind == "LpPool":
