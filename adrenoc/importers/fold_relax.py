@@ -46,8 +46,8 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "where": np.where,
 }
 
-MOST_GROWN = 2**26
-"""Elements, 256 MiB of float32: a file says in a few bytes that zeros fill all memory."""
+MOST_GROWN = 2**24
+"""Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
 
 _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
@@ -84,7 +84,8 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
 def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
     """Whether little becomes so much that the device had better make it anew each time."""
     count = math.prod(shape)
-    return count > MOST_GROWN and count > sum(operand.size for operand in operands)
+    sizes = {operand.__array_interface__["data"][0]: operand.size for operand in operands}
+    return count > MOST_GROWN and count > sum(sizes.values())
 
 
 def check_grown(count: int) -> None:
@@ -94,7 +95,12 @@ def check_grown(count: int) -> None:
         ValueError: it is.
     """
     if count > MOST_GROWN:
-        raise ValueError(f"it makes {count} constant elements, expected up to {MOST_GROWN}")
+        raise ValueError(too_much(count))
+
+
+def too_much(count: float) -> str:
+    """Why a constant of `count` elements is refused."""
+    return f"it makes {count:.0f} constant elements, expected up to {MOST_GROWN}"
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

@@ -90,7 +90,11 @@ def _external(model: Path, name: str) -> Path:
             hint="save the model again with its data file beside it",
         )
     data = model.parent / relative
-    if not data.is_file():
+    try:
+        is_file = data.is_file()
+    except OSError:  # its name is too long
+        is_file = False
+    if not is_file:
         raise ModelNotFoundError(
             f"{model} keeps weights in '{name}', but {data} does not exist",
             hint=f"put '{name}' into {model.parent}",

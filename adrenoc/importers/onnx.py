@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from adrenoc.decision import Decision
 from adrenoc.errors import (
@@ -20,7 +19,9 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_counted import mask_outputs
 from adrenoc.importers.onnx_differences import note_differences
 from adrenoc.importers.onnx_fold import fold_constants
+from adrenoc.importers.onnx_functions import inline_functions
 from adrenoc.importers.onnx_graph import (
+    MOST_AXES,
     MOST_ELEMENTS,
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -28,6 +29,7 @@ from adrenoc.importers.onnx_graph import (
     load_constants,
     sort_nodes,
 )
+from adrenoc.importers.onnx_load import load_onnx
 from adrenoc.importers.onnx_qdq import fuse_qdq
 from adrenoc.importers.onnx_refusals import (
     behind,
@@ -55,7 +57,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
 
     decisions: list[Decision] = []
     model = _converted(_load(files, decisions), files, decisions)
-    model = _inline_functions(model, decisions)
+    model = inline_functions(model, decisions)
     graph = _prepare(model, shapes)
     decisions += _left_out(model.graph, graph)
     del model  # its weights are in `graph` now
@@ -64,6 +66,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     graph = _expand_functions(graph, decisions)
     decisions += mask_outputs(graph)
     decisions += note_differences(graph)
+    _check_text(graph)
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
     unknown = behind(graph, [*foreign, *missing])
     if not unknown:
@@ -91,15 +94,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
 def _load(files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
     path = files.paths[0]
     hint = "export or download the model again"
-    try:
-        model = onnx.load(str(path))
-    except DecodeError as error:
-        raise ModelFormatError(f"{path} is not a readable ONNX file: {error}", hint=hint) from error
-    except (ValueError, onnx.checker.ValidationError) as error:
-        data = ", ".join(str(p) for p in files.paths[1:])
-        raise ModelFormatError(
-            f"the external data of {path} ({data}) does not fit the model: {error}", hint=hint
-        ) from error
+    model = load_onnx(files)
     if not model.graph.output or not model.graph.node:
         raise ModelFormatError(
             f"{path} holds a graph with {len(model.graph.node)} nodes and "
@@ -166,18 +161,6 @@ def _converted(
 def _opset(model: onnx.ModelProto) -> int:
     versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
     return max(versions, default=1)
-
-
-def _inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.ModelProto:
-    if not model.functions:
-        return model
-    from onnx.inliner import inline_local_functions
-
-    names = ", ".join(sorted({f.name for f in model.functions}))
-    decisions.append(
-        Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
-    )
-    return inline_local_functions(model)
 
 
 def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
@@ -248,12 +231,27 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
         decisions += fold_constants(graph)
 
 
+def _check_text(graph: OnnxGraph) -> None:
+    for name in graph.outputs:
+        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
+            raise UnsupportedOperatorError(
+                f"output '{name}' holds text; adrenoc computes tensors of numbers",
+                hint="cut that output off with onnx.utils.extract_model",
+            )
+
+
 def _check_extents(graph: OnnxGraph) -> None:
     """Refuse tensors that hold too much, or nothing and are not operands that say so."""
     constants = graph.constants
     read = {n for node in graph.nodes for n in node.input if n not in constants}
     for name in sorted(read.union(graph.outputs)):
         known = graph.types.get(name)
+        if known is not None and len(known.shape or ()) > MOST_AXES:
+            raise ShapeError(
+                f"tensor '{name}' has {len(known.shape or ())} dimensions; expected up to "
+                f"{MOST_AXES}",
+                hint="cut the model before that tensor with onnx.utils.extract_model",
+            )
         if known is not None and any(d < 0 for d in known.shape or ()):
             raise ShapeError(
                 f"tensor '{name}' has the shape {list(known.shape or ())}: a window is larger than "

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx_attention import ATTENTION
 from adrenoc.importers.onnx_contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx_contrib_quantised import QUANTISED
@@ -212,5 +213,8 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
         rewrite(writer)
     except CannotWriteError as error:
         graph.refusals[writer.result] = str(error)
+        return None
+    except CONVERTER_ERRORS as error:  # operands of other ranks, sizes that do not fit
+        graph.refusals[writer.result] = quote(error)
         return None
     return writer.nodes

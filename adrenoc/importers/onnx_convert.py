@@ -20,7 +20,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
-from adrenoc.importers.onnx_graph import OnnxGraph
+from adrenoc.importers.onnx_graph import MOST_AXES, OnnxGraph
 from adrenoc.importers.onnx_index import INDEX_OPS
 from adrenoc.importers.onnx_infer import FIRST_OPSETS
 from adrenoc.importers.onnx_math import MATH_OPS
@@ -88,10 +88,8 @@ _NOT_STATIC = frozenset(
 )
 
 
-_OF_SHAPES = ("Reshape", "Expand", "Tile")
-"""Operators whose second input has a number for each axis of the result."""
-_MOST_AXES = 64
-"""More than any model has, and few enough that TVM has not to think long."""
+_OF_AXES = ("Expand", "Pad", "Reshape", "Slice", "Squeeze", "Tile", "Unsqueeze")
+"""Operators whose second input has a number, or two, for each axis."""
 
 
 def supported_operators() -> frozenset[str]:
@@ -139,7 +137,7 @@ class _Importer(ONNXGraphImporter):
         constants = self._graph.constants
         while constants:  # TVM copies each, so that what it has need not be kept here
             name, value = constants.popitem()
-            if value.dtype.kind != "O":  # text: read only by nodes that are refused by name
+            if value.dtype.kind not in "OSU":  # text: read only by nodes that are refused by name
                 self._nodes[name] = make_constant(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
@@ -166,10 +164,10 @@ class _Importer(ONNXGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        if op_name in _OF_SHAPES:
+        if op_name in _OF_AXES and len(inputs) > 1:
             extents = constant_value(inputs[1])
-            if extents is not None and extents.size > _MOST_AXES:
-                raise ValueError(f"{extents.size} dimensions; expected up to {_MOST_AXES}")
+            if extents is not None and extents.size > 2 * MOST_AXES:
+                raise ValueError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
         own = OWN.get(op_name)
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):

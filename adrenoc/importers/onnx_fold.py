@@ -19,7 +19,7 @@ import onnx
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
-from adrenoc.importers.fold_relax import MOST_GROWN
+from adrenoc.importers.fold_relax import MOST_GROWN, too_much
 from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx_branch import (
     branch_taken,
@@ -31,6 +31,7 @@ from adrenoc.importers.onnx_branch import (
 from adrenoc.importers.onnx_contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx_counted import COUNTS, begin, counted_inputs, follow
 from adrenoc.importers.onnx_graph import (
+    MOST_ADDRESSED,
     OnnxGraph,
     all_nodes,
     attributes,
@@ -38,7 +39,13 @@ from adrenoc.importers.onnx_graph import (
     node_label,
 )
 from adrenoc.importers.onnx_infer import first_line, infer_types
-from adrenoc.importers.onnx_unroll import LoopState, unroll_loop, unroll_scan
+from adrenoc.importers.onnx_unroll import (
+    MOST_NODES,
+    LoopState,
+    too_many,
+    unroll_loop,
+    unroll_scan,
+)
 
 # fmt: off
 _FOLDABLE = frozenset({
@@ -60,8 +67,27 @@ _FOLDABLE = frozenset({
 # fmt: on
 
 
-_GROWING = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Tile"})
+_GROWING = frozenset(
+    {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
+)
 """Those whose result may be any number of times as large as what they take."""
+
+_LEAST_ROOM, _TIMES = 2**27, 8
+"""What constants may be computed to, in elements: so many, and so many times those of the file."""
+
+_FEW = 2**16
+"""Elements of shapes, axes and tables: they are always computed."""
+
+_NESTING = frozenset({"If", "Loop", "Scan"})
+
+_ON_DEVICE = frozenset({"Expand", "OneHot", "Pad", "Tile"})
+"""Those that are computed on the device where they are too large for a constant.
+
+Of others TVM makes a constant too, or what reads them would be one: they are refused.
+"""
+
+_MOST_SELECTED = 256
+"""Ifs whose branches are both computed: in each other, ten of them have a thousand branches."""
 
 
 def fold_constants(graph: OnnxGraph) -> list[Decision]:
@@ -115,9 +141,14 @@ class _Folder:
         self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
         self._used.update(graph.outputs)
         self._inlined = 0
+        self._conditions = 0
         self._rewritten: Counter[str] = Counter()
         self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
+        self._room = _LEAST_ROOM + _TIMES * sum(v.size for v in graph.constants.values())
+        """Elements that constants may still be computed to."""
+        self._written = 0
+        """Nodes that nested graphs became."""
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
@@ -153,7 +184,9 @@ class _Folder:
         if standard is not None:
             self._rewritten[node.op_type] += 1
             return standard
-        return self._written_out(node)
+        written = self._written_out(node)
+        self._written += len(written or ())
+        return written
 
     def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         source = self._forwarded(node)
@@ -174,20 +207,31 @@ class _Folder:
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
-            if node.op_type in _GROWING and self._is_vast(node):
+            count = self._grown(node)
+            if count:
+                if node.op_type not in _ON_DEVICE:
+                    graph.refusals[first_output(node)] = too_much(count)
                 return None
             self._evaluate(node)
             return []
         return None
 
-    def _is_vast(self, node: onnx.NodeProto) -> bool:
+    def _grown(self, node: onnx.NodeProto) -> float:
+        """How many elements come out, where that is too many for a constant; else 0."""
+        sizes = {name: self.graph.constants[name].size for name in node.input if name}
         if node.op_type == "Range":
             start, limit, step = (float(self.graph.scalar(name)) for name in node.input)
-            return step != 0 and (limit - start) / step > MOST_GROWN
+            count = (limit - start) / step if step else 0
+            return count if count > MOST_GROWN else 0
+        most = math.prod(max(1, sizes[name]) for name in node.input if name)
+        if node.op_type not in _GROWING and most <= (MOST_GROWN if self._room > 0 else _FEW):
+            return 0
         with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
             infer_types(self.graph, node)
-        shapes = [t.shape for name in node.output if (t := self.graph.types.get(name)) is not None]
-        return any(shape is not None and math.prod(shape) > MOST_GROWN for shape in shapes)
+        types = [self.graph.types.get(name) for name in node.output]
+        count = max((math.prod(t.shape or ()) for t in types if t is not None), default=0)
+        grows = count > MOST_GROWN and count > sum(sizes.values())
+        return count if grows or count > max(self._room, _FEW) else 0
 
     def contrib_decisions(self) -> list[Decision]:
         """What was written by standard operators, by type."""
@@ -261,6 +305,7 @@ class _Folder:
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)
         self.folded += 1
+        self._room -= value.size
 
     def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
         """Leave out operands of a Concat that hold no element."""
@@ -271,7 +316,9 @@ class _Folder:
     def _is_empty(self, name: str) -> bool:
         known = self.graph.types.get(name)
         shape = known.shape if known is not None else None
-        return shape is not None and 0 in shape and min(shape) == 0
+        if shape is None or 0 not in shape or min(shape) < 0:
+            return False
+        return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED
 
     def _set_empty(self, node: onnx.NodeProto) -> None:
         """What holds no element is known, whatever computes it."""
@@ -282,7 +329,11 @@ class _Folder:
 
     def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
-        if node.op_type == "If" and first_output(node) not in self.graph.refusals:
+        if node.op_type in _NESTING and self._written > MOST_NODES:
+            self.graph.refusals.setdefault(first_output(node), too_many(self._written))
+        if first_output(node) in self.graph.refusals:
+            return None
+        if node.op_type == "If":
             return self._branches(node)
         if node.op_type == "Loop":
             key = node.output[0] or node.output[-1]
@@ -303,15 +354,21 @@ class _Folder:
             self.decisions.append(Decision(subject=node.output[0], taken=taken, reason=reason))
         return nodes
 
-    def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """An If without its nested graphs."""
+    def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An If without its nested graphs; None where it is refused."""
         prefix = f"{first_output(node)}/{self._inlined}/"
         self._inlined += 1
         if node.input[0] in self.graph.constants:
             taken = f"inlined the {branch_taken(self.graph, node).replace('_', ' ')} of an If"
             reason = "its condition is constant"
             nodes = inline_branch(self.graph, node, prefix)
+        elif self._conditions == _MOST_SELECTED:
+            self.graph.refusals[first_output(node)] = (
+                f"more than {_MOST_SELECTED} conditions are known at run time alone"
+            )
+            return None
         else:
+            self._conditions += 1
             taken = "computed both branches of an If, then selected"
             reason = "its condition is known at run time alone"
             nodes = select_branches(self.graph, node, prefix)

@@ -138,6 +138,11 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
             f"input '{value.name}' holds {what}; adrenoc takes tensors of numbers",
             hint="cut that part off: onnx.utils.extract_model(...)",
         )
+    if element in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+        raise UnsupportedOperatorError(
+            f"input '{value.name}' holds complex numbers; adrenoc takes real ones",
+            hint="feed real and imaginary parts along an axis, as DFT has them",
+        )
     if element == onnx.TensorProto.UNDEFINED:
         raise ModelFormatError(
             f"input '{value.name}' has no element type", hint="export the model again"

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from adrenoc.importers.fold_relax import MOST_GROWN
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import dtype_of, make_constant
 
 Expr = Any
+
+_LARGEST_MATRIX = 1 << 26
+"""Elements of a transform's matrix, which has both parts of each."""
 
 
 def _dft(node: Node) -> relax.Expr:
@@ -48,8 +51,8 @@ def _transformed(
 ) -> relax.Expr:
     """The transform along `axis`; the last axis holds real and imaginary parts."""
     held = shape[axis] * max(shape[axis], length or 0) * 4
-    if held > MOST_GROWN:
-        raise ValueError(f"its matrix has {held} elements, expected up to {MOST_GROWN}")
+    if held > _LARGEST_MATRIX:
+        raise ValueError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
     matrix = _dft_matrix(shape[axis], shape[-1], length, inverse=inverse, onesided=onesided)
     made, parts = matrix.shape[2:]
     rank = len(shape)
@@ -97,7 +100,10 @@ def _stft(node: Node) -> relax.Expr:
         raise ValueError("the frame step is missing")
     length = int(frame) if frame is not None else node.shape(2)[0]
     stride = int(step)
+    if stride < 1 or not 1 <= length <= shape[1]:
+        raise ValueError(f"frames of {length} steps, each {stride} further, in {shape[1]} steps")
     count = (shape[1] - length) // stride + 1
+    check_grown(count * length)
     taken = np.arange(count)[:, None] * stride + np.arange(length)[None, :]
     frames = node.emit(
         relax.op.take(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import onnx
 from onnx import AttributeProto, TensorProto, helper
@@ -66,10 +67,18 @@ def _check_graph(graph: onnx.GraphProto, opset: int, *, in_function: bool = Fals
 
 
 def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
-    """Check that every node reads what is there by then; `outside` are names of outer graphs."""
-    known = {"", *outside, *(v.name for v in graph.input)}
-    known.update(tensor.name for tensor in graph.initializer)
-    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    """Check that every node reads what is there by then, and computes what is not.
+
+    `outside` are names of outer graphs; what is inside may be called the same.
+    """
+    made = {v.name for v in graph.input}
+    if len(made) < len(graph.input):
+        names = sorted(v.name for v in graph.input)
+        twice = next(a for a, b in pairwise(names) if a == b)
+        raise _damaged(f"the graph has two inputs '{twice}'")
+    made.update(tensor.name for tensor in graph.initializer)
+    made.update(tensor.values.name for tensor in graph.sparse_initializer)
+    known = {"", *outside, *made}
     for node in graph.node:
         for name in node.input:
             if name not in known:
@@ -79,6 +88,10 @@ def _check_order(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
                 )
         for inner in _graphs(node):
             _check_order(inner, frozenset(known))
+        for name in node.output:
+            if name and name in made:
+                raise _damaged(f"{node.op_type} {node_label(node)} computes '{name}' once more")
+            made.add(name)
         known.update(node.output)
 
 
@@ -160,6 +173,9 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
         if not least <= count <= most:
             raise _damaged(f"{label} has {count} {what}, expected {least} to {most}")
     given = {a.name: a for a in node.attribute}
+    parts = given["num_outputs"].i if "num_outputs" in given else len(node.output)
+    if parts != len(node.output):  # onnx's shape inference makes room for all of them
+        raise _damaged(f"{label} has {len(node.output)} outputs, and says that it has {parts}")
     for name, known in schema.attributes.items():
         if known.required and name not in given:
             raise _damaged(f"{label} lacks the attribute '{name}'")

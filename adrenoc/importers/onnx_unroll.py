@@ -17,10 +17,20 @@ import onnx
 from onnx import helper
 
 from adrenoc.errors import ModelFormatError
-from adrenoc.importers.onnx_graph import OnnxGraph, TensorType, array_of, attributes, node_label
+from adrenoc.importers.onnx_graph import (
+    OnnxGraph,
+    TensorType,
+    array_of,
+    attributes,
+    first_output,
+    node_label,
+)
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
+
+MOST_NODES = 20_000
+"""That the nested graphs of a model may be written out to."""
 
 _FIRST_SCAN_OPSET = 9
 """Before, Scan had an axis of batches that each run by themselves."""
@@ -61,6 +71,11 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
                 value.name = names.get(value.name, value.name)
 
 
+def too_many(count: int) -> str:
+    """Why nested graphs of `count` nodes in all are refused."""
+    return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
+
+
 def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The nodes of all steps, or None where their number is not known or is too large."""
     if graph.opset < _FIRST_SCAN_OPSET:
@@ -71,13 +86,16 @@ def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] 
 def _unroll_steps(
     graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, object]
 ) -> list[onnx.NodeProto] | None:
-    body = attrs["body"]
+    body: onnx.GraphProto = attrs["body"]
     count = int(attrs["num_scan_inputs"])  # type: ignore[call-overload]
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
     in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
     backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
     steps = _steps(graph, node, scanned, in_axes)
     if steps is None:
+        return None
+    if steps * len(body.node) > MOST_NODES:
+        graph.refusals[first_output(node)] = too_many(steps * len(body.node))
         return None
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
     nodes: list[onnx.NodeProto] = []

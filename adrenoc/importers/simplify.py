@@ -3,7 +3,7 @@
 What leaves this stage is one dataflow block of flat bindings with unique names and static shapes,
 in which `squeeze`, `expand_dims` and `flatten` are `reshape`, `split` is `strided_slice`,
 `subtract` and `divide` by constants are `add` and `multiply` (but for quotients that are rounded
-to integers), and no call has only constants.
+to integers), no call has only constants, and no concatenation more operands than a kernel takes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from adrenoc.importers.flat import (
 )
 from adrenoc.importers.fold_relax import fold_call, slice_bounds
 from adrenoc.importers.fold_scale import fold_scales
+from adrenoc.importers.nest_concats import nest_concats
 from adrenoc.importers.parts_of_concat import parts_within
 from adrenoc.importers.relax_values import (
     constant_value,
@@ -54,6 +55,7 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
             )
         )
     decisions += fold_scales(flat)
+    decisions += nest_concats(flat)
     main, _ = rebuild(flat)
     return replace_main(module, main), decisions
 

@@ -25,6 +25,19 @@ def loads_of(expr: Expr) -> list[Any]:
     return found
 
 
+def parts_of(body: Body) -> int:
+    """Parts of the expression of one element, index arithmetic and all."""
+    count = 0
+
+    def visit(_: Any) -> WalkResult:
+        nonlocal count
+        count += 1
+        return WalkResult.ADVANCE
+
+    structural_walk(body.value, (tvm.ir.Expr, visit), order="pre")
+    return count
+
+
 _COUNTED = (tvm.ir.prim.BinaryOpExpr, tvm.ir.prim.CmpExpr, tvm.ir.prim.Select, Call)
 
 

@@ -27,8 +27,9 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
+from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
-from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.layout import default_layout
 from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU
@@ -44,18 +45,28 @@ _POWERS = {"tirx.pow", "tirx.exp", "tirx.exp2", "tirx.exp10"}
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
 
+MAX_OPERATORS = 64
+"""Operators that one kernel may compute: what walks expressions recurses as deep as they are."""
+
+MAX_PARTS = 8192
+"""Of one expression: a chain in which each operator reads the last one twice doubles each time."""
+
 MAX_INPUTS = 8
 """Tensors that one kernel may read; more would crowd the argument list of old drivers."""
 
+_FEW_OPERATORS = 8
+"""So few cannot double often enough to be counted."""
 
-def fuse(graph: Graph) -> Graph:
+
+def fuse(graph: Graph, log: DecisionLog) -> Graph:
     """Fuse the nodes of a graph; outputs of the graph stay tensors of their own."""
-    return _Fuser(graph).run()
+    return _Fuser(graph, log).run()
 
 
 class _Fuser:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, log: DecisionLog) -> None:
         self._graph = graph
+        self._log = log
         self._exact = set(graph.exact)
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
@@ -77,6 +88,20 @@ class _Fuser:
         """What computes a tensor that must be exact is exact itself."""
         if inner in self._exact:
             self._exact.add(outer)
+
+    def _fits(self, producer: Node, inner: Body, reader: Node, outer: Body, name: str) -> bool:
+        """Whether both fit into one kernel, `inner` in place of each read of `name` in `outer`."""
+        count = len(producer.fused) + len(reader.fused)
+        reason = ""
+        if count > MAX_OPERATORS:
+            reason = f"together they are {count} operators, expected up to {MAX_OPERATORS}"
+        elif count > _FEW_OPERATORS:
+            parts = parts_of(outer) + _reads(outer, name) * parts_of(inner)
+            if parts > MAX_PARTS:
+                reason = f"together they have {parts} parts, expected up to {MAX_PARTS}"
+        if reason:
+            self._log.add(reader.output, f"computed apart from '{name}', which it reads", reason)
+        return not reason
 
     def _only_reader(self, name: str, reader: str) -> bool:
         """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
@@ -118,6 +143,7 @@ class _Fuser:
                 )
                 or not self._worth_inlining(producer.body, node.body, name)
                 or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
+                or not self._fits(producer, producer.body, node, node.body, name)
             ):
                 continue
             self._swallow(name, node.output)
@@ -205,6 +231,7 @@ class _Fuser:
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS
+                or not self._fits(anchor, anchor.epilogue or node.body, node, node.body, name)
             ):
                 continue
             del self._made[name]

@@ -36,10 +36,15 @@ def fuse_around_concats(graph: Graph, log: DecisionLog) -> Graph:
     """Fuse the nodes of a graph; concatenations that may be written in place stay alone."""
     candidates = _candidates(graph)
     if not candidates:
-        return fuse(graph)
-    fused = fuse(_with_op(graph, set(candidates)))
+        return fuse(graph, log)
+    trial = DecisionLog()
+    fused = fuse(_with_op(graph, set(candidates)), trial)
     kept = {name for name in candidates if _pays(fused, graph, name, log)}
-    return fused if len(kept) == len(candidates) else fuse(_with_op(graph, kept))
+    if len(kept) < len(candidates):
+        return fuse(_with_op(graph, kept), log)
+    for decision in trial:
+        log.add(decision.subject, decision.taken, decision.reason)
+    return fused
 
 
 def _with_op(graph: Graph, outputs: set[str]) -> Graph:

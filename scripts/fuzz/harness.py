@@ -29,7 +29,10 @@ Case = Callable[[int], tuple[str, bytes]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: `planned`, `refused`, or a finding, of which `text` says the place."""
+    """What became of a case: `planned`, `compiled`, `refused`, or a finding.
+
+    `text` says the error, and of a finding the place.
+    """
 
     kind: str
     text: str = ""
@@ -37,22 +40,18 @@ class Outcome:
     @property
     def is_finding(self) -> bool:
         """Whether it is neither a result nor an error of adrenoc's."""
-        return self.kind not in ("planned", "refused")
+        return self.kind not in ("compiled", "planned", "refused")
 
 
-def judge(path: Path, *, raises: bool = False) -> Outcome:
-    """Import and plan the model at `path`, up to the kernels."""
+def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcome:
+    """Import and plan the model at `path`, up to the kernels; to the end where it `compiles`."""
     from adrenoc.errors import AdrenocError
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import State, run_stages
-    from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
 
-    target = load_target("adreno:730")
-    options = resolve_options(target, preset="mixed", command_line={}).options
-    state = State(model=path, target=target, options=options)
     try:
-        run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")
+        if compiles:
+            _compile(path)
+        else:
+            _plan(path)
     except AdrenocError as error:
         return Outcome("refused", type(error).__name__)
     except MemoryError:
@@ -63,7 +62,36 @@ def judge(path: Path, *, raises: bool = False) -> Outcome:
         if raises:
             raise
         return Outcome("exception", _place(error))
-    return Outcome("planned")
+    return Outcome("compiled" if compiles else "planned")
+
+
+def _plan(path: Path) -> None:
+    from adrenoc.options import resolve_options
+    from adrenoc.pipeline import State, run_stages
+    from adrenoc.reporter import SilentReporter
+    from adrenoc.target import load_target
+
+    target = load_target("adreno:730")
+    options = resolve_options(target, preset="mixed", command_line={}).options
+    state = State(model=path, target=target, options=options)
+    run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")
+
+
+def _compile(path: Path) -> None:
+    from adrenoc.make import make_bundle
+    from adrenoc.options import resolve_options
+    from adrenoc.reporter import SilentReporter
+    from adrenoc.target import load_target
+
+    target = load_target("host")
+    make_bundle(
+        path,
+        target=target,
+        options=resolve_options(target, preset="mixed", command_line={}).options,
+        output=path.with_suffix(".adrenoc"),
+        reporter=SilentReporter(),
+        use_cache=False,
+    )
 
 
 def _place(error: BaseException | None) -> str:
@@ -77,8 +105,11 @@ def _place(error: BaseException | None) -> str:
     return f"{type(error).__name__} at {where}: {(text or [''])[-1][:120]}"
 
 
-def run(numbers: range, case: Case, folder: Path) -> Iterator[tuple[int, Outcome]]:
+def run(
+    numbers: range, case: Case, folder: Path, *, compiles: bool = False
+) -> Iterator[tuple[int, Outcome]]:
     """Judge all cases; processes are forked from this one, which has everything loaded."""
+    import adrenoc.make
     import adrenoc.pipeline  # noqa: F401 - loaded once, before the forks
 
     position = numbers.start
@@ -88,7 +119,7 @@ def run(numbers: range, case: Case, folder: Path) -> Iterator[tuple[int, Outcome
         child = os.fork()
         if child == 0:
             ours.close()
-            _serve(range(position, end), case, folder, theirs)
+            _serve(range(position, end), case, folder, theirs, compiles)
         theirs.close()
         for number in range(position, end):
             position = number + 1
@@ -126,7 +157,7 @@ def _processor_s(process: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _serve(numbers: range, case: Case, folder: Path, pipe: Connection) -> None:
+def _serve(numbers: range, case: Case, folder: Path, pipe: Connection, compiles: bool) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -137,6 +168,6 @@ def _serve(numbers: range, case: Case, folder: Path, pipe: Connection) -> None:
         name, content = case(number)
         path = folder / f"case{Path(name).suffix}"
         path.write_bytes(content)
-        outcome = judge(path)
+        outcome = judge(path, compiles=True) if compiles else judge(path)
         pipe.send((outcome.kind, outcome.text))
     os._exit(0)

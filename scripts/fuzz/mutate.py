@@ -8,6 +8,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fuzz import rewire_onnx, rewire_tflite
+
 _INTEGERS = (
     *(0, 1, -1, 2, 3, 7, 127, 128, 255, 256, 16384, 16385, 65535, 65536),
     *(2**24, 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**40, 2**63 - 1, -(2**63)),
@@ -21,10 +23,22 @@ def case(models: Sequence[tuple[str, bytes]], *, seed: int, number: int) -> tupl
     name, content = models[rng.randrange(len(models))]
     fields = _onnx_fields if name.endswith(".onnx") else _tflite_fields
     kind = rng.random()
-    if kind < 0.65:
+    if kind < 0.5:
+        return name, _rewired(name, content, models, rng)
+    if kind < 0.8:
         return name, fields(content, rng)
     damage = rng.choice((_flip, _flip, _cut, _overwrite, _move, _remove))
     return name, damage(bytearray(content), rng)
+
+
+def _rewired(
+    name: str, content: bytes, models: Sequence[tuple[str, bytes]], rng: random.Random
+) -> bytes:
+    if name.endswith(".tflite"):
+        return rewire_tflite.rewire(content, rng)
+    others = [rng.choice(models) for _ in range(4)]
+    others = [model for name, model in others if name.endswith(".onnx")] or [content]
+    return rewire_onnx.rewire(content, others, rng)
 
 
 def _flip(content: bytearray, rng: random.Random) -> bytes:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 _LARGEST = 1 << 20
+_RANDOM_GRAPHS = 400
 
 
 def load(only: str | None, folder: Path | None) -> list[tuple[str, bytes]]:
@@ -15,6 +20,7 @@ def load(only: str | None, folder: Path | None) -> list[tuple[str, bytes]]:
     `only` is a format; `folder` holds more models, of up to a mebibyte each.
     """
     made = [*_node_tests(), *_tflite_operators(), *_networks()]
+    made += [*_contrib_operators(), *_random_graphs()]
     if folder is not None:
         files = sorted(p for p in folder.rglob("*") if p.suffix in (".onnx", ".tflite"))
         made += [(p.name, p.read_bytes()) for p in files if p.stat().st_size <= _LARGEST]
@@ -53,3 +59,26 @@ def _networks() -> list[tuple[str, bytes]]:
         content = make(size=32, width=0.25, classes=4)
         made += [(f"{name}.tflite", content)] * 30  # as often as thirty single operators
     return [(name, content) for name, content in made if len(content) <= _LARGEST]
+
+
+def _contrib_operators() -> list[tuple[str, bytes]]:
+    """Operators of onnxruntime's domain, one a model."""
+    from tests.ir.test_import_contrib import CASES, save
+
+    return [
+        (f"{name}.onnx", _written(partial(save, name, recipe))) for name, recipe in CASES.items()
+    ]
+
+
+def _random_graphs() -> list[tuple[str, bytes]]:
+    """Graphs of some ten operators, as scripts/random_graphs draws them."""
+    from tests.host.random_graphs.draw import draw_case
+
+    drawn = [draw_case(random.Random(f"fuzz/{n}").randint) for n in range(_RANDOM_GRAPHS)]
+    return [(f"graph{n}.onnx", _written(case.ops.save)) for n, case in enumerate(drawn)]
+
+
+def _written(save: Callable[[Path], None]) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
+        save(Path(file.name))
+        return Path(file.name).read_bytes()

@@ -286,7 +286,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     ),
     "a shape of a million dimensions": (
         lambda: one("Reshape", np.ones(1 << 20, np.int64)),
-        "1048576 dimensions; expected up to 64",
+        "for 1048576 axes; expected up to 64",
     ),
     "a transform of 65535 steps": (
         lambda: one("DFT", shape=(1, 65535, 10, 1), axis=1, onesided=1),

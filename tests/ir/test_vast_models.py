@@ -1,0 +1,233 @@
+"""Small files that ask for much: each ends soon, in little memory, in a result or an error."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc import errors
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+from tests.models import graph
+
+node, value = helper.make_node, helper.make_tensor_value_info
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def planned(path: Path) -> State:
+    target = load_target("adreno:730")
+    state = State(model=path, target=target, options=resolve_options(target).options)
+    return run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")[0]
+
+
+def added(nodes: list[onnx.NodeProto], made: str, held: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """The sum of the constant `made`, which `nodes` compute, added to an input."""
+    last = [
+        node("Cast", [made], ["floats"], to=FLOAT),
+        node("ReduceSum", ["floats"], ["sum"], keepdims=0),
+        node("Add", ["x", "sum"], ["y"]),
+    ]
+    return graph([*nodes, *last], {"x": (2, 3)}, ["y"], held)
+
+
+def split() -> onnx.ModelProto:
+    nodes = [node("Split", ["x"], ["y", "z"], num_outputs=2**62)]
+    return graph(nodes, {"x": (4, 3)}, ["y"], opset=18)
+
+
+def ranged() -> onnx.ModelProto:
+    held = {"from": np.int64(0), "to": np.int64(2**29), "by": np.int64(1)}
+    held = {name: np.array(number) for name, number in held.items()}
+    return added([node("Range", ["from", "to", "by"], ["r"])], "r", held)
+
+
+def mel() -> onnx.ModelProto:
+    held = {name: np.array(number) for name, number in (("n", 2**29), ("dft", 16), ("rate", 8192))}
+    held |= {"low": np.array(0, np.float32), "high": np.array(4096, np.float32)}
+    return added([node("MelWeightMatrix", ["n", "dft", "rate", "low", "high"], ["m"])], "m", held)
+
+
+def gathered() -> onnx.ModelProto:
+    """Rows of a table, very many times."""
+    nodes = [node("ConstantOfShape", ["n"], ["zeros"]), node("Cast", ["zeros"], ["i"], to=INT64)]
+    nodes.append(node("Gather", ["table", "i"], ["rows"]))
+    held = {"n": np.array([2**20]), "table": np.ones((4, 4096), np.float32)}
+    return added(nodes, "rows", held)
+
+
+def doubled() -> onnx.ModelProto:
+    """A constant that is joined with itself forty times."""
+    nodes = [node("Concat", [f"t{i}"] * 2, [f"t{i + 1}"], axis=0) for i in range(40)]
+    return added(nodes, "t40", {"t0": np.ones(1024, np.float32)})
+
+
+def looped(steps: int, size: int) -> onnx.ModelProto:
+    """A Loop of so many steps of so many nodes."""
+    inner = [node("Neg", ["v" if i == 0 else f"w{i - 1}"], [f"w{i}"]) for i in range(size)]
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), *inner],
+        "body",
+        [value("i", INT64, ()), value("go", BOOL, ()), value("v", FLOAT, (3,))],
+        [value("on", BOOL, ()), value(f"w{size - 1}", FLOAT, (3,))],
+    )
+    nodes = [node("Loop", ["n", "", "x"], ["y"], body=body)]
+    return graph(nodes, {"x": (3,)}, ["y"], {"n": np.array(steps)})
+
+
+def scanned() -> onnx.ModelProto:
+    inner = [node("Add", ["s", "r"], ["t0"])]
+    inner += [node("Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(100)]
+    ends = [value(n, FLOAT, (2,)) for n in ("s", "r", "t100")]
+    body = helper.make_graph(inner, "body", ends[:2], ends[2:])
+    nodes = [node("Scan", ["first", "x"], ["y"], body=body, num_scan_inputs=1)]
+    return graph(nodes, {"x": (1000, 2)}, ["y"], {"first": np.zeros(2, np.float32)})
+
+
+def conditions() -> onnx.ModelProto:
+    """Nine Ifs in each other, with the same in both branches."""
+    body = helper.make_graph([node("Neg", ["x"], ["y"])], "b", [], [value("y", FLOAT, (3,))])
+    for _ in range(9):
+        chosen = node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+        body = helper.make_graph([chosen], "b", [], [value("y", FLOAT, (3,))])
+    model = graph([body.node[0]], {"x": (3,)}, ["y"])
+    model.graph.input.append(value("c", BOOL, ()))
+    return model
+
+
+def deep_rank() -> onnx.ModelProto:
+    nodes = [node("Unsqueeze", [f"t{i}", "at"], [f"t{i + 1}"]) for i in range(100)]
+    return graph(nodes, {"t0": (3,)}, ["t100"], {"at": np.array([0])})
+
+
+def calling(bodies: list[list[str]]) -> onnx.ModelProto:
+    """Functions F0, F1, ... that call others in a row; F0 is called."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = graph([node("F0", ["x"], ["y"], domain="own")], {"x": (3,)}, ["y"], domains=["own"])
+    for number, called in enumerate(bodies):
+        names = ["a", *(f"t{i}" for i in range(len(called) - 1)), "b"]
+        nodes = [
+            node(op, [names[i]], [names[i + 1]], domain="own" if op != "Neg" else "")
+            for i, op in enumerate(called)
+        ]
+        model.functions.append(
+            helper.make_function("own", f"F{number}", ["a"], ["b"], nodes, imports)
+        )
+    return model
+
+
+def empty() -> onnx.ModelProto:
+    """No element, but extents that no array may have."""
+    return graph([node("DepthToSpace", ["x"], ["y"], blocksize=2**29)], {"x": (1, 4, 8, 8)}, ["y"])
+
+
+def text() -> onnx.ModelProto:
+    nodes = [node("Constant", [], ["s"], value_strings=["a", "b"]), node("Relu", ["x"], ["y"])]
+    return graph(nodes, {"x": (3,)}, ["y", "s"])
+
+
+def twice(name: str) -> onnx.ModelProto:
+    nodes = [node("Relu", ["x"], ["t"]), node("Neg", ["x"], [name]), node("Abs", ["t"], ["y"])]
+    return graph(nodes, {"x": (3,)}, ["y"])
+
+
+def complex_input() -> onnx.ModelProto:
+    model = graph([node("Neg", ["x"], ["y"])], {"x": (3,)}, ["y"])
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.COMPLEX64
+    return model
+
+
+REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
+    "parts without number": (split, "2 outputs, and says that it has"),
+    "a long range": (ranged, "536870912 constant elements, expected up to"),
+    "a mel matrix": (mel, "constant elements, expected up to"),
+    "a table read often": (gathered, "4294967296 constant elements|expected up to"),
+    "a constant joined with itself": (doubled, "constant elements, expected up to"),
+    "a long loop of many nodes": (lambda: looped(1000, 100), "written out, the loops"),
+    "a long scan of many nodes": (scanned, "written out, the loops"),
+    "conditions in each other": (conditions, "more than 256 conditions"),
+    "a hundred dimensions": (deep_rank, "dimensions; expected up to 64"),
+    "a function that calls itself": (lambda: calling([["F1"], ["F0"]]), "calls itself"),
+    "functions that double": (
+        lambda: calling([[f"F{i + 1}"] * 2 for i in range(30)] + [["Neg"]]),
+        "1073741824 nodes with its functions inlined",
+    ),
+    "no element, of vast extents": (empty, "holds no element"),
+    "an output of text": (text, "output 's' holds text"),
+    "a tensor that two nodes compute": (lambda: twice("t"), "computes 't' once more"),
+    "an input that a node computes": (lambda: twice("x"), "computes 'x' once more"),
+    "complex numbers": (complex_input, "complex numbers"),
+}
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_grow_out_of_measure_is_refused(tmp_path: Path, name: str) -> None:
+    make, said = REFUSED[name]
+    onnx.save(make(), tmp_path / "model.onnx")
+    before = peak_bytes()
+    with pytest.raises(errors.AdrenocError, match=said) as caught:
+        planned(tmp_path / "model.onnx")
+    assert caught.value.hint
+    assert peak_bytes() - before < 1 << 29
+
+
+def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path: Path) -> None:
+    """In one kernel, its expression would be deeper than Python recurses."""
+    nodes = [node("Neg" if i % 2 else "Abs", [f"t{i}"], [f"t{i + 1}"]) for i in range(300)]
+    onnx.save(graph(nodes, {"t0": (3,)}, ["t300"]), tmp_path / "model.onnx")
+    state = planned(tmp_path / "model.onnx")
+    assert state.graph is not None
+    assert [len(n.fused) for n in state.graph.nodes if n.is_map] == [64, 64, 64, 64, 44]
+    assert any("expected up to 64" in d.reason for d in state.log)
+
+
+def test_an_epilogue_does_not_double_without_end(tmp_path: Path) -> None:
+    """Each step reads the last one twice: thirty of them are a milliard of reads."""
+    nodes = [node("Conv", ["x", "w"], ["t0"])]
+    for i in range(30):
+        nodes += [
+            node("Sigmoid", [f"t{i}"], [f"s{i}"]),
+            node("Mul", [f"t{i}", f"s{i}"], [f"t{i + 1}"]),
+        ]
+    held = {"w": np.ones((4, 4, 1, 1), np.float32)}
+    onnx.save(graph(nodes, {"x": (1, 4, 8, 8)}, ["t30"], held), tmp_path / "model.onnx")
+    state = planned(tmp_path / "model.onnx")
+    assert state.graph is not None
+    assert 2 <= len(state.graph.nodes) < 30
+    assert any("parts, expected up to" in d.reason for d in state.log)
+
+
+def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path: Path) -> None:
+    nodes = [node("Concat", ["x", "z"] * 100, ["y"], axis=1)]
+    onnx.save(graph(nodes, {"x": (1, 3, 5), "z": (1, 2, 5)}, ["y"]), tmp_path / "model.onnx")
+    state = planned(tmp_path / "model.onnx")
+    assert state.graph is not None
+    assert max(len(n.fused) + len(n.inputs) for n in state.graph.nodes) < 64
+    assert any("200 operands" in d.reason for d in state.log)
+
+
+def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> None:
+    model = graph(
+        [node("Add", ["x", "c"], ["y"])], {"x": (3,)}, ["y"], {"c": np.ones(3, np.float32)}
+    )
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="data.bin")
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.truncate(1 << 28)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    before = peak_bytes()
+    planned(tmp_path / "model.onnx")
+    assert peak_bytes() - before < 1 << 27
