@@ -29,6 +29,13 @@ _LOADS = {
 
 Offsets are constants: of one base in bytes, an address takes four instructions less than of a sum.
 """
+_AT = "((__global const char*)(pointer) + 4u * (uint)(base))"
+_NUMBERS = {
+    "LOAD_NUMBER": f"(((__global const float*){_AT})[offset])",
+    "LOAD_NUMBERS": f"vload4(0, (__global const float*){_AT} + (offset))",
+    "LOAD_ALIGNED": f"(*(__global const float4*)((__global const float*){_AT} + (offset)))",
+}
+"""Bodies of the macros `(pointer, base, offset)` that `tvmapi.load_numbers` calls."""
 _SHARE = "#define SHARE_UINT4(pointer, at, words) (((__local uint4*)(pointer))[at] = (words))\n"
 """Words into local memory as they are, where another type is read after a barrier."""
 _SHARED_HALVES = re.compile(r"(__local half4 \w+\[\d+\]);")
@@ -65,7 +72,7 @@ def tidy(source: str) -> str:
     source, rolled = _ROLLED_LOOP.subn(r"\1 + ROLLED;", source)
     defined = [
         f"#define {name}(pointer, base, offset) {body}\n"
-        for name, body in _LOADS.items()
+        for name, body in (_LOADS | _NUMBERS).items()
         if f"{name}(" in source
     ]
     if "SHARE_UINT4(" in source:

@@ -228,6 +228,18 @@ def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     return call_extern(vector_dtype(dtype), name, buffer.data, base, offset)
 
 
+def load_numbers(buffer: Expr, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
+    """Number `base + offset` of a buffer of floats, whatever its shape, or four from there on.
+
+    Four are loaded at once where they are `aligned`, at a multiple of 16 bytes, and perhaps else.
+    Macros of `opencl_source`.
+    """
+    if count == 1:
+        return tirx.call_extern("float32", "LOAD_NUMBER", buffer.data, base, offset)
+    name = "LOAD_ALIGNED" if aligned else "LOAD_NUMBERS"
+    return tirx.call_extern("float32x4", name, buffer.data, base, offset)
+
+
 def share_words(buffer: Expr, index: Expr, words: Expr) -> Expr:
     """The statement that stores four words into an array in local memory, whatever its type.
 

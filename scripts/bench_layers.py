@@ -23,6 +23,8 @@ class Layer:
     attrs: dict[str, Any]
     families: str = "conv|depthwise|dense|gemv|matmul|winograd"
     """The kernels to show, as a regular expression."""
+    given: bool = False
+    """Whether it reads what the model is given; else what a ReLU makes of that."""
 
     def model(self) -> onnx.ModelProto:
         """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
@@ -35,7 +37,7 @@ class Layer:
         rng = np.random.default_rng(0)
         weight = rng.standard_normal(self.weights).astype(np.float32)
         outputs = (self.weights or (1,))[0 if self.op != "MatMul" else -1]
-        nodes = [helper.make_node("Relu", ["x"], ["r"])]
+        nodes = [helper.make_node("Identity" if self.given else "Relu", ["x"], ["r"])]
         constants = {"w": weight, "b": np.zeros(outputs, np.float32)}
         if self.op == "MatMul":
             nodes += [
@@ -106,6 +108,11 @@ def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: i
         macs=side * side * out * (channels // groups) * kernel * kernel,
         attrs={"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups},
     )
+
+
+def image(stem: Layer) -> Layer:
+    """A stem on the image that the model is given, with the copy into texels if there is one."""
+    return replace(stem, name=f"image {stem.name}", families="conv|layout", given=True)
 
 
 def attention_model(heads: int, tokens: int, width: int) -> onnx.ModelProto:
@@ -273,6 +280,8 @@ LAYERS = (
     *separable(3, 1, 576, 96, 14),
     conv(7, 2, 3, 64, 224),
     conv(3, 2, 3, 32, 224),
+    image(conv(7, 2, 3, 64, 224)),
+    image(conv(3, 2, 3, 32, 224)),
     Layer("fc 2048-1000", "MatMul", (1, 2048), (2048, 1000), 2048 * 1000, {}),
     lines("LayerNormalization", (1, 197, 192), "layer_norm", 192),
     lines("GlobalAveragePool", (1, 1280, 7, 7), "mean|pool"),

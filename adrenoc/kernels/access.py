@@ -26,6 +26,7 @@ from adrenoc.tvmapi import (
     iconst,
     if_then_else,
     lane,
+    load_numbers,
     select,
     simplify,
     splat,
@@ -221,6 +222,11 @@ class PlainAccess(Access):
             with self._statements.when(inside):
                 index = self.index(n, block * iconst(LANES) + iconst(i), h, w)
                 self._statements.emit(store(self._buffer, index, lane(value, i)))
+
+    def numbers(self, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
+        """Number `base + offset` in the order of memory, or four from there on; float32 only."""
+        loaded = load_numbers(self._buffer, base, offset, count, aligned=aligned)
+        return self._computed(loaded)
 
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
         """Store one element."""

@@ -79,10 +79,19 @@ def conv2d_local(
         x: roles N, C, H, W
         out: roles N, O, OH, OW
     """
-    source = x.extents
     grid = phase_grid(x.extents, out.extents, phases)
+    plan = plan_of(geometry, tile, x.extents, grid)
+    kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
+    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.slices
+    kernel.long = kernel.parts_by_chunk = in_runs(out, products)
+    kernel.accumulate(weights_by_row)
+    kernel.write(epilogue, out.extents, phases)
+
+
+def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
+    """What follows for a convolution of floats."""
     per_work_group = tile.out_blocks * tile.bands
-    plan = Plan(
+    return Plan(
         blocks=source.blocks,
         window=whole_turns(source.blocks, tile.turn),
         taps=geometry.kernel[1],
@@ -90,11 +99,6 @@ def conv2d_local(
         supers=-(-grid.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
-    kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
-    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.slices
-    kernel.long = kernel.parts_by_chunk = in_runs(out, products)
-    kernel.accumulate(weights_by_row)
-    kernel.write(epilogue, out.extents, phases)
 
 
 class LocalConv:
@@ -163,6 +167,10 @@ class LocalConv:
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
         """An input block of a pixel: a vector of four."""
         return self.x.padded_texel(self.n, in_block, row, column)
+
+    def reads(self, row: Expr) -> Expr | None:
+        """Where a row has to be read at all; None: it is read, and zeros, beyond the edges too."""
+        return None
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
         """`total` and what one lane of a pixel adds to four output channels."""
@@ -249,7 +257,8 @@ class LocalConv:
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
         if partial is not self.sums and self.parts_by_chunk:
             partial.fill(0.0)
-        with builder.loop(of_slice // tile.unroll, "i", rolled=True) as i:
+        turns = of_slice // tile.unroll
+        with builder.when(self.reads(row)), builder.loop(turns, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from adrenoc.options import CompileOptions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
+from adrenoc.passes.fuse_prologues import fuse_prologues
+from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.read_images import read_images
+from adrenoc.passes.widen_sums import widen_sums
 from adrenoc.pipeline.dumps import (
     count_kernels,
     count_nodes,
@@ -32,8 +36,6 @@ from adrenoc.pipeline.steps import (
     build_step,
     emit_relax_step,
     fuse_attention_step,
-    fuse_prologues_step,
-    fuse_separable_step,
     fuse_step,
     import_step,
     join_blocks_step,
@@ -52,7 +54,7 @@ from adrenoc.pipeline.steps import (
     simplify_step,
     split_winograd_step,
     spread_precision_step,
-    widen_sums_step,
+    where_faster,
 )
 
 
@@ -248,9 +250,18 @@ STAGES: tuple[Stage, ...] = (
         check=lambda s: check_graph(graph_of(s), s.target.limits),
     ),
     Stage(
-        name="fuse_prologues",
-        run=fuse_prologues_step,
+        name="read_images",
+        run=where_faster(read_images),
         needs=_facts("placed", "blocks joined"),
+        gives=_facts("images read"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="fuse_prologues",
+        run=where_faster(fuse_prologues),
+        needs=_facts("placed", "images read"),
         gives=_facts("prologues fused"),
         dump=dump_graph,
         note=count_nodes,
@@ -258,7 +269,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="fuse_separable",
-        run=fuse_separable_step,
+        run=where_faster(fuse_separable),
         needs=_facts("placed", "prologues fused"),
         gives=_facts("pairs joined"),
         dump=dump_graph,
@@ -276,7 +287,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="widen_sums",
-        run=widen_sums_step,
+        run=where_faster(widen_sums),
         needs=_facts("placed", "convolutions chosen"),
         gives=_facts("arithmetic chosen"),
         dump=dump_graph,

@@ -12,10 +12,12 @@ from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
+from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph
 from adrenoc.importers import import_model
 from adrenoc.importers.order_channels import order_channels
 from adrenoc.importers.simplify import simplify
+from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
 from adrenoc.passes.bridge_devices import bridge_devices
@@ -24,8 +26,6 @@ from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse_attention import fuse_attention
-from adrenoc.passes.fuse_prologues import fuse_prologues
-from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
@@ -38,7 +38,6 @@ from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
-from adrenoc.passes.widen_sums import widen_sums
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
@@ -161,13 +160,18 @@ def join_blocks_step(state: State) -> State:
     return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
 
 
-def fuse_prologues_step(state: State) -> State:
-    target = state.target
-    return on_graph(
-        lambda graph: fuse_prologues(
-            graph, state.options, target.limits, target.performance, state.log
-        )
-    )(state)
+CostedPass = Callable[[Graph, CompileOptions, Limits, Performance, DecisionLog], Graph]
+
+
+def where_faster(change: CostedPass) -> Callable[[State], State]:
+    """The step of a pass that the cost model of the target decides."""
+
+    def run(state: State) -> State:
+        target = state.target
+        graph = change(graph_of(state), state.options, target.limits, target.performance, state.log)
+        return replace(state, graph=graph)
+
+    return run
 
 
 def bridge_devices_step(state: State) -> State:
@@ -206,27 +210,10 @@ def assign_memory_step(state: State) -> State:
     )
 
 
-def fuse_separable_step(state: State) -> State:
-    target = state.target
-    graph = fuse_separable(
-        graph_of(state), state.options, target.limits, target.performance, state.log
-    )
-    return replace(state, graph=graph)
-
-
 def split_winograd_step(state: State) -> State:
-    target = state.target
-    graph = split_winograd(
-        graph_of(state), state.options, target.limits, target.performance, state.log
-    )
+    graph = graph_of(where_faster(split_winograd)(state))
     changed = graph.nodes != graph_of(state).nodes
     return replace(state, graph=graph, unsplit=state.graph if changed else None)
-
-
-def widen_sums_step(state: State) -> State:
-    limits, performance = state.target.limits, state.target.performance
-    graph = widen_sums(graph_of(state), state.options, limits, performance, state.log)
-    return replace(state, graph=graph)
 
 
 def lower_step(state: State) -> State:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from adrenoc.graph import Graph, Node
+from adrenoc.kernels.access import PlainAccess
 from adrenoc.kernels.body_cost import body_instructions
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
+from adrenoc.kernels.conv2d_image import conv2d_image
 from adrenoc.kernels.conv2d_local import conv2d_local
 from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.weights import group_window, pack_conv, pack_local
 from adrenoc.layout import LANES, Extents
+from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
@@ -87,6 +90,10 @@ def dense_conv(
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
     out, epilogue = kernel.output()
+    rows = work.image_rows(tile.pixels)
+    if rows is not None and isinstance(x, PlainAccess):
+        conv2d_image(kernel.builder, geometry, tile, x, weight, out, epilogue, rows)
+        return kernel.call()
     emit = conv2d_local if tile.route is Route.LOCAL else conv2d
     emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
     return kernel.call()
@@ -97,7 +104,8 @@ def conv_work(
 ) -> ConvWork:
     """What a cost model needs of a convolution."""
     out = graph.operand(node.output).extents
-    in_channels = graph.operand(node.inputs[0]).extents.c
+    source = graph.operand(node.inputs[0])
+    in_channels = source.extents.c
     window, _ = group_window(out.c, in_channels, geometry.groups)
     return ConvWork(
         geometry=geometry,
@@ -108,6 +116,7 @@ def conv_work(
         half=options.compute_dtype == "float16" and not waits_for_weights(geometry, out),
         texel_work=LANES * body_instructions(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
+        image=source if source.memory is Memory.PLAIN else None,
     )
 
 

@@ -31,7 +31,8 @@ def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
     """The tiles that suit the extents of a convolution."""
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW:
         yield from local_candidates(work, limits)
-    yield from texture_candidates(work, limits)
+    if work.image is None:
+        yield from texture_candidates(work, limits)
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:

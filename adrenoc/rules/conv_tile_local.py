@@ -32,6 +32,9 @@ TURN_SLOTS, TURN_ALU = 48.0, 27.0
 them that take the arithmetic pipe."""
 TEXEL_SLOTS, TEXEL_ALU = 2.4, 0.4
 """The same for each texel: its column as a float."""
+NUMBERS_ALU, PIXEL_ALU = 6.0, 4.0
+"""Of each load of an image's numbers, which has an address of 64 bits, and of each texel that is
+put together of them."""
 CHUNK_SLOTS, CHUNK_ALU = 72.0, 15.0
 LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
 """To bring a chunk, and for each load of it."""
@@ -159,12 +162,15 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
     counts = local_counts(work, tile, machine)
     texels = counts.turns * counts.texels
-    made = work.texel_work * texels
+    made = float(work.texel_work * texels)
+    if work.image is not None:
+        columns = len(work.geometry.columns(tile.pixels))
+        made += NUMBERS_ALU * texels + PIXEL_ALU * columns * counts.turns
     alu = counts.alu + made + TEXEL_ALU * texels
     slots = counts.slots + made + (1 + TEXEL_SLOTS) * texels
     busiest = max(
         WAVE * alu / machine.lanes,
-        WAVE * texels / machine.texels_of(work.storage_bytes),
+        WAVE * texels / machine.texels_of(work.load_bytes),
         counts.reads * LOCAL_READ_CLOCKS,
     )
     waits = counts.waits + counts.turns * math.ceil(counts.texels / TEXELS_A_WAIT)
@@ -189,7 +195,7 @@ def local_counts(
     kh, kw = work.geometry.kernel
     sums = tile.pixels * tile.out_blocks
     blocks = tile.unroll
-    texels = blocks * len(work.geometry.columns(tile.pixels))
+    texels = blocks * work.loads(tile.pixels)
     mads = blocks * sums * LANES * work.channels * kw
     reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
     flush = sums * LANES if in_parts(work, tile) else 0
@@ -234,9 +240,9 @@ def _supers(work: ConvWork, tile: ConvTile) -> int:
 def bytes_of(work: ConvWork, tile: ConvTile) -> int:
     """What memory has to move: weights of whole work-groups, the input and the output."""
     e, geometry = work.out, work.geometry
-    pixels = math.prod(geometry.strides) * work.in_blocks + e.blocks
-    moved = weights_of(work, tile) + e.n * e.h * e.w * pixels
-    return moved * LANES * work.storage_bytes
+    pixel = math.prod(geometry.strides) * work.pixel_bytes
+    moved = weights_of(work, tile) + e.n * e.h * e.w * e.blocks
+    return e.n * e.h * e.w * pixel + moved * LANES * work.storage_bytes
 
 
 def weights_of(work: ConvWork, tile: ConvTile) -> int:

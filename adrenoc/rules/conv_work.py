@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.layout import Extents
+from adrenoc.kernels.image_rows import RowPlan
+from adrenoc.layout import LANES, Extents
+from adrenoc.operand import OperandSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +30,28 @@ class ConvWork:
     """Scalar instructions that make an activation texel of what is read (a prologue)."""
     block_texels: int = 0
     """Further texels that a thread reads of each input block: what the prologue reads beside."""
+    image: OperandSpec | None = None
+    """The input where it is an image that lies row-major in a buffer, as the model is given it."""
+
+    def loads(self, pixels: int) -> int:
+        """Texels, or loads of numbers of an image, of one input block and kernel row."""
+        rows = self.image_rows(pixels)
+        return len(self.geometry.columns(pixels)) if rows is None else rows.count
+
+    def image_rows(self, pixels: int) -> RowPlan | None:
+        """How a thread of so many pixels reads the image; None where it is none."""
+        if self.image is None:
+            return None
+        return RowPlan.of(self.image, self.geometry, self.out, pixels)
+
+    @property
+    def load_bytes(self) -> int:
+        """Of a number that is loaded."""
+        return self.storage_bytes if self.image is None else 4
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Of all channels of an input pixel."""
+        if self.image is None:
+            return self.in_blocks * LANES * self.storage_bytes
+        return self.image.extents.c * self.load_bytes

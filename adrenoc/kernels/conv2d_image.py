@@ -1,0 +1,49 @@
+"""Convolution of an image that lies row-major in a buffer, as a model is given it.
+
+As `conv2d_local`, which would need a copy of the image in texels first.
+"""
+
+from __future__ import annotations
+
+from adrenoc.kernels.access import Access, PlainAccess
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
+from adrenoc.kernels.conv2d_local import LocalConv, plan_of
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.image_rows import ImageRows, RowPlan
+from adrenoc.tvmapi import Expr
+
+
+def conv2d_image(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: ConvTile,
+    x: PlainAccess,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+    rows: RowPlan,
+) -> None:
+    """Emit the convolution of x with packed weights (`pack_local`).
+
+    Shapes:
+        x: roles N, C, H, W; at most four channels
+        out: roles N, O, OH, OW
+    """
+    plan = plan_of(geometry, tile, x.extents, out.extents)
+    kernel = _ImageConv(builder, geometry, tile, plan, x, weight, out.extents)
+    kernel.rows = ImageRows(builder, x, rows, kernel.n, kernel.left * geometry.strides[1])
+    kernel.accumulate(weights_by_row=False)
+    kernel.write(epilogue, out.extents, (1, 1))
+
+
+class _ImageConv(LocalConv):
+    """One kernel while it is written: rows of numbers where `LocalConv` has texels."""
+
+    rows: ImageRows
+
+    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
+        return self.rows.texels(row)
+
+    def reads(self, row: Expr) -> Expr:
+        return self.rows.inside(row)

@@ -1,0 +1,77 @@
+"""Convolutions that read the model's own image, row-major, of up to four channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from run_op import Ops
+
+from adrenoc.passes import read_images
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def always() -> Iterator[None]:
+    """Read images of any size so, whatever is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read_images, "WORTH", 0.0)
+        yield
+
+
+def _reads_images(ops: Ops) -> bool:
+    return any("as it is given" in d.taken for d in ops.decisions)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_stems(device: Any, preset: str) -> None:
+    for shape, kernel, attrs in (
+        ((1, 3, 32, 32), 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((2, 3, 21, 24), 3, {"strides": [2, 2], "pads": [0, 0, 1, 1]}),
+        ((1, 1, 13, 17), 5, {"pads": [2, 2, 2, 2]}),
+        ((1, 4, 9, 11), 3, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
+        ((1, 3, 24, 40), 7, {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+        ((1, 2, 8, 3), 3, {"pads": [1, 2, 1, 2]}),
+        ((1, 3, 16, 16), 4, {"strides": [4, 4]}),
+    ):
+        ops = Ops()
+        x = ops.input(*shape)
+        w = ops.weight(10, shape[1], kernel, kernel)
+        ops.output(ops("Relu", ops("Conv", x, w, ops.weight(10), **attrs)))
+        ops.check(device, preset)
+        assert _reads_images(ops), (shape, kernel)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_pixels_whose_channels_lie_beside_each_other(device: Any, preset: str) -> None:
+    for shape in ((1, 24, 32, 3), (2, 11, 13, 3), (1, 10, 12, 4), (1, 10, 12, 1)):
+        ops = Ops()
+        x = ops("Transpose", ops.input(*shape), perm=[0, 3, 1, 2])
+        w = ops.weight(9, shape[3], 3, 3)
+        ops.output(ops("Conv", x, w, strides=[2, 2], pads=[1, 1, 1, 1]))
+        ops.check(device, preset)
+        assert _reads_images(ops), shape
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 20), st.integers(1, 40)),
+    kernel=st.integers(1, 7),
+    stride=st.integers(1, 3),
+    pads=st.lists(st.integers(0, 6), min_size=4, max_size=4),
+)
+def test_odd_extents(
+    device: Any, shape: tuple[int, int, int, int], kernel: int, stride: int, pads: list[int]
+) -> None:
+    if any(e + pads[i] + pads[i + 2] < kernel for i, e in enumerate(shape[2:])):
+        return
+    ops = Ops()
+    x = ops.input(*shape)
+    w = ops.weight(6, shape[1], kernel, kernel)
+    ops.output(ops("Conv", x, w, strides=[stride, stride], pads=pads))
+    ops.check(device, "fp32")
+    assert _reads_images(ops)

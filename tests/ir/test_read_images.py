@@ -1,0 +1,84 @@
+"""Convolutions that read the model's own image: where they do, and where a copy stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from planning import plan
+
+from adrenoc.graph import Graph
+from adrenoc.pipeline import State
+from tests.models import graph
+
+
+def _stem(
+    *before: onnx.NodeProto,
+    source: str = "x",
+    shape: tuple[int, ...] = (1, 3, 64, 64),
+    kernel: int = 3,
+    channels: int = 16,
+) -> onnx.ModelProto:
+    weight = np.ones((channels, 3, kernel, kernel), np.float32)
+    conv = helper.make_node("Conv", [source, "w"], ["c"], pads=[kernel // 2] * 4, strides=[2, 2])
+    nodes = [*before, conv, helper.make_node("Relu", ["c"], ["y"])]
+    return graph(nodes, {"x": list(shape)}, ["y"], {"w": weight}, opset=18)
+
+
+def _planned(model: onnx.ModelProto, **more: str) -> tuple[Graph, State]:
+    state = plan(model, until="read_images", **more)
+    assert state.graph is not None
+    return state.graph, state
+
+
+@pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32", "buffer"])
+def test_the_first_convolution_reads_the_image(preset: str) -> None:
+    found, state = _planned(_stem(), preset=preset)
+    (conv,) = found.nodes
+    assert (conv.op, conv.inputs[0]) == ("conv2d", "x")
+    assert any("reads x as it is given" in d.taken and "estimated" in d.reason for d in state.log)
+
+
+def test_a_transpose_before_it_is_part_of_the_read() -> None:
+    transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])
+    found, _ = _planned(_stem(transpose, source="t", shape=(1, 64, 64, 3)))
+    (conv,) = found.nodes
+    assert conv.inputs[0] == "x"
+
+
+def test_a_transpose_of_rows_and_columns_is_not() -> None:
+    transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2])
+    found, _ = _planned(_stem(transpose, source="t"))
+    (conv,) = [n for n in found.nodes if n.op == "conv2d"]
+    assert conv.inputs[0] != "x"
+
+
+def test_another_reader_needs_the_copy() -> None:
+    model = _stem()
+    model.graph.node.append(helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]))
+    model.graph.output.append(onnx.ValueInfoProto(name="p"))
+    found, state = _planned(model)
+    assert any(n.op == "map" for n in found.nodes)
+    assert any("reads it too" in d.reason for d in state.log)
+
+
+def test_wide_kernels_are_no_rows_in_registers() -> None:
+    found, state = _planned(_stem(kernel=9))
+    assert any(n.op == "map" for n in found.nodes)
+    assert any("a row of 9 taps" in d.reason for d in state.log)
+
+
+def test_what_is_computed_before_stays_a_kernel() -> None:
+    scale = helper.make_node("Sigmoid", ["x"], ["s"])
+    found, _ = _planned(_stem(scale, source="s"))
+    assert [n.op for n in found.nodes] == ["map", "conv2d"]
+
+
+def test_the_cost_model_decides() -> None:
+    """Seven rows of seven taps read more than a copy costs on the Adreno 660."""
+    found, state = _planned(
+        _stem(kernel=7, shape=(1, 3, 224, 224), channels=64), device="adreno:a660", preset="fp16"
+    )
+    assert any(n.op == "map" for n in found.nodes)
+    assert any("with a copy in texels" in d.reason for d in state.log)
