@@ -39,6 +39,7 @@ from adrenoc.importers.onnx_graph import (
     node_label,
 )
 from adrenoc.importers.onnx_infer import first_line, infer_types
+from adrenoc.importers.onnx_sequences import resolve_sequence
 from adrenoc.importers.onnx_unroll import (
     MOST_NODES,
     LoopState,
@@ -186,7 +187,7 @@ class _Folder:
             return standard
         written = self._written_out(node)
         self._written += len(written or ())
-        return written
+        return resolve_sequence(self.graph, node) if written is None else written
 
     def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         source = self._forwarded(node)

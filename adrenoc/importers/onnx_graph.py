@@ -66,7 +66,8 @@ class OnnxGraph:
 
     `types` holds what is known about each tensor, constants included; `refusals` says of a first
     output why its node is left as it is, for the error that lists it; `counted` holds tensors
-    whose extent depends on data, and None for those that are made of them and do not.
+    whose extent depends on data, and None for those that are made of them and do not; `sequences`
+    holds the tensors in each sequence that is known.
     """
 
     nodes: list[onnx.NodeProto]
@@ -77,6 +78,7 @@ class OnnxGraph:
     types: dict[str, TensorType] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     counted: dict[str, Counted | None] = field(default_factory=dict)
+    sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def set_constant(self, name: str, value: np.ndarray) -> None:
         """Make the tensor `name` a constant."""

@@ -1,0 +1,116 @@
+"""Lists of tensors, whose length is known: what is taken from them is known too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers import import_model
+from tests.ir.import_and_run import check, operators
+from tests.models import graph, write
+
+node = helper.make_node
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def number(value: int) -> np.ndarray:
+    return np.array(value, np.int64)
+
+
+def test_results_of_a_loop_are_joined(tmp_path: Path) -> None:
+    """As torch exports an EmbeddingBag, and what appends to a list."""
+    body = helper.make_graph(
+        [
+            node("Gather", ["x", "i"], ["row"], axis=0),
+            node("Exp", ["row"], ["e"]),
+            node("SequenceInsert", ["held", "e"], ["longer"]),
+            node("Identity", ["go"], ["on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, ()),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+            helper.make_tensor_sequence_value_info("held", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, ()),
+            helper.make_tensor_sequence_value_info("longer", TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["three", "", "none"], ["all"], body=body),
+        node("ConcatFromSequence", ["all"], ["y"], axis=0, new_axis=1),
+    ]
+    path = write(graph(nodes, {"x": (3, 4)}, ["y"], {"three": number(3)}), tmp_path)
+    _, module = check(path)
+    assert operators(module)["exp"] == 3
+
+
+SEQUENCES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
+    "split_at": (
+        [node("SplitToSequence", ["x", "n"], ["s"], axis=1), node("SequenceAt", ["s", "k"], ["y"])],
+        {"n": number(2), "k": number(-1)},
+    ),
+    "split_sizes": (
+        [
+            node("SplitToSequence", ["x", "n"], ["s"], axis=1),
+            node("SequenceErase", ["s", "k"], ["t"]),
+            node("ConcatFromSequence", ["t"], ["y"], axis=1),
+        ],
+        {"n": ints(1, 3, 1), "k": number(0)},
+    ),
+    "split_ones": (
+        [
+            node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+            node("SequenceAt", ["s", "k"], ["a"]),
+            node("SequenceInsert", ["s", "a", "k"], ["t"]),
+            node("ConcatFromSequence", ["t"], ["y"], axis=-1, new_axis=1),
+        ],
+        {"k": number(1)},
+    ),
+    "length": (
+        [
+            node("Neg", ["x"], ["m"]),
+            node("SequenceConstruct", ["x", "m"], ["s"]),
+            node("SequenceLength", ["s"], ["n"]),
+            node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
+            node("SequenceAt", ["s", "k"], ["a"]),
+            node("Mul", ["a", "f"], ["y"]),
+        ],
+        {"k": number(1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequence(name: str, tmp_path: Path) -> None:
+    nodes, constants = SEQUENCES[name]
+    check(write(graph(nodes, {"x": (3, 5)}, ["y"], constants), tmp_path))
+
+
+def test_a_position_that_is_data_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        node("SplitToSequence", ["x"], ["s"]),
+        node("ArgMax", ["x"], ["m"], axis=0, keepdims=0),
+        node("ReduceMax", ["m"], ["k"], keepdims=0),
+        node("SequenceAt", ["s", "k"], ["y"]),
+    ]
+    path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
+    with pytest.raises(UnsupportedOperatorError, match=r"SequenceAt \(1x\)"):
+        import_model(path, shapes={})
+
+
+def test_a_sequence_as_output_is_refused(tmp_path: Path) -> None:
+    nodes = [node("SequenceConstruct", ["x", "x"], ["s"]), node("Identity", ["s"], ["y"])]
+    path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
+    with pytest.raises(UnsupportedOperatorError, match=r"SequenceConstruct \(1x\)"):
+        import_model(path, shapes={})
