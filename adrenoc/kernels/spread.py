@@ -8,24 +8,38 @@ Before -> after:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
 from adrenoc.operand import OperandSpec
-from adrenoc.tvmapi import Expr, const_int, iconst
+from adrenoc.tvmapi import Expr, const_int, iconst, select
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """`blocks` of a result, those from `first` on, that lie in a tensor from block `at` on."""
+
+    first: int
+    blocks: int
+    at: int
 
 
 class SpreadAccess(Access):
     """Writes of one tensor to the places that it goes to; `spec` is the tensor as a whole.
 
-    Each place is the first of the tensor's blocks that goes there, and the access to it.
+    Each place is the access to a tensor, and the pieces that lie in it, none twice.
     """
 
     def __init__(
-        self, spec: OperandSpec, places: Sequence[tuple[int, Access]], statements: Statements
+        self,
+        spec: OperandSpec,
+        places: Sequence[tuple[Access, Sequence[Piece]]],
+        statements: Statements,
     ) -> None:
         super().__init__(spec, None, statements)
-        self._places = tuple(places)
+        self._places = tuple((access, _joined(pieces)) for access, pieces in places)
 
     def element(self, index: Sequence[Expr]) -> Expr:
         """Not for what is written."""
@@ -38,24 +52,56 @@ class SpreadAccess(Access):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels at each place that their block goes to."""
         value = self._statements.let(value)
-        for first, access in self._places:
-            inside = self._inside(block, first, access.extents.blocks)
-            if inside is False:
+        known = const_int(block)
+        for access, pieces in self._places:
+            if known is not None:
+                for piece in pieces:
+                    if piece.first <= known < piece.first + piece.blocks:
+                        access.write(n, iconst(known - piece.first + piece.at), h, w, value)
                 continue
-            with self._statements.when(None if inside is True else inside):
-                there = block - iconst(first) if first else block
+            there = self._statements.share(self._moved(block, pieces), "there")
+            with self._statements.when(self._inside(block, pieces)):
                 access.write(n, there, h, w, value)
 
-    def _inside(self, block: Expr, first: int, count: int) -> Expr | bool:
-        """Whether a block of the tensor is one of `count` from `first` on."""
-        known, end = const_int(block), first + count
-        if known is not None:
-            return first <= known < end
+    def _moved(self, block: Expr, pieces: Sequence[Piece]) -> Expr:
+        """Where a block of one of the pieces lies."""
+        chosen = block + iconst(pieces[-1].at - pieces[-1].first)
+        for piece in reversed(pieces[:-1]):
+            before = block < iconst(piece.first + piece.blocks)
+            chosen = select(before, block + iconst(piece.at - piece.first), chosen)
+        return chosen
+
+    def _inside(self, block: Expr, pieces: Sequence[Piece]) -> Expr | None:
+        """Whether a block is one of the pieces; None where all are."""
         conditions = []
-        if first > 0:
-            conditions.append(block >= iconst(first))
-        if end < self.extents.blocks:
-            conditions.append(block < iconst(end))
-        if not conditions:
-            return True
-        return conditions[0] if len(conditions) == 1 else conditions[0] & conditions[1]
+        begin = 0
+        for first, end in _covered(pieces):
+            if first > begin or end < self.extents.blocks:
+                inside = block < iconst(end)
+                conditions.append(inside & (block >= iconst(first)) if first else inside)
+            begin = end
+        return reduce(lambda a, b: a | b, conditions) if conditions else None
+
+
+def _joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces in order; those that follow each other in both places are one."""
+    found: list[Piece] = []
+    for piece in sorted(pieces, key=lambda piece: piece.first):
+        last = found[-1] if found else None
+        if last and (last.first, last.at) == (piece.first - last.blocks, piece.at - last.blocks):
+            found[-1] = Piece(first=last.first, blocks=last.blocks + piece.blocks, at=last.at)
+        else:
+            found.append(piece)
+    return tuple(found)
+
+
+def _covered(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    """The ranges of blocks that pieces in order are, wherever they lie."""
+    found: list[tuple[int, int]] = []
+    for piece in pieces:
+        end = piece.first + piece.blocks
+        if found and found[-1][1] == piece.first:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((piece.first, end))
+    return found

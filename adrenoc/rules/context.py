@@ -17,8 +17,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.memories import access_to
-from adrenoc.kernels.spread import SpreadAccess
+from adrenoc.kernels.spread import Piece, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.layout import Fold, Layout
@@ -281,18 +280,19 @@ class NodeKernel:
         return out, Epilogue(self.builder, self.node.epilogue, self.accesses, out)
 
     def _stores(self, graph: Graph) -> Access:
-        """Declare all places that the result is written to; memory that several share, once."""
-        memories: dict[str, Access] = {}
-        places = []
+        """Declare all memories that the result is written to."""
+        pieces: dict[str, list[list[Piece]]] = {}
         for store in self.node.stores:
-            owner, spec = graph.owner(store.tensor), graph.operand(store.tensor)
-            if owner in memories:
-                access = access_to(spec, memories[owner].buffer, self.builder)
-            else:
-                access = memories[owner] = self.builder.output(spec)
-                self.arguments.append(store.tensor)
-            places.append((store.first, access))
-        self.written = len(memories)
+            owner, at = graph.place(store.tensor)
+            blocks = graph.operand(store.tensor).extents.blocks
+            piece = Piece(first=store.first, blocks=blocks, at=at)
+            _add_apart(pieces.setdefault(owner, []), piece)
+        places: list[tuple[Access, list[Piece]]] = []
+        for owner, layers in pieces.items():
+            access = self.builder.output(graph.operand(owner))
+            self.arguments.append(owner)
+            places += [(access, layer) for layer in layers]
+        self.written = len(pieces)
         return SpreadAccess(graph.operand(self.node.output).alone, places, self.builder)
 
     def call(self) -> KernelCall:
@@ -312,6 +312,18 @@ class NodeKernel:
             arguments=tuple(self.arguments),
             written=self.written,
         )
+
+
+def _add_apart(layers: list[list[Piece]], piece: Piece) -> None:
+    """Add a piece to the first list that has none of its blocks: a block can lie there twice."""
+    for layer in layers:
+        if all(
+            piece.first >= other.first + other.blocks or other.first >= piece.first + piece.blocks
+            for other in layer
+        ):
+            layer.append(piece)
+            return
+    layers.append([piece])
 
 
 Rule = Callable[[RuleContext, Node], KernelCall]
