@@ -170,7 +170,7 @@ def _node(
         node="",
         operators=node.operators,
         kind=_kind(node),
-        is_output=node.output in graph.outputs,
+        is_output=bool({*node.written} & {*graph.outputs}),
         place="",
         reason="",
         layout="" if spec.layout is None else str(spec.layout),

@@ -68,8 +68,8 @@ def is_conv(value: relax.Expr) -> bool:
 
 
 def makes_any_order(value: relax.Expr) -> bool:
-    """Whether its results can lie in any order: a convolution without groups."""
-    return is_conv(value) and int(value.attrs.groups) == 1
+    """Whether its results can lie in any order, within each of its groups."""
+    return is_conv(value) and not is_depthwise(value)
 
 
 def in_axis(call: relax.Call) -> int:
@@ -87,6 +87,14 @@ def is_depthwise(call: relax.Call) -> bool:
     layout, shape = str(call.attrs.kernel_layout), static_shape(call.args[1]) or ()
     groups = int(call.attrs.groups)
     return groups > 1 and shape[layout.find("O")] == groups and shape[layout.find("I")] == 1
+
+
+def in_groups(channels: np.ndarray, groups: int, count: int) -> bool:
+    """Whether equal parts of an order hold the channels, `count` in all, of one group each."""
+    if channels.size % groups:
+        return False
+    parts = channels.reshape(groups, -1)
+    return bool(((parts < 0) | (parts // (count // groups) == np.arange(groups)[:, None])).all())
 
 
 def kept_source(value: relax.Expr) -> relax.Var | None:
@@ -114,10 +122,11 @@ def kept_order(var: relax.Var, value: relax.Expr, orders: Orders) -> Slots | Non
         slots = orders[value.args[0]]
         if slots.axis != in_axis(value):
             raise OrderConflictError
-        if int(value.attrs.groups) == 1:
-            return None
         if is_depthwise(value):
             return Slots(axis=out_axis(value), channels=slots.channels)
+        count = (static_shape(value.args[0]) or ())[slots.axis]
+        if in_groups(slots.channels, int(value.attrs.groups), count):
+            return None
     elif (
         kind in _ELEMENTWISE
         or (kind in _POOLS and str(value.attrs.layout).find("C") == read[0].axis)
@@ -189,11 +198,22 @@ def _conv(
     if weight is None:
         raise ValueError("weights that are not constant have no order")
     layout, groups = str(attrs.kernel_layout), int(attrs.groups)
-    if groups == 1 and read is not None:
-        weight = _picked(weight, layout.find("I"), read.channels, 0.0)
+    depthwise = is_depthwise(value)
+    if read is not None and not depthwise:
+        axis = layout.find("O")
+        shares = np.split(weight, groups, axis=axis)
+        inputs = weight.shape[layout.find("I")]
+        orders = np.split(read.channels, groups)
+        weight = np.concatenate(
+            [
+                _picked(share, layout.find("I"), np.where(o < 0, -1, o - g * inputs), 0.0)
+                for g, (share, o) in enumerate(zip(shares, orders, strict=True))
+            ],
+            axis=axis,
+        )
     if made is not None:
         weight = _picked(weight, layout.find("O"), made.channels, 0.0)
-        groups = 1 if groups == 1 else made.channels.size
+        groups = made.channels.size if depthwise else groups
     call = relax.op.nn.conv2d(
         args[0],
         make_constant(weight),

@@ -23,7 +23,7 @@ NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 """Nodes that no kernel of the GPU computes."""
 
 MOST_STORES = 16
-"""Places that one kernel may write, if the target lets it write as many images."""
+"""Memories that one kernel may write, if the target lets it write as many images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def second_stores(
 ) -> tuple[SecondStore, ...]:
     """The stores that would bring a part into a concatenation; none where some cannot be.
 
-    A kernel writes `most` places.  `known` are those that are decided on: what they write can be
+    A kernel writes `most` memories.  `known` are those that are decided on: what they write can be
     part of this one.  `gone` are outputs that no kernel makes, `refused` nodes with the memory
     that they must not write.
     """
@@ -78,7 +78,8 @@ def second_stores(
         if low >= high:
             continue
         node = graph.producers[maker]
-        full = 1 + sum(store.maker == maker for store in known) >= most
+        memories = {graph.owner(store.whole) for store in known if store.maker == maker}
+        full = len({*memories, graph.owner(whole), graph.owner(maker)}) > most
         if full or not can_store(graph, node) or (maker, graph.owner(whole)) in refused:
             return ()
         channels = min((high - first) * LANES, spec.extents.c) - (low - first) * LANES

@@ -54,6 +54,7 @@ from adrenoc.pipeline.steps import (
     simplify_step,
     split_winograd_step,
     spread_precision_step,
+    store_outputs_step,
     where_faster,
 )
 
@@ -245,6 +246,15 @@ STAGES: tuple[Stage, ...] = (
         run=join_blocks_step,
         needs=_facts("placed", "copies elided"),
         gives=_facts("blocks joined"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda s: check_graph(graph_of(s), s.target.limits),
+    ),
+    Stage(
+        name="store_outputs",
+        run=store_outputs_step,
+        needs=_facts("placed", "blocks joined"),
+        gives=_facts("outputs stored"),
         dump=dump_graph,
         note=count_nodes,
         check=lambda s: check_graph(graph_of(s), s.target.limits),

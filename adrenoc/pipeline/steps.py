@@ -38,6 +38,7 @@ from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
+from adrenoc.passes.store_outputs import store_outputs
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
@@ -158,6 +159,10 @@ def fuse_step(state: State) -> State:
 def join_blocks_step(state: State) -> State:
     limits, log = state.target.limits, state.log
     return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
+
+
+def store_outputs_step(state: State) -> State:
+    return on_graph(lambda graph: store_outputs(graph, state.log))(state)
 
 
 CostedPass = Callable[[Graph, CompileOptions, Limits, Performance, DecisionLog], Graph]

@@ -133,6 +133,19 @@ def test_a_shuffle_between_convolutions(device: Any, preset: str, groups: int) -
     assert net.moves == []
 
 
+@pytest.mark.parametrize(("groups", "preset"), [(2, "fp32"), (3, "buffer"), (4, "fp16")])
+def test_a_shuffle_between_groups(device: Any, preset: str, groups: int) -> None:
+    """Blocks of ShuffleNet: channels of a group go to all groups, some more than others."""
+    net = Net()
+    x = net.conv(net.start(5), 24)
+    made = net.op("Relu", net.conv(x, 9 * groups, groups=groups))
+    made = net.deep(net.shuffle(made, groups))
+    added = net.op("Add", net.conv(made, 24, groups=groups), x)
+    net.output(net.conv(net.op("Relu", added), 6))
+    net.check(device, preset)
+    assert net.moves == []
+
+
 @pytest.mark.parametrize("preset", ["fp32"])
 def test_what_else_reads_them_reads_the_usual_order(device: Any, preset: str) -> None:
     """A softmax over channels, an output of the model, a channel that stands there twice."""
@@ -157,6 +170,7 @@ def networks(draw: Any) -> Net:
     counts = st.sampled_from([6, 10, 12, 16, 24])
     made = [net.conv(net.start(draw(counts)), draw(counts))]
     kinds = ["conv", "deep", "shuffle", "shuffle", "split", "join", "join", "relu", "add", "unit"]
+    kinds += ["groups", "groups"]
     for _ in range(draw(st.integers(4, 10))):
         x = draw(st.sampled_from(made[-4:]))
         kind, channels = draw(st.sampled_from(kinds)), net.channels[x]
@@ -176,6 +190,9 @@ def networks(draw: Any) -> Net:
             made.append(net.deep(x))
         elif kind == "relu":
             made.append(net.op("Relu", x))
+        elif kind == "groups" and channels % 6 == 0:
+            made.append(net.conv(x, channels, groups=draw(st.sampled_from([2, 3]))))
+            made.append(net.shuffle(made[-1], draw(st.sampled_from([2, 3]))))
         elif kind == "unit" and channels % 2 == 0:
             made.append(net.unit(x))
         else:

@@ -144,3 +144,16 @@ def networks(draw: Any) -> Net:
 @given(net=networks(), preset=st.sampled_from(["fp32", "buffer"]))
 def test_random_branches(device: Any, net: Net, preset: str) -> None:
     net.check(device, preset, tolerance=5e-5 if preset == "fp32" else None)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "buffer"])
+def test_outputs_beside_what_is_read_inside(device: Any, preset: str) -> None:
+    net = Net()
+    made = net.conv(net.start(5), 7)
+    joined = net.concat(net.conv(made, 8), net.op("Relu", made))
+    mean = net("GlobalAveragePool", joined)
+    flat = net("Reshape", mean, net.ints(1, 15))
+    net.output(made, net.conv(made, 6, kernel=3), joined, flat)
+    net.check(device, preset)
+    assert "layout" not in net.kernels[1:]
+    assert "reshape" not in net.kernels
