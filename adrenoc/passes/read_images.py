@@ -103,6 +103,8 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], layout: Layout) 
     """Why an image has to be copied."""
     placed, copy = graph.operand(node.inputs[0]), graph.operand(node.output)
     given = replace(placed, layout=layout)
+    if node.stores or graph.owner(node.output) != node.output:
+        return "its copy is part of another tensor"
     if placed.layout != layout and len(graph.consumers[node.inputs[0]]) > 1:
         return f"{node.inputs[0]} is also read as {placed.layout}"
     if given.dtype != "float32":
