@@ -11,6 +11,8 @@ from tests.host.run_op import Ops
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 17)
 CHANNELS = (1, 3, 4, 5, 8, 13, 16, 24, 33, 64)
 MOST_ELEMENTS = 1 << 14
+LARGE = (14, 19, 27, 28, 33, 40)
+TOKENS = ((1, 50, 64), (1, 197, 48), (2, 65, 96), (1, 4, 77, 32), (1, 300, 40))
 WIDE = (16385, 20011, 32749)
 """Wider than an image may be."""
 
@@ -69,7 +71,12 @@ def draw_case(between: Between) -> Case:
 
 def _shape(choose: Chooser) -> tuple[Shape, int]:
     """Of the first input, and how many elements any tensor may have."""
-    kind = choose.between(0, 9)
+    kind = choose.between(0, 10)
+    if kind == 10:  # as large as the tensors of networks: other kernels suit them
+        if choose.between(0, 2) == 2:
+            return choose.one_of(TOKENS), MOST_ELEMENTS * 16
+        image = [choose.one_of(LARGE) for _ in range(2)]
+        return (1, choose.one_of(windows.MANY_CHANNELS), *image), MOST_ELEMENTS * 16
     if kind == 9:
         rank = choose.one_of((4, 4, 3, 2, 1))
         wide = choose.between(0, rank - 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tests.host.random_graphs.grower import Grower, Made, Shape, Tensor
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 24, 33)
+MANY_CHANNELS = (16, 24, 32, 40, 64, 96)
+"""Of tensors that are as large as those of networks."""
 MOST_PRODUCTS = 1 << 22
 
 
@@ -45,6 +48,11 @@ def _window(g: Grower, space: Shape, *, largest: int, dilated: bool = True) -> d
     }
 
 
+def channels_of(x: Tensor) -> tuple[int, ...]:
+    """How many channels a convolution of a tensor makes."""
+    return MANY_CHANNELS if math.prod(x.shape) > 1 << 14 else CHANNELS
+
+
 def conv(g: Grower, x: Tensor) -> Made:
     """A convolution: plain, grouped or depthwise."""
     if not 3 <= x.rank <= 5:
@@ -54,7 +62,7 @@ def conv(g: Grower, x: Tensor) -> Made:
     groups = g.one_of([c for c in (1, 1, 2, 4, channels) if channels % c == 0])
     made = groups * (g.between(1, 2) if groups == channels > 1 else g.between(1, 5))
     if groups == 1:
-        made = g.one_of(CHANNELS)
+        made = g.one_of(channels_of(x))
     return _finish_conv(g, x, attrs, groups, made)
 
 
@@ -64,7 +72,7 @@ def _finish_conv(g: Grower, x: Tensor, attrs: dict[str, Any], groups: int, made:
     for k in attrs["kernel_shape"]:
         taps *= k
     shape = (x.shape[0], made, *left)
-    if not g.fits(shape) or taps * g.most > MOST_PRODUCTS << 4:
+    if not g.fits(shape) or taps * math.prod(shape) > MOST_PRODUCTS << 4:
         return None
     operands = [g.weight(made, x.shape[1] // groups, *attrs["kernel_shape"])]
     if g.maybe():
@@ -84,7 +92,7 @@ def same_conv(g: Grower, x: Tensor) -> Made:
         "pads": [kernel // 2] * 4,
     }
     depthwise = g.maybe() and g.maybe()
-    made = x.shape[1] if depthwise or g.maybe() else g.one_of(CHANNELS)
+    made = x.shape[1] if depthwise or g.maybe() else g.one_of(channels_of(x))
     return _finish_conv(g, x, attrs, x.shape[1] if depthwise else 1, made)
 
 
