@@ -23,7 +23,9 @@ class QNet:
 
     def __init__(self, shape: tuple[int, ...], *, dtype: str = "uint8", seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
-        self.dtype, self.shape, self._shape = dtype, shape, shape
+        self.dtype, self.shape = dtype, shape
+        self.shape_now = shape
+        """Of the last tensor."""
         self.tensor = "x"
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
@@ -47,7 +49,7 @@ class QNet:
         bias: bool = True,
     ) -> str:
         """A QLinearConv behind what there is; returns its output."""
-        in_channels = self._shape[1] // group
+        in_channels = self.shape_now[1] // group
         taps = in_channels * kernel * kernel
         weight = self.random.integers(-127, 128, (channels, in_channels, kernel, kernel))
         scales = self.random.uniform(0.5, 1.5, channels if per_channel else ())
@@ -66,7 +68,7 @@ class QNet:
             inputs.append(self._const(self.random.integers(-3000, 3000, channels), np.int32))
         border = kernel // 2 if pad is None else pad
         attrs = {"pads": [border] * 4, "strides": [stride] * 2, "group": group}
-        n, _, h, w = self._shape
+        n, _, h, w = self.shape_now
         extents = [(e + 2 * border - kernel) // stride + 1 for e in (h, w)]
         return self._next("QLinearConv", inputs, (n, channels, *extents), scale, zero, **attrs)
 
@@ -79,12 +81,12 @@ class QNet:
             *(self._const(result), self._zero(self.zero)),
         ]
         domain = "com.microsoft"
-        return self._next("QLinearAdd", inputs, self._shape, result, self.zero, domain=domain)
+        return self._next("QLinearAdd", inputs, self.shape_now, result, self.zero, domain=domain)
 
     def gemm(self, columns: int) -> str:
         """A flat QGemm with weights of a scale a row, as exporters write it."""
-        rows = int(np.prod(self._shape[1:]))
-        shape = (self._shape[0], rows)
+        rows = int(np.prod(self.shape_now[1:]))
+        shape = (self.shape_now[0], rows)
         self._next("Flatten", [self.tensor], shape, self.scale, self.zero)
         weight = self._const(self.random.integers(-127, 128, (columns, rows)), np.int8)
         scales = self.random.uniform(0.001, 0.003, columns).astype(np.float32)
@@ -112,7 +114,7 @@ class QNet:
         """The model, whose output is the last tensor."""
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
         x = helper.make_tensor_value_info("x", kind, self.shape)
-        y = helper.make_tensor_value_info(self.tensor, kind, self._shape)
+        y = helper.make_tensor_value_info(self.tensor, kind, self.shape_now)
         graph = helper.make_graph(self._nodes, "qnet", [x], [y], self._constants)
         domains = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
         made = helper.make_model(graph, opset_imports=domains)
@@ -130,7 +132,7 @@ class QNet:
     ) -> str:
         name = f"t{len(self._nodes)}"
         self._nodes.append(helper.make_node(op, inputs, [name], **attrs))
-        self.tensor, self._shape, self.scale, self.zero = name, shape, scale, zero
+        self.tensor, self.shape_now, self.scale, self.zero = name, shape, scale, zero
         return name
 
     def _const(self, value: Any, dtype: Any = np.float32) -> str:

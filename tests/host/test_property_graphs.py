@@ -8,6 +8,7 @@ graphs at the end, and in the tests of the operator's family.
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.host.random_graphs.draw import TOLERANCE, Case, draw_case
+from tests.host.random_graphs.quantised import draw_quantised
 from tests.host.run_op import Ops
 
 EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
@@ -36,6 +38,11 @@ def cases(draw: Any) -> Case:
 def test_random_graph(device: Any, case: Case) -> None:
     tolerance = TOLERANCE.get(case.preset)
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_random_quantised_network(device: Any, number: int) -> None:
+    draw_quantised(random.Random(number).randint).check(device)
 
 
 @pytest.mark.parametrize("width", [16385, 20011])
