@@ -30,6 +30,9 @@ from adrenoc.tvmapi import Call, tvm
 
 _COPY = "runtime.TVMTensorCopyFromTo"
 """TVM's runtime copies between devices with it; it returns when the copy is done."""
+_STEP = "adrenoc.opencl.step"
+"""Calls its first argument, a function, with the others, and notes that a run that is replayed has
+to do so between its launches."""
 
 _GPU_DEVICE, _CPU_DEVICE = 0, 1
 """Indices into the devices that whoever runs the bundle gives the VM."""
@@ -170,7 +173,10 @@ class _Emitter:
         from tvm import relax
 
         callee = self.functions[step.kernel] if step.kernel else relax.ExternFunc(_COPY)
-        self.builder.emit(_call_of_nothing(callee, self._arguments(step.arguments)), "_")
+        arguments = self._arguments(step.arguments)
+        if step.place != "gpu":
+            callee, arguments = relax.ExternFunc(_STEP), [callee, *arguments]
+        self.builder.emit(_call_of_nothing(callee, arguments), "_")
 
     def _call_region(self, step: Step) -> None:
         from tvm import relax
@@ -184,7 +190,7 @@ class _Emitter:
         answer = Call(usable, [version, arguments[0]], ty_args=[relax.TensorType((), "bool")])
         condition = self.builder.emit(answer, "usable")
         params = self.region_params.get(symbol, [])
-        by_clml = _call_of_nothing(relax.ExternFunc(symbol), arguments)
+        by_clml = _call_of_nothing(relax.ExternFunc(_STEP), [relax.ExternFunc(symbol), *arguments])
         by_textures = Call(self.functions[f"{symbol}_textures"], [*arguments, *params])
         result = self.known[first]
         choice = relax.If(

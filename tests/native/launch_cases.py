@@ -5,23 +5,22 @@ A process of its own, because one process opens one OpenCL library.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
 import tvm_ffi
+from counting import Stub
 from opencl_source import INT32, MEMORY, load_kernels, pointer
 
 from adrenoc import native
 
 STEPS = 6
-OUT_OF_RESOURCES = -5
+STEPS_BEFORE = (0, 2, 2, 5)
 PLAIN, BUFFERS, EXCLUSIVE, RECORDABLE, BOTH = range(5)
 ENTRIES = {
     BUFFERS: (
@@ -48,42 +47,15 @@ ENTRIES = {
 }
 
 
-class Stub:
-    """The library's own functions."""
-
-    def __init__(self, path: str) -> None:
-        library = ctypes.CDLL(path)
-        library.stub_calls.restype = ctypes.c_long
-        library.stub_live.restype = ctypes.c_long
-        library.stub_log.restype = ctypes.c_char_p
-        self._library = library
-
-    def calls(self, name: str) -> int:
-        return int(self._library.stub_calls(name.encode()))
-
-    def live(self) -> int:
-        return int(self._library.stub_live())
-
-    def slow(self, microseconds: int) -> None:
-        self._library.stub_slow(microseconds)
-
-    def log(self) -> str:
-        return str(self._library.stub_log(1).decode())
-
-    @contextmanager
-    def failing(self, name: str, code: int = OUT_OF_RESOURCES) -> Iterator[None]:
-        self._library.stub_fail(name.encode(), code)
-        try:
-            yield
-        finally:
-            self._library.stub_fail(name.encode(), 0)
-
-
 class Net:
     """A chain of launches on fresh memory, as a virtual machine makes them."""
 
-    def __init__(self, number: int, *, steps: int = STEPS, copied: bool = False) -> None:
+    def __init__(
+        self, number: int, *, steps: int = STEPS, copied: bool = False, between: Any = None
+    ) -> None:
         self.number, self.steps, self.copied = number, steps, copied
+        self.between = between
+        """What is done before each of `STEPS_BEFORE`, as by the CPU or OpenCL ML."""
         self.device = tvm.runtime.device("opencl", number)
         self.kernel = load_kernels({"step": ""}, arguments=(MEMORY, MEMORY, INT32))["step"]
         self.input = tvm.runtime.tensor(np.zeros(64, "float32"), self.device)
@@ -92,6 +64,8 @@ class Net:
         tvm_ffi.get_global_func("__tvm_set_device")(self.device.dlpack_device_type(), self.number)
         for step in range(self.steps):
             made = tvm.runtime.empty((64,), "float32", self.device)
+            for _ in range(STEPS_BEFORE.count(step) if self.between else 0):
+                function("step")(tvm_ffi.convert(self.between), tensor)
             self.kernel(pointer(tensor), pointer(made), step, 4, 16)
             if self.copied and step == self.steps - 1:
                 made.numpy()
@@ -232,6 +206,34 @@ def profiled(stub: Stub) -> Any:
     return {"runs": said, "launches": launches}
 
 
+def stepped(stub: Stub) -> Any:
+    """Runs that do more than launch: each way, then another argument, then a step that fails."""
+    mark = load_kernels({"mark": ""}, arguments=(MEMORY, MEMORY, INT32))["mark"]
+    failing: list[int] = []
+
+    def between(tensor: Any) -> None:
+        if failing.pop() if failing else 0:
+            raise ValueError("the step failed")
+        mark(pointer(tensor), pointer(tensor), 0, 1, 1)
+
+    found: dict[str, Any] = {}
+    for number, recording in ((0, "best"), (1, "kept"), (1, "always"), (1, "best"), (3, "always")):
+        net = Net(number, between=between)
+        net(net.input)
+        function("release_pool")(number)
+        before = stub.live()
+        bound = net.bind(recording)
+        said = [one_run(stub, net, bound) for _ in range(8)]
+        bound["rebind"](0, tvm.runtime.tensor(np.zeros(64, "float32"), net.device))
+        said += [one_run(stub, net, bound) for _ in range(2)]
+        failing[:] = [1, 0]  # the second step of the next run
+        said += [one_run(stub, net, bound) for _ in range(2)]
+        del bound
+        function("release_pool")(number)
+        found[f"{number} {recording}"] = {"runs": said, "left": stub.live() - before}
+    return found
+
+
 def obstacles(stub: Stub) -> Any:
     net = Net(BUFFERS, copied=True)
     bound = net.bind("best")
@@ -350,6 +352,7 @@ CASES: tuple[Callable[[Stub], Any], ...] = (
     released,
     held_outputs,
     profiled,
+    stepped,
     obstacles,
     forgotten,
     rebound,

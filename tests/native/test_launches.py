@@ -218,6 +218,49 @@ def test_work_between_the_launches(cases: dict[str, Any]) -> None:
     assert cases["obstacles"]["nothing"][-1]["reason"] == "it launches no kernel"
 
 
+@pytest.mark.parametrize(
+    ("case", "mode", "commands"),
+    [
+        ("0 best", KEPT, STEPS),
+        ("1 kept", KEPT, STEPS),
+        ("1 always", BUFFER, 3),
+        ("1 best", BUFFER, 3),
+        # The device records four launches at a time.
+        ("3 always", QUEUE, 3),
+    ],
+)
+def test_each_part_between_steps_is_recorded(
+    cases: dict[str, Any], case: str, mode: str, commands: int
+) -> None:
+    """Steps before the first launch, two before the third, one before the last."""
+    runs, marks = cases["stepped"][case]["runs"], 4
+    names = [line.split()[0] for line in runs[0]["log"].splitlines()]
+    assert names == ["mark", *2 * ["step"], "mark", "mark", *3 * ["step"], "mark", "step"]
+    for run in runs[:8]:
+        assert run["launches"] == STEPS + marks
+        assert run["log"] == runs[0]["log"]
+    assert [runs[0]["mode"], runs[7]["mode"]] == [MACHINE, mode]
+    # A step launches a kernel, and sets its two arguments where they are not those of the last.
+    assert runs[7]["api_calls"] == commands + marks + 2 * (marks - 1)
+
+
+@pytest.mark.parametrize("case", ["0 best", "1 kept", "1 always", "3 always"])
+def test_steps_that_change_or_fail(cases: dict[str, Any], case: str) -> None:
+    rebound, replayed, failed, after = cases["stepped"][case]["runs"][8:]
+    assert [rebound["mode"], rebound["reason"]] == [MACHINE, "the first run"]
+    assert replayed["mode"] != MACHINE
+    assert rebound["log"] == replayed["log"] != cases["stepped"][case]["runs"][0]["log"]
+    for run in (failed, after):
+        names = [line.split()[0] for line in run["log"].splitlines()]
+        assert names[-10:].count("step") == STEPS
+    assert cases["stepped"][case]["left"] == 0
+    if replayed["mode"] == KEPT:
+        assert [failed["mode"], after["mode"]] == [MACHINE, MACHINE]
+    else:  # from the start, by plain launches
+        assert [failed["mode"], after["mode"]] == [KEPT, KEPT]
+    assert "the step failed" in after["reason"]
+
+
 def test_a_recording_that_is_forgotten(cases: dict[str, Any]) -> None:
     runs = cases["forgotten"]
     assert [run["mode"] for run in runs] == [MACHINE, BUFFER, MACHINE, BUFFER]

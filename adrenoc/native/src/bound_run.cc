@@ -144,7 +144,7 @@ ffi::Any BoundRun::capture() {
   Capture noted(device_);
   ffi::Any result;
   {
-    const CaptureScope scope(noted);
+    const CaptureScope scope(&noted);
     result = run_machine();
   }
   if (noted.launches().empty()) noted.obstruct("it launches no kernel");
@@ -162,6 +162,7 @@ ffi::Any BoundRun::capture() {
     result_ = views;
   }
   captured_ = std::move(noted.launches());
+  steps_ = std::move(noted.steps());
   conditions_ = std::move(noted.conditions());
   return result_;
 }
@@ -178,6 +179,7 @@ void BoundRun::forget_locked() {
   drop_recordings();
   kept_.reset();
   captured_.clear();
+  steps_.clear();
   conditions_.clear();
   recording_reason_.clear();
   result_ = nullptr;
@@ -202,15 +204,15 @@ bool BoundRun::conditions_hold() const {
 
 // Whether the launches were given to the device again; where not, reason_ says why.
 bool BoundRun::replay() {
-  const QueueLock queue = device_.lock_queue();
+  QueueLock queue = device_.lock_queue();
   const bool timed = device_.profiler().is_recording();
   // What stands between launches in a profile comes from the virtual machine.
-  if (timed && !conditions_.empty()) return false;
+  if (timed && !(conditions_.empty() && steps_.empty())) return false;
   try {
     prepare(queue);
     if (!timed && trial_.is_under_way() && replay_for_trial(queue)) return true;
     if (!timed && recorded_ != nullptr && replay_recorded(queue)) return true;
-    kept_->enqueue(queue.get());
+    kept_->enqueue(queue);
     mode_ = kept_->name();
     reason_ = recording_reason_;
     return true;
@@ -220,9 +222,9 @@ bool BoundRun::replay() {
   }
 }
 
-bool BoundRun::replay_recorded(const QueueLock& queue) {
+bool BoundRun::replay_recorded(QueueLock& queue) {
   try {
-    recorded_->enqueue(queue.get());
+    recorded_->enqueue(queue);
   } catch (const ffi::Error& error) {
     // Launching everything from the start writes the same results again.
     recording_reason_ = std::string(recorded_->name()) + ": " + error.message();
@@ -235,10 +237,10 @@ bool BoundRun::replay_recorded(const QueueLock& queue) {
   return true;
 }
 
-bool BoundRun::replay_for_trial(const QueueLock& queue) {
+bool BoundRun::replay_for_trial(QueueLock& queue) {
   is_steady_ = false;
   reason_ = "the ways to launch are being tried";
-  const char* name = trial_.run(queue.get());
+  const char* name = trial_.run(queue);
   if (name != nullptr) mode_ = name;
   if (!trial_.is_under_way()) {
     recorded_ = trial_.take_best(&recording_reason_);
@@ -254,7 +256,7 @@ bool BoundRun::replay_for_trial(const QueueLock& queue) {
 void BoundRun::prepare(const QueueLock& queue) {
   if (kept_ == nullptr) {
     is_steady_ = false;
-    kept_ = std::make_unique<KeptLaunches>(device_, captured_);
+    kept_ = std::make_unique<KeptLaunches>(device_, captured_, steps_);
     same_runs_ = kRunsToStay;
   }
   if (queue_number_ != device_.queue_number()) {
@@ -287,7 +289,7 @@ void BoundRun::record(const QueueLock& queue) {
         std::pair{"a command buffer", record_command_buffer}}) {
     if (is_tried_ && winner_ != name) continue;
     try {
-      made.push_back(make(device_, queue.get(), kept_->launches()));
+      made.push_back(record_ranges(device_, queue.get(), *kept_, make));
     } catch (const ffi::Error& error) {
       if (!recording_reason_.empty()) recording_reason_ += "; ";
       recording_reason_ += std::string(name) + ": " + error.message();
@@ -322,8 +324,8 @@ void BoundRun::rebind(size_t index, const Tensor& tensor) {
   arguments_[index] = ffi::AnyView(held_[index]);
   if (captured_.empty()) return;
   const uint64_t number = from->storage()->number;
-  if (is_shared(number, index)) {
-    forget_locked();  // which launches mean this argument is not known
+  if (!steps_.empty() || is_shared(number, index)) {
+    forget_locked();  // which launches and steps mean this argument is not known
   } else {
     exchange(number, to->storage());
   }

@@ -47,7 +47,8 @@ struct LaunchReport {
 // The arguments stay the same tensors from run to run, though not with the same content, until one
 // is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
 // this.  The first run goes through the virtual machine and is noted; later ones launch the same
-// kernels on the same memory, the outputs included.  While a caller holds those of the run before,
+// kernels on the same memory, the outputs included, and do between them what the CPU and OpenCL ML
+// did: each run of launches between such steps is a recording of its own.  While a caller holds those of the run before,
 // the virtual machine makes others.
 class BoundRun {
  public:
@@ -88,8 +89,8 @@ class BoundRun {
   [[nodiscard]] bool outputs_are_held() const;
   [[nodiscard]] bool conditions_hold() const;
   [[nodiscard]] bool replay();
-  [[nodiscard]] bool replay_recorded(const QueueLock& queue);
-  [[nodiscard]] bool replay_for_trial(const QueueLock& queue);
+  [[nodiscard]] bool replay_recorded(QueueLock& queue);
+  [[nodiscard]] bool replay_for_trial(QueueLock& queue);
   void prepare(const QueueLock& queue);
   void record(const QueueLock& queue);
   void drop_recordings();
@@ -104,6 +105,7 @@ class BoundRun {
 
   // What the run that was noted launched, and what it gave: views that nobody has but the callers.
   std::vector<CapturedLaunch> captured_;
+  std::vector<CapturedStep> steps_;  // between the launches; what is recorded refers to them
   std::vector<std::function<bool()>> conditions_;
   tvm::ffi::Any result_;
   std::string obstacle_;

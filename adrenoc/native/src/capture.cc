@@ -30,13 +30,22 @@ void Capture::add(const Device& device, Kernel& kernel, const WorkSize& work,
   launches_.push_back(std::move(launch));
 }
 
+void Capture::add_step(std::function<void()> step) {
+  {
+    const CaptureScope closed(nullptr);
+    step();
+  }
+  if (obstacle_.empty()) steps_.push_back({launches_.size(), std::move(step)});
+}
+
 void Capture::obstruct(const std::string& reason) {
   if (obstacle_.empty()) obstacle_ = reason;
   launches_.clear();
+  steps_.clear();
 }
 
-CaptureScope::CaptureScope(Capture& capture)
-    : before_(std::exchange(thread_capture, &capture)) {}
+CaptureScope::CaptureScope(Capture* capture)
+    : before_(std::exchange(thread_capture, capture)) {}
 
 CaptureScope::~CaptureScope() { thread_capture = before_; }
 

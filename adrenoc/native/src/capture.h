@@ -32,6 +32,12 @@ struct CapturedLaunch {
   std::vector<CapturedArgument> arguments;
 };
 
+// What a run does between its launches, with all that it takes to do it again.
+struct CapturedStep {
+  size_t launches_before;
+  std::function<void()> again;
+};
+
 // The launches of one run on one device.  What a thread launches goes to the capture that it has
 // open; so do the reasons why the launches alone would not make the run again.
 class Capture {
@@ -44,7 +50,10 @@ class Capture {
   void add(const Device& device, Kernel& kernel, const WorkSize& work,
            const std::vector<KernelArgument>& arguments);
 
-  // The run does what is no launch; the first reason is kept.
+  // Does what is no launch, and can be done again on the same memory.
+  void add_step(std::function<void()> step);
+
+  // The run does what is no launch and cannot be repeated; the first reason is kept.
   void obstruct(const std::string& reason);
 
   // The launches hold only as long as `holds` says so.
@@ -52,19 +61,21 @@ class Capture {
 
   [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
   [[nodiscard]] std::vector<CapturedLaunch>& launches() { return launches_; }
+  [[nodiscard]] std::vector<CapturedStep>& steps() { return steps_; }
   [[nodiscard]] std::vector<std::function<bool()>>& conditions() { return conditions_; }
 
  private:
   const Device& device_;
   std::vector<CapturedLaunch> launches_;
+  std::vector<CapturedStep> steps_;
   std::vector<std::function<bool()>> conditions_;
   std::string obstacle_;
 };
 
-// Opens a capture for this thread.
+// Opens a capture for this thread, or none.
 class CaptureScope {
  public:
-  explicit CaptureScope(Capture& capture);
+  explicit CaptureScope(Capture* capture);
   CaptureScope(const CaptureScope&) = delete;
   CaptureScope& operator=(const CaptureScope&) = delete;
   ~CaptureScope();

@@ -24,7 +24,7 @@ cl_bitfield buffer_property(cl_device_id device, cl_uint what) {
 class CommandBuffer {
  public:
   CommandBuffer(const CommandBufferApi& functions, cl_command_queue queue, bool shared,
-                const std::vector<KeptLaunches::Launch>& launches)
+                const LaunchRange& launches)
       : functions_(functions) {
     const std::array<cl_ulong, 3> flags = {CL_COMMAND_BUFFER_FLAGS,
                                            CL_COMMAND_BUFFER_SIMULTANEOUS_USE, 0};
@@ -63,7 +63,7 @@ class CommandBuffer {
   }
 
  private:
-  void fill(const std::vector<KeptLaunches::Launch>& launches) {
+  void fill(const LaunchRange& launches) {
     // Each command waits for the one before, as in the queue: drivers differ in whether the order
     // of an in-order queue holds inside of a buffer.
     cl_uint before = 0;
@@ -107,11 +107,11 @@ class CommandBufferReplay final : public Replay {
 
   [[nodiscard]] const char* name() const final { return "a command buffer"; }
 
-  void enqueue(cl_command_queue queue) final {
+  void enqueue(QueueLock& queue) final {
     trace("replaying", name());
-    buffers_[next_].enqueue(queue, exclusive_);
+    buffers_[next_].enqueue(queue.get(), exclusive_);
     next_ = (next_ + 1) % buffers_.size();
-    device_.launched(queue, launches_);
+    device_.launched(queue.get(), launches_);
   }
 
  private:
@@ -125,7 +125,7 @@ class CommandBufferReplay final : public Replay {
 }  // namespace
 
 std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue queue,
-                                              const std::vector<KeptLaunches::Launch>& launches) {
+                                              const LaunchRange& launches) {
   if (!device.info().has_extension(kExtension)) {
     TVM_FFI_THROW(RuntimeError) << "the device has no " << kExtension;
   }

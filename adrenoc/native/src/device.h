@@ -23,6 +23,9 @@ class QueueLock {
       : lock_(std::move(lock)), queue_(queue) {}
   [[nodiscard]] cl_command_queue get() const { return queue_; }
 
+  // Until another lock is assigned, which may hold another queue.
+  void unlock() { lock_.unlock(); }
+
  private:
   std::unique_lock<std::mutex> lock_;
   cl_command_queue queue_;

@@ -61,16 +61,16 @@ class RecordableQueueReplay final : public Replay {
     check(functions_.end_recording(value), "clEndRecordingQCOM");
   }
 
-  void enqueue(cl_command_queue queue) final {
+  void enqueue(QueueLock& queue) final {
     trace("replaying", name());
     for (const RecordingHandle& recording : recordings_) {
       count_api_call();
       const cl_int code =
-          functions_.enqueue_recording(queue, recording.get(), 0, nullptr, 0, nullptr, 0, nullptr,
+          functions_.enqueue_recording(queue.get(), recording.get(), 0, nullptr, 0, nullptr, 0, nullptr,
                                        0, nullptr, 0, nullptr, nullptr);
       check(code, "clEnqueueRecordingQCOM");
     }
-    device_.launched(queue, launches_);
+    device_.launched(queue.get(), launches_);
   }
 
  private:
@@ -84,7 +84,7 @@ class RecordableQueueReplay final : public Replay {
 }  // namespace
 
 std::unique_ptr<Replay> record_recordable_queue(
-    Device& device, cl_command_queue, const std::vector<KeptLaunches::Launch>& launches) {
+    Device& device, cl_command_queue, const LaunchRange& launches) {
   if (!device.info().has_extension(kRecordableQueues)) {
     TVM_FFI_THROW(RuntimeError) << "the device has no " << kRecordableQueues;
   }
@@ -99,9 +99,8 @@ std::unique_ptr<Replay> record_recordable_queue(
   check(code, "clCreateCommandQueue");
   auto replay = std::make_unique<RecordableQueueReplay>(device, launches.size(), functions,
                                                         std::move(recorder));
-  const KeptLaunches::Launch* const end = launches.data() + launches.size();
-  for (const KeptLaunches::Launch* begin = launches.data(); begin != end;) {
-    const auto count = std::min<size_t>(most, static_cast<size_t>(end - begin));
+  for (const KeptLaunches::Launch* begin = launches.begin(); begin != launches.end();) {
+    const auto count = std::min<size_t>(most, static_cast<size_t>(launches.end() - begin));
     replay->record(begin, begin + count);
     begin += count;
   }

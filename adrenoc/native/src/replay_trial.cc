@@ -37,13 +37,13 @@ Trial::Trial(Replay& kept, std::vector<std::unique_ptr<Replay>> recorded) {
 
 bool Trial::is_under_way() const { return runs_ < ways_.size() * kRunsOfEach; }
 
-const char* Trial::run(cl_command_queue queue) {
+const char* Trial::run(QueueLock& queue) {
   Way& way = ways_[runs_ / kRunsOfEach];
-  ADRENOC_CL_CALL(clFinish, queue);
+  ADRENOC_CL_CALL(clFinish, queue.get());
   const auto start = std::chrono::steady_clock::now();
   try {
     way.replay->enqueue(queue);
-    ADRENOC_CL_CALL(clFinish, queue);
+    ADRENOC_CL_CALL(clFinish, queue.get());
   } catch (const tvm::ffi::Error& error) {
     if (way.owned == nullptr) throw;
     way.failure = error.message();

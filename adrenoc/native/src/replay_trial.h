@@ -24,7 +24,7 @@ class Trial {
 
   // Gives one run to the device and waits for it.  Returns the name of the way that it took, or
   // null when that way failed, which then is out of the trial.
-  [[nodiscard]] const char* run(cl_command_queue queue);
+  [[nodiscard]] const char* run(QueueLock& queue);
 
   // The recording that won, or null; `reason` then says why none did.
   [[nodiscard]] std::unique_ptr<Replay> take_best(std::string* reason);
