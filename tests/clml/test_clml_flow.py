@@ -95,6 +95,22 @@ def test_both_variants_are_timed(bundle: Path, emulate: Emulate):
     assert np.allclose(by_clml.outputs["y"], by_textures.outputs["y"], atol=2e-2)
 
 
+def test_every_run_that_is_replayed_runs_its_regions(bundle: Path, emulate: Emulate):
+    """Between the launches of the texture kernels; without them it made fewer calls."""
+    opened = open_bundle(bundle)
+    inputs = {"x": random(1, 3, 9, 7, seed=3)}
+    emulate()
+    by_machine = run_bundle(opened, inputs=inputs, recording="off", repeat=2)
+    for recording in ("always", "kept"):
+        replayed = run_bundle(opened, inputs=inputs, recording=recording, repeat=5)
+        np.testing.assert_array_equal(replayed.outputs["y"], by_machine.outputs["y"])
+        said = replayed.launching
+        assert said is not None and by_machine.launching is not None
+        assert said.mode != by_machine.launching.mode == "the virtual machine"
+        assert said.launches == by_machine.launching.launches
+        assert said.api_calls > said.launches
+
+
 def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureFixture[str]):
     command = ["compile", str(model), "--clml", "auto", "--stop-after", "partition_clml"]
     assert main([*command, "--json"]) == 0

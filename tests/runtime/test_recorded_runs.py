@@ -123,10 +123,9 @@ def test_runs_on_a_server(gpu_bundle: Bundle, runtime: Runtime, opencl: str, kin
     assert result.launching.api_calls <= result.launching.launches + 1
 
 
-def test_a_part_on_the_cpu_keeps_runs_on_the_virtual_machine(
+def test_a_part_on_the_cpu_is_done_between_launches(
     runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute
 ) -> None:
-    told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--repeat", 3).json()
-    assert told["mode"] == "the virtual machine"
-    assert told["mode_reason"].startswith("tensors are copied between its launches")
+    told = execute(runtime.runner, bundle.path, "--opencl", opencl, "--repeat", RUNS).json()
+    assert told["mode"] in ("a command buffer", "kept arguments")
     assert told["launches"] > 0
