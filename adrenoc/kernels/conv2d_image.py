@@ -10,7 +10,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv2d_local import LocalConv, plan_of
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.image_rows import ImageRows, RowPlan
+from adrenoc.kernels.image_rows import ImageRows, Normalise, RowPlan
 from adrenoc.tvmapi import Expr
 
 
@@ -23,8 +23,9 @@ def conv2d_image(
     out: Access,
     epilogue: Epilogue,
     rows: RowPlan,
+    normalise: Normalise | None = None,
 ) -> None:
-    """Emit the convolution of x with packed weights (`pack_local`).
+    """Emit the convolution of x, or of what normalises it, with packed weights (`pack_local`).
 
     Shapes:
         x: roles N, C, H, W; at most four channels
@@ -32,7 +33,8 @@ def conv2d_image(
     """
     plan = plan_of(geometry, tile, x.extents, out.extents)
     kernel = _ImageConv(builder, geometry, tile, plan, x, weight, out.extents)
-    kernel.rows = ImageRows(builder, x, rows, kernel.n, kernel.left * geometry.strides[1])
+    left = kernel.left * geometry.strides[1]
+    kernel.rows = ImageRows(builder, x, rows, kernel.n, left, normalise)
     kernel.accumulate(weights_by_row=False)
     kernel.write(epilogue, out.extents, (1, 1))
 

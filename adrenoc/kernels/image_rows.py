@@ -8,7 +8,7 @@ something, and its numbers are replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,7 +17,19 @@ from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.statements import Statements
 from adrenoc.layout import LANES, Extents, Layout
 from adrenoc.operand import OperandSpec
-from adrenoc.tvmapi import Expr, clamp, construct, fconst, iconst, lane, maximum, minimum, select
+from adrenoc.tvmapi import (
+    Expr,
+    cast,
+    clamp,
+    construct,
+    fconst,
+    floordiv,
+    iconst,
+    lane,
+    maximum,
+    minimum,
+    select,
+)
 
 
 class Reach(Enum):
@@ -129,13 +141,27 @@ class RowPlan:
         return self.runs * sum(split if load.count > 1 else 1 for load in self.loads)
 
 
+Normalise = Callable[[Expr, Expr, Expr, Expr], Expr]
+"""(image, row, column, four channels as they are given) -> the same as they are convolved."""
+
+
 class ImageRows:
-    """Gives the texels of rows; `left` is the column of the thread's first own pixel."""
+    """Gives the texels of rows; `left` is the column of the thread's first own pixel.
+
+    Zeros beyond the edges are zeros after `normalise`.
+    """
 
     def __init__(
-        self, statements: Statements, x: PlainAccess, plan: RowPlan, n: Expr, left: Expr
+        self,
+        statements: Statements,
+        x: PlainAccess,
+        plan: RowPlan,
+        n: Expr,
+        left: Expr,
+        normalise: Normalise | None,
     ) -> None:
         self._statements, self._x, self._plan, self._n = statements, x, plan, n
+        self._normalise = normalise
         # Threads beyond the last column read what the last one does.
         first = minimum(left * iconst(plan.pitch), iconst(plan.last))
         self._first = statements.share(first, "first")
@@ -153,8 +179,9 @@ class ImageRows:
         strides = _strides(self._x.spec.roles, self._x.spec.shape)
         start = self._n * iconst(strides.get("N", 0)) + row * iconst(strides.get("H", 0))
         start = self._statements.share(start, "start")
-        runs = [self._numbers(start, run * strides.get("C", 0)) for run in range(plan.runs)]
-        zero = fconst(0.0, self._statements.compute)
+        with self._statements.computing(self._given):
+            runs = [self._numbers(start, run * strides.get("C", 0)) for run in range(plan.runs)]
+        zero = fconst(0.0, self._given)
         # TVM puts an expression that only has a name into each place that uses it.
         found = self._statements.registers(len(plan.columns))
         for place, column in enumerate(plan.columns):
@@ -163,8 +190,29 @@ class ImageRows:
                 lanes = [run[at] for run in runs]
             else:
                 lanes = [runs[0][at + i] for i in range(plan.pitch)]
-            found[place] = construct(lanes + [zero] * (LANES - channels))
+            found[place] = self._normalised(row, at, lanes + [zero] * (LANES - channels))
         return {column: found[place] for place, column in enumerate(plan.columns)}
+
+    @property
+    def _given(self) -> str:
+        """The dtype of what is loaded."""
+        return self._statements.compute if self._normalise is None else "float32"
+
+    def _normalised(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
+        """The texel of a pixel of which these are the numbers, from place `at` on."""
+        plan, compute = self._plan, self._statements.compute
+        if self._normalise is None:
+            return construct(lanes)
+        column = floordiv(self._first + iconst(at), plan.pitch)
+        texel = self._statements.registers(1, dtype="float32")
+        texel[0] = self._normalise(self._n, row, column, construct(lanes))
+        if at < 0 or plan.last + at + plan.pitch > plan.width:
+            inside = (self._first + iconst(at) >= 0) & (
+                self._first + iconst(at) < iconst(plan.width)
+            )
+            zero = fconst(0.0, "float32")
+            texel[0] = construct([select(inside, lane(texel[0], i), zero) for i in range(LANES)])
+        return texel[0] if compute == "float32" else cast(texel[0], f"{compute}x{LANES}")
 
     def _numbers(self, start: Expr, of_run: int) -> dict[int, Expr]:
         """The numbers of the run `of_run` behind `start`, by place from the thread's own."""

@@ -51,7 +51,7 @@ def fuse_prologues(
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:
-        source = _source(graph, node)
+        source = source_of(graph, node)
         if source is None:
             continue
         readers = [changed.get(n.output, n) for n in graph.consumers[node.output]]
@@ -60,7 +60,7 @@ def fuse_prologues(
             continue
         reason = _refusal(graph, node, source, readers)
         if reason is None:
-            fused = [_with_prologue(n, node, source) for n in readers]
+            fused = [with_prologue(n, node, source) for n in readers]
             clocks = _clocks(graph, node, source, readers, fused, options, limits, machine)
             if clocks[1] < clocks[0]:
                 changed.update((n.output, n) for n in fused)
@@ -74,7 +74,7 @@ def fuse_prologues(
     return graph.with_nodes(kept) if gone else graph
 
 
-def _source(graph: Graph, node: Node) -> str | None:
+def source_of(graph: Graph, node: Node) -> str | None:
     """The tensor that a map changes element by element; what else it reads is of its channels."""
     if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
         return None
@@ -170,7 +170,8 @@ def finite_at_zero(body: Body) -> bool:
     return sure
 
 
-def _with_prologue(reader: Node, node: Node, source: str) -> Node:
+def with_prologue(reader: Node, node: Node, source: str) -> Node:
+    """The convolution on what a map changes element by element, which it then computes itself."""
     others = [n for n in node.inputs if n != source]
     rest = [n for n in reader.inputs if n != node.output]
     return replace(

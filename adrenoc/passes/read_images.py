@@ -1,18 +1,21 @@
 """Let the first convolution read the model's own image, where the cost model says that it wins.
 
 A model's inputs are row-major, and convolutions read texels, so an image is copied into texels
-first: as many bytes again as the image has, and a launch.
+first: as many bytes again as the image has, and a launch.  What normalises its pixels goes along.
 
 Before -> after:
     x_NCHW = map[layout](x); y = conv2d[conv2d add clip](x_NCHW, w)
     y = conv2d[conv2d add clip](x, w)
+or:
+    s = map[multiply add](x); y = conv2d[conv2d add clip](s, w)
+    y = conv2d[multiply add conv2d add clip](x, w), prologue x * 2 + -1
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
@@ -22,6 +25,7 @@ from adrenoc.kernels.image_rows import RowPlan
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import OperandSpec
 from adrenoc.options import CompileOptions
+from adrenoc.passes.fuse_prologues import source_of, with_prologue
 from adrenoc.rules.conv2d import conv_geometry, conv_work
 from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.machine import Machine
@@ -43,23 +47,23 @@ def read_images(
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:
-        layout = _read_as(graph, node)
-        if layout is None:
+        image = _image(graph, node)
+        if image is None:
             continue
         readers = graph.consumers[node.output]
         if not any(reader.op == "conv2d" for reader in readers):
             continue
-        reason = _refusal(graph, node, readers, layout)
+        reason = _refusal(graph, node, readers, image)
         if reason is None:
-            as_read = _with_layout(graph, node.inputs[0], layout)
-            direct = [_reading(reader, node) for reader in readers]
+            as_read = _with_layout(graph, image)
+            direct = [_reading(reader, node, image) for reader in readers]
             apart = _clocks(graph, readers, options, limits, machine)
-            apart += _copy_clocks(graph, node, machine)
+            apart += _map_clocks(graph, node, image, machine)
             together = _clocks(as_read, direct, options, limits, machine)
             estimates = f"estimated {together:.0f} clocks, {apart:.0f} with a copy in texels"
             if WORTH * together < apart:
                 names = ", ".join(reader.name for reader in direct)
-                given = f"left out: {names} reads {node.inputs[0]} as it is given"
+                given = f"left out: {names} reads {image.name} as it is given"
                 log.add(node.output, given, estimates)
                 changed.update((reader.output, reader) for reader in direct)
                 graph = as_read
@@ -71,44 +75,58 @@ def read_images(
     return graph.with_nodes(kept) if gone else graph
 
 
-def _read_as(graph: Graph, node: Node) -> Layout | None:
-    """The layout by which an image is what a copy of it in texels is; None if it is no such copy.
+@dataclass(frozen=True)
+class _Image:
+    """An input of the model, and the layout by which it is what a map of it in texels is."""
+
+    name: str
+    layout: Layout
+
+
+def _image(graph: Graph, node: Node) -> _Image | None:
+    """What a map puts into texels, element by element; None if it does something else.
 
     A copy may permute the axes: it then gives those of the image their roles.
     """
-    body = node.body
-    if not node.is_map or body is None or node.epilogue is not None:
+    body, copy = node.body, graph.operand(node.output)
+    if not node.is_map or body is None or node.epilogue is not None or copy.layout is None:
         return None
-    if not isinstance(body.value, tvm.ir.TensorLoad) or node.inputs[0] not in graph.inputs:
+    if not isinstance(body.value, tvm.ir.TensorLoad):
+        source = source_of(graph, node)
+        given = source is not None and source in graph.inputs
+        return _Image(source, copy.layout) if source is not None and given else None
+    name = node.inputs[0]
+    if len(node.inputs) > 1 or name not in graph.inputs:
         return None
-    copy = graph.operand(node.output)
-    if copy.layout is None:
-        return None
-    shape, roles = graph.tensors[node.inputs[0]].shape, ""
+    shape, roles = graph.tensors[name].shape, ""
     for extent, index in zip(shape, body.value.indices, strict=True):
         axis = next((i for i, var in enumerate(body.axes) if index.same_as(var)), None)
         if axis is None and extent != 1:
             return None
         roles += "1" if axis is None else copy.roles.roles[axis]
     layout = Layout(roles)
-    return layout if layout.extents(shape) == copy.extents else None
+    return _Image(name, layout) if layout.extents(shape) == copy.extents else None
 
 
-def _with_layout(graph: Graph, name: str, layout: Layout) -> Graph:
-    placement = replace(graph.placements[name], layout=layout)
-    return replace(graph, placements={**graph.placements, name: placement})
+def _with_layout(graph: Graph, image: _Image) -> Graph:
+    placement = replace(graph.placements[image.name], layout=image.layout)
+    return replace(graph, placements={**graph.placements, image.name: placement})
 
 
-def _refusal(graph: Graph, node: Node, readers: Sequence[Node], layout: Layout) -> str | None:
+def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -> str | None:
     """Why an image has to be copied."""
-    placed, copy = graph.operand(node.inputs[0]), graph.operand(node.output)
-    given = replace(placed, layout=layout)
+    name = image.name
+    placed, copy = graph.operand(name), graph.operand(node.output)
+    given = replace(placed, layout=image.layout)
     if node.stores or graph.owner(node.output) != node.output:
         return "its copy is part of another tensor"
-    if placed.layout != layout and len(graph.consumers[node.inputs[0]]) > 1:
-        return f"{node.inputs[0]} is also read as {placed.layout}"
+    if placed.layout != image.layout and len(graph.consumers[name]) > 1:
+        return f"{name} is also read as {placed.layout}"
+    others = (graph.tensors[other] for other in node.inputs if other != name)
+    if node.output in graph.rounded or any(other.value is None for other in others):
+        return f"{node.name} computes more than a normalisation"
     if given.dtype != "float32":
-        return f"{node.inputs[0]} is of {given.dtype}"
+        return f"{name} is of {given.dtype}"
     if copy.extents.c > LANES:
         return f"{copy.extents.c} channels are more than {LANES}"
     reasons = (_refusal_of_reader(graph, node.output, given, reader) for reader in readers)
@@ -117,7 +135,8 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], layout: Layout) 
 
 def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node) -> str | None:
     """Why this one has to read the copy."""
-    if reader.op != "conv2d" or reader.inputs.count(copy) != 1:
+    alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy
+    if reader.op != "conv2d" or not alone or reader.prologue is not None:
         return f"{reader.op} {reader.name} reads it too"
     geometry = conv_geometry(graph, reader)
     if geometry.groups != 1 or geometry.kernel[1] > WIDEST_ROW:
@@ -127,9 +146,11 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
     return None
 
 
-def _reading(reader: Node, copy: Node) -> Node:
-    """The convolution on what the copy is made of."""
-    inputs = tuple(copy.inputs[0] if name == copy.output else name for name in reader.inputs)
+def _reading(reader: Node, node: Node, image: _Image) -> Node:
+    """The convolution on what the map is made of."""
+    if node.body is not None and not isinstance(node.body.value, tvm.ir.TensorLoad):
+        return with_prologue(reader, node, image.name)
+    inputs = tuple(image.name if name == node.output else name for name in reader.inputs)
     return replace(reader, inputs=inputs)
 
 
@@ -145,9 +166,9 @@ def _clocks(
     return sum(least_clocks(work, limits, machine) for work in works)
 
 
-def _copy_clocks(graph: Graph, node: Node, machine: Machine) -> float:
-    """Clocks of the copy: what it waits for is memory."""
-    specs = (graph.operand(node.inputs[0]), graph.operand(node.output))
+def _map_clocks(graph: Graph, node: Node, image: _Image, machine: Machine) -> float:
+    """Clocks of the map: what it waits for is memory."""
+    specs = (graph.operand(image.name), graph.operand(node.output))
     return machine.launch_clocks + machine.memory_clocks(*(_bytes(spec) for spec in specs))
 
 

@@ -16,18 +16,20 @@ from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
 from adrenoc.kernels.conv2d_image import conv2d_image
 from adrenoc.kernels.conv2d_local import conv2d_local
 from adrenoc.kernels.conv_weights import pack_uniform
+from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.image_rows import Normalise
 from adrenoc.kernels.weights import group_window, pack_conv, pack_local
 from adrenoc.layout import LANES, Extents
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
-from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.depthwise import blocks_held, depthwise_rule
 from adrenoc.rules.gemv import gemv_rule, suits_gemv
 from adrenoc.rules.machine import Machine
-from adrenoc.tvmapi import bits_of
+from adrenoc.tvmapi import Expr, bits_of, iconst
 
 FEW_PIXELS = 64
 """Up to so many, a product of one tap waits for its weights and not for arithmetic, so that long
@@ -90,13 +92,25 @@ def dense_conv(
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
     out, epilogue = kernel.output()
-    rows = work.image_rows(tile.pixels)
-    if rows is not None and isinstance(x, PlainAccess):
-        conv2d_image(kernel.builder, geometry, tile, x, weight, out, epilogue, rows)
+    rows, image = work.image_rows(tile.pixels), kernel.accesses[node.inputs[0]]
+    if rows is not None and isinstance(image, PlainAccess):
+        normalise = _normalise(kernel, image) if node.prologue else None
+        conv2d_image(kernel.builder, geometry, tile, image, weight, out, epilogue, rows, normalise)
         return kernel.call()
     emit = conv2d_local if tile.route is Route.LOCAL else conv2d
     emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
     return kernel.call()
+
+
+def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
+    """What the prologue makes of a pixel of an image."""
+    node = kernel.node
+    finished = Finished(kernel.builder, node.prologue, kernel.accesses, image.spec)
+
+    def made(n: Expr, row: Expr, column: Expr, texel: Expr) -> Expr:
+        return finished.value(n, iconst(0), row, column, texel, {node.inputs[0]: texel})
+
+    return made
 
 
 def conv_work(

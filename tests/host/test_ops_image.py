@@ -75,3 +75,17 @@ def test_odd_extents(
     ops.output(ops("Conv", x, w, strides=[stride, stride], pads=pads))
     ops.check(device, "fp32")
     assert _reads_images(ops)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_normalises_the_image_goes_along(device: Any, preset: str) -> None:
+    """Zero padding comes after it, so edges are zeros and not what becomes of zeros."""
+    for shape, axes in (((1, 3, 18, 32), (3, 1, 1)), ((2, 3, 9, 13), (1, 1, 1))):
+        ops = Ops()
+        x = ops("Mul", ops.input(*shape), ops.weight(*axes, around=2.0))
+        x = ops("Add", x, ops.weight(*axes, around=3.0))
+        w = ops.weight(8, 3, 3, 3)
+        ops.output(ops("Conv", x, w, strides=[2, 2], pads=[1, 1, 1, 1]))
+        ops.check(device, preset)
+        assert _reads_images(ops), shape
+        assert len(ops.kernels) == 1

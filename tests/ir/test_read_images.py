@@ -69,12 +69,6 @@ def test_wide_kernels_are_no_rows_in_registers() -> None:
     assert any("a row of 9 taps" in d.reason for d in state.log)
 
 
-def test_what_is_computed_before_stays_a_kernel() -> None:
-    scale = helper.make_node("Sigmoid", ["x"], ["s"])
-    found, _ = _planned(_stem(scale, source="s"))
-    assert [n.op for n in found.nodes] == ["map", "conv2d"]
-
-
 def test_the_cost_model_decides() -> None:
     """Seven rows of seven taps read more than a copy costs on the Adreno 660."""
     found, state = _planned(
@@ -82,3 +76,27 @@ def test_the_cost_model_decides() -> None:
     )
     assert any(n.op == "map" for n in found.nodes)
     assert any("with a copy in texels" in d.reason for d in state.log)
+
+
+def test_what_normalises_the_image_goes_along() -> None:
+    model = _stem(
+        helper.make_node("Mul", ["x", "scale"], ["s"]),
+        helper.make_node("Add", ["s", "shift"], ["t"]),
+        source="t",
+    )
+    for name in ("scale", "shift"):
+        value = np.full((1, 3, 1, 1), 2.0, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    found, _ = _planned(model)
+    (conv,) = found.nodes
+    assert conv.inputs[0] == "x"
+    assert conv.prologue is not None
+
+
+def test_an_image_that_depends_on_another_input_is_computed_first() -> None:
+    model = _stem(helper.make_node("Mul", ["x", "other"], ["t"]), source="t")
+    shape = onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, [1, 3, 1, 1])
+    model.graph.input.append(shape)
+    found, _ = _planned(model)
+    assert [n.op for n in found.nodes][-1] == "conv2d"
+    assert "x" not in found.nodes[-1].inputs
