@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_writer import CannotWriteError, Writer
 
 _FAR = -10000.0
@@ -124,6 +125,7 @@ def _heads(
         scores = write("Add", scores, mask)
     if causal:
         dtype = write.float_dtype
+        check_grown(length * total)
         later = np.triu(np.ones((length, total), bool), total - length + 1)
         far = np.finfo(dtype).min
         hidden_ones = write.array(np.where(later, far, 0).astype(dtype))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 
@@ -91,6 +92,7 @@ def _one_hot(node: Node) -> relax.Expr:
     index = node.emit(relax.op.where(negative, from_end, index))
     index = node.emit(relax.op.expand_dims(index, axis))
     along = [extent if a == axis else 1 for a in range(rank)]
+    check_grown(extent)
     numbers = make_constant(np.arange(extent, dtype=np.int32).reshape(along))
     hit = node.emit(relax.op.equal(index, numbers))
     off, on = (

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 
@@ -54,7 +55,7 @@ def _is_inf(node: Node) -> relax.Expr:
         return relax.op.isinf(x)
     if positive or negative:
         return relax.op.equal(x, node.like(np.inf if positive else -np.inf))
-    return make_constant(np.zeros(node.shape(), bool))
+    return node.emit(relax.op.zeros(node.shape(), "bool"))
 
 
 def _mod(node: Node) -> relax.Expr:
@@ -176,6 +177,7 @@ def _eye_like(node: Node) -> relax.Expr:
         if element is None
         else onnx.helper.tensor_dtype_to_np_dtype(int(element))
     )
+    check_grown(rows * columns)
     return make_constant(np.eye(rows, columns, int(node.attrs.get("k", 0)), dtype=dtype))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.onnx_signal import max_pool_indices
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant, picked
@@ -44,6 +45,7 @@ def _lrn(node: Node) -> relax.Expr:
     channels = shape[1]
     alpha, beta = node.attrs.get("alpha", 1e-4), node.attrs.get("beta", 0.75)
     bias = node.attrs.get("bias", 1.0)
+    check_grown(channels * channels)
     out, into = np.indices((channels, channels))
     reach = into - out
     band = (reach >= -((size - 1) // 2)) & (reach <= size // 2)
@@ -116,6 +118,7 @@ def _conv_transpose(node: Node) -> relax.Expr:
     filters = node.inputs[1]
     if kernel_value is not None and any(d != 1 for d in dilations):
         # A dilated kernel is a larger kernel with zeros between its taps.
+        check_grown(int(np.prod((*weight[:2], *spans), dtype=object)))
         spread = np.zeros((*weight[:2], *spans), kernel_value.dtype)
         taps = (slice(None), slice(None), *(slice(None, None, d) for d in dilations))
         spread[taps] = kernel_value
@@ -328,7 +331,7 @@ def _dropout(node: Node) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
     if node.number(2) and node.number(1) != 0:
         raise ValueError("it trains: export the model for inference")
-    mask = make_constant(np.ones(node.shape(), bool))
+    mask = node.emit(relax.op.ones(node.shape(), "bool"))
     return relax.Tuple([node.inputs[0], mask])
 
 

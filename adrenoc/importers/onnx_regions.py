@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import constant_value, dtype_of, make_constant
 
@@ -127,7 +128,7 @@ def _max_unpool(node: Node) -> relax.Expr:
         else node.emit(relax.op.reshape(node.inputs[1], [-1]))
     )
     values = node.emit(relax.op.reshape(node.inputs[0], [-1]))
-    zeros = node.like(np.zeros(math.prod(whole)))
+    zeros = node.emit(relax.op.zeros([math.prod(whole)], dtype_of(node.inputs[0])))
     filled = node.emit(relax.op.scatter_elements(zeros, flat_index, values, axis=0))
     result = relax.op.reshape(filled, whole)
     if wanted is None or tuple(wanted) == whole:
@@ -148,6 +149,7 @@ def _affine_grid(node: Node) -> relax.Expr:
     if aligned and 1 in extents:
         # onnxruntime places the one sample at the end, PyTorch in the middle.
         raise ValueError(f"a grid of {extents} has no corners to align: use align_corners=0")
+    check_grown(math.prod(extents))
     axes = [
         np.linspace(-1, 1, extent) if aligned else (2 * np.arange(extent) + 1) / extent - 1
         for extent in extents

@@ -31,6 +31,13 @@ def fix_input_shapes(
     symbols: dict[str, int] = {}
     for name, wanted in shapes.items():
         _bind(name, dims[name], wanted, symbols)
+    options = _options(dims, shapes, symbols)
+    if len(options) > 1:
+        raise ShapeError(
+            f"inputs have open dimensions: {_shown(dims, shapes)}; adrenoc compiles for fixed "
+            "shapes",
+            hint=f"add {' '.join(options)} (with the extents that you feed)",
+        )
     return [
         TensorSpec(
             name=value.name,
@@ -39,6 +46,37 @@ def fix_input_shapes(
         )
         for value in inputs
     ]
+
+
+def _options(
+    dims: Mapping[str, list[Dim] | None],
+    shapes: Mapping[str, tuple[int, ...]],
+    symbols: Mapping[str, int],
+) -> list[str]:
+    """An option for each input that is still open, with an example of its extents.
+
+    What one of them gives to a symbol holds for those after it.
+    """
+    bound, options = dict(symbols), []
+    for name, axes in dims.items():
+        if name in shapes or axes is None:
+            continue
+        known = [bound.get(d, d) if isinstance(d, str) else d for d in axes]
+        if all(isinstance(d, int) for d in known):
+            continue
+        given = _example(known)
+        options.append(f"--shape {name}:{given}")
+        extents = map(int, given.split(","))
+        bound |= {d: e for d, e in zip(axes, extents, strict=True) if isinstance(d, str)}
+    return options
+
+
+def _shown(dims: Mapping[str, list[Dim] | None], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(
+        f"'{name}' [{', '.join('?' if d is None else str(d) for d in axes)}]"
+        for name, axes in dims.items()
+        if axes is not None and name not in shapes and not all(isinstance(d, int) for d in axes)
+    )
 
 
 def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:

@@ -152,6 +152,8 @@ def _check_attribute(attribute: AttributeProto, label: str) -> None:
     for value in (attribute.i, *attribute.ints) if attribute.name in _AXES else ():
         if abs(value) > _MOST_AXES:  # onnx's own shape inference crashes on some
             raise _damaged(f"attribute '{attribute.name}' of {label} counts to {value}")
+    if attribute.name == "batch_dims" and not 0 <= attribute.i <= _MOST_AXES:
+        raise _damaged(f"attribute 'batch_dims' of {label} is {attribute.i}")
     if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
         raise _damaged(
             f"{label} has the equation {attribute.s!r}, which TVM never finishes to read"

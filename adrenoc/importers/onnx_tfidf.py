@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.onnx_node import Node
 from adrenoc.importers.relax_values import dtype_of, make_constant
 
@@ -39,9 +40,11 @@ def _tfidf(node: Node) -> relax.Expr:
             found.append(counted)
             numbers += own
     if not found:
+        check_grown(batch * columns)
         result = make_constant(np.zeros((batch, columns), np.float32))
     else:
         joined = found[0] if len(found) == 1 else node.emit(relax.op.concat(found, axis=1))
+        check_grown(len(numbers) * columns)
         spread = np.zeros((len(numbers), columns), np.float32)
         spread[np.arange(len(numbers)), numbers] = 1
         result = node.emit(relax.op.matmul(joined, make_constant(spread)))

@@ -240,6 +240,12 @@ def unroll_loop(
         return None
     if state.iteration >= MOST_ITERATIONS:
         return None
+    if limit and isinstance(graph.scalar(limit), float):
+        raise ModelFormatError(
+            f"Loop {node_label(node)} has a trip count of {graph.scalar(limit)}, expected a whole "
+            "number",
+            hint="check the model: python -m onnx.bin.checker MODEL",
+        )
     goes_on = not condition or bool(graph.scalar(condition))
     if limit and state.iteration >= int(graph.scalar(limit)):
         goes_on = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import tvm
@@ -46,7 +47,8 @@ _IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
 def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
     """Import the TFLite model in `files`.
 
-    A TFLite file fixes the shape of each tensor; `shapes` may repeat them, but not change them.
+    A TFLite file fixes the shape of each tensor, but for axes that it leaves open: `shapes` may
+    give inputs other extents there.
 
     Raises:
         ModelFormatError: damaged or cut off.
@@ -56,10 +58,11 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
     file = read_tflite(files.paths[0])
     main = file.main
     _check_operators(file)
-    inputs = tuple(_spec(main.tensors[i]) for i in main.inputs)
-    outputs = tuple(_spec(main.tensors[i]) for i in main.outputs)
-    _check_shapes(inputs, shapes)
-    converter = _Converter(file)
+    for i in main.outputs:
+        _spec(main.tensors[i])
+    infos = [main.tensors[i] for i in main.inputs]
+    inputs = _with_shapes(infos, [_spec(info) for info in infos], shapes)
+    converter = _Converter(file, inputs)
     module = converter.convert()
     if converter.failures:
         failed = [operator for operator, _, _ in converter.failures]
@@ -72,7 +75,10 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
         module=module,
         format="tflite",
         inputs=inputs,
-        outputs=outputs,
+        outputs=tuple(
+            replace(_spec(main.tensors[i]), shape=shape)
+            for i, shape in zip(main.outputs, converter.shapes, strict=True)
+        ),
         decisions=converter.decisions(),
         model_sha256=files.sha256(),
         tensors=converter.names,
@@ -96,16 +102,27 @@ def _counts(operators: Sequence[Operator]) -> str:
     return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
 
 
-def _check_shapes(inputs: tuple[TensorSpec, ...], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    check_names(shapes, [spec.name for spec in inputs])
-    for spec in inputs:
-        wanted = shapes.get(spec.name, spec.shape)
-        if tuple(wanted) != spec.shape:
-            raise ShapeError(
-                f"--shape {spec.name}:{','.join(map(str, wanted))} differs from "
-                f"{list(spec.shape)}, which the TFLite file fixes for all its tensors",
-                hint="leave --shape out, or convert the model with that input shape",
+def _with_shapes(
+    infos: Sequence[TensorInfo],
+    specs: Sequence[TensorSpec],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[TensorSpec, ...]:
+    """The inputs with the extents that `shapes` gives to axes which the file leaves open."""
+    check_names(shapes, [spec.name for spec in specs])
+    for info in infos:
+        wanted = tuple(shapes.get(info.name, info.shape))
+        if not info.admits(wanted):
+            given = ",".join(
+                "D" if a in info.open_axes else str(d) for a, d in enumerate(info.shape)
             )
+            raise ShapeError(
+                f"--shape {info.name}:{','.join(map(str, wanted))} differs from "
+                f"{list(info.shape)}, which the TFLite file fixes for all its tensors",
+                hint=f"--shape {info.name}:{given}"
+                if info.open_axes
+                else "leave --shape out, or convert the model with that input shape",
+            )
+    return tuple(replace(spec, shape=tuple(shapes.get(spec.name, spec.shape))) for spec in specs)
 
 
 def _spec(info: TensorInfo) -> TensorSpec:
@@ -126,8 +143,11 @@ def _spec(info: TensorInfo) -> TensorSpec:
 class _Converter:
     """Translates graph by graph; all failures are collected."""
 
-    def __init__(self, file: TFLiteFile) -> None:
+    def __init__(self, file: TFLiteFile, inputs: Sequence[TensorSpec]) -> None:
         self.file = file
+        self.inputs = inputs
+        self.shapes: list[tuple[int, ...]] = []
+        """Those that the outputs come out with."""
         self.builder = relax.BlockBuilder()
         self.emit = Emitter(self.builder)
         self.failures: list[tuple[Operator, str, str]] = []
@@ -139,12 +159,11 @@ class _Converter:
         """The module; on failures it computes nothing of worth."""
         main = self.file.main
         params = []
-        for index in main.inputs:
-            info = main.tensors[index]
+        for spec in self.inputs:
             param = relax.Var(
-                self._unique.take(info.name), relax.TensorType(info.shape, info.dtype)
+                self._unique.take(spec.name), relax.TensorType(spec.shape, spec.dtype)
             )
-            self.names[param.name] = info.name
+            self.names[param.name] = spec.name
             params.append(param)
         with self.builder.function("main", params):
             with self.builder.dataflow():
@@ -163,6 +182,7 @@ class _Converter:
         expr = stored(self.emit, value)
         var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
         self.names[var.name] = info.name
+        self.shapes.append(static_shape(var) or info.shape)
         return var
 
     def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
@@ -229,7 +249,7 @@ class _Converter:
         found = static_shape(value.expr)
         if info.dtype.startswith("COMPLEX") and found:
             found = found[:-1]  # pairs of numbers along a further axis
-        if is_main and info.shape and found != info.shape:
+        if is_main and info.shape and not info.admits(found or ()):
             raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
         if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
             self.names.setdefault(value.expr.name, info.name)

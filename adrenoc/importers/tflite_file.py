@@ -72,6 +72,15 @@ class TensorInfo:
     zeros: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     axis: int = 0
     is_variable: bool = False
+    open_axes: frozenset[int] = frozenset()
+    """Those whose extents the file leaves open; `shape` has what the converter put there."""
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether the tensor may have `shape`: it is as the file says but for open axes."""
+        if len(shape) != len(self.shape):
+            return False
+        pairs = enumerate(zip(shape, self.shape, strict=True))
+        return all(a == b or (axis in self.open_axes and a > 0) for axis, (a, b) in pairs)
 
     @property
     def is_quantised(self) -> bool:
@@ -244,6 +253,9 @@ class _Reader:
             zeros=zeros,
             axis=axis,
             is_variable=bool(tensor.IsVariable()),
+            open_axes=frozenset(
+                a for a, d in enumerate(_array(tensor.ShapeSignatureAsNumpy())) if d < 0
+            ),
         )
 
     def _operator(self, node: Any, tensor_count: int) -> Operator:

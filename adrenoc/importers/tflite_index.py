@@ -92,6 +92,7 @@ def _embedding_lookup_sparse(node: Node) -> Result:
     places = places.reshape(len(ids), -1)
     outer = [int(d) for d in shape[:-1]]
     rows = math.prod(outer)
+    check_grown(rows * node.shape(4)[0])
     matrix = np.zeros((rows, node.shape(4)[0]), np.float32)
     factor = np.zeros(rows)
     kind = int(node.option("Combiner", 0))
@@ -133,12 +134,14 @@ def _one_hot(node: Node) -> Result:
 def _matrix_diagonal(node: Node) -> Result:
     """The last axis on the diagonal of zeros."""
     extent = node.shape()[-1]
+    check_grown(extent * extent)
     row = node.emit(relax.op.expand_dims(node.data(), -2))
     on = make_constant(np.eye(extent, dtype=bool))
     return node.moved(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
 
 
 def _matrix_set_diagonal(node: Node) -> Result:
+    check_grown(math.prod(node.shape()))
     rows, columns = node.shape()[-2:]
     shortest = min(rows, columns)
     diagonal = node.data(1)
@@ -200,6 +203,7 @@ def _segment(node: Node) -> Result:
         bounds = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
         neutral = float(bounds.min if kind == "MAX" else bounds.max)
     rest = node.shape()[len(node.shape(1)) :]
+    check_grown(count * math.prod(rest))
     start = make_constant(np.full((count, *rest), neutral, dtype))
     index = node.emit(relax.op.expand_dims(_index(node, 1, "int64"), -1))
     return relax.op.scatter_nd(start, index, node.data(), reduction)

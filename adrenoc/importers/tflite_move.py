@@ -20,12 +20,14 @@ from adrenoc.importers.tflite_quant import Quanta
 
 
 def _reshape(node: Node) -> Result:
-    if node.results[0].shape and all(d > 0 for d in node.results[0].shape):
+    stated = node.results[0].shape and all(d > 0 for d in node.results[0].shape)
+    computed = node.has(1) and not node.is_constant(1)
+    if stated and (computed or not node.results[0].open_axes):
         shape = list(node.results[0].shape)
     elif len(node.inputs) > 1 and node.has(1):
         shape = node.ints(1)
     else:
-        shape = [int(d) for d in node.option("NewShape", [])]
+        shape = [int(d) for d in node.option("NewShape", [])] or list(node.results[0].shape)
     size = math.prod(node.shape())
     if -1 in shape:
         rest = -math.prod(shape)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.relax_values import dtype_of, make_constant
 from adrenoc.importers.tflite_conv import pads_of
 from adrenoc.importers.tflite_elementwise import Convert, truncated_quotient
@@ -157,6 +158,7 @@ def _local_response(node: Node) -> Result:
     x, channels = node.real(), node.shape()[-1]
     radius = int(node.option("Radius"))
     square = node.emit(relax.op.multiply(x, x))
+    check_grown(channels * channels)
     places = np.arange(channels)
     band = (np.abs(places[:, None] - places[None, :]) <= radius).astype(np.float32)
     total = node.emit(relax.op.matmul(square, make_constant(band)))
@@ -176,6 +178,7 @@ def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
     scale = np.float32(extent - 1) / np.float32(outputs - 1) if corners else None
     if scale is None:
         scale = np.float32(extent) / np.float32(outputs)
+    check_grown(outputs)
     places = np.arange(outputs, dtype=np.float32)
     if half:
         offset = np.float32(0.5)

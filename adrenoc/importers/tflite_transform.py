@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.fold_relax import check_grown
 from adrenoc.importers.relax_values import make_constant
 from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
@@ -55,6 +56,7 @@ def _rfft2d(node: Node) -> Result:
 
 
 def _turns(extent: int, outputs: int, length: int) -> np.ndarray:
+    check_grown(extent * outputs)
     places = np.arange(extent)[:, None] * np.arange(outputs)[None, :]
     return np.asarray(np.exp(-2j * np.pi * places / length))
 
@@ -103,6 +105,7 @@ def _hlo_pad(node: Node) -> Result:
     )
     for axis in range(len(shape)):
         # Where each result element comes from; -1 for what is filled in.
+        check_grown(shape[axis] * (interior[axis] + 1) + max(low[axis], 0) + max(high[axis], 0))
         spread = np.full((shape[axis] - 1) * (interior[axis] + 1) + 1, -1)
         spread[:: interior[axis] + 1] = np.arange(shape[axis])
         places = np.pad(spread, (max(low[axis], 0), max(high[axis], 0)), constant_values=-1)

@@ -166,8 +166,8 @@ def looping(*, takes: int) -> onnx.ModelProto:
     return graph([loop], {"x": (3,)}, ["y"], {"count": np.array(3)})
 
 
-def without_number(name: str) -> onnx.ModelProto:
-    """Control flow and counts whose constant `name` holds nothing."""
+def without_number(name: str, instead: float | None = None) -> onnx.ModelProto:
+    """Control flow and counts whose constant `name` holds nothing, or another number."""
     value = helper.make_tensor_value_info
     held: dict[str, np.ndarray] = {
         "steps": np.array(3),
@@ -178,7 +178,7 @@ def without_number(name: str) -> onnx.ModelProto:
         "hop": np.array(4),
         "many": np.array([2]),
     }
-    held[name] = np.empty(0, held[name].dtype)
+    held[name] = np.empty(0, held[name].dtype) if instead is None else np.array(instead)
     body = helper.make_graph(
         [node("Identity", ["on"], ["on2"]), node("Neg", ["v"], ["w"])],
         "body",
@@ -248,6 +248,11 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "an element type that is none": (lambda: element(small(), 77), "element type 77"),
     "an input without element type": (lambda: element(small(), 0), "no element type"),
     "an axis that crashes inference": (lambda: small(axis=INT64_MAX), "counts to"),
+    "batches below none": (
+        lambda: one("GatherND", INDEX, shape=(1, 3), batch_dims=-7),
+        "'batch_dims' of GatherND 'last' is -7",
+    ),
+    "a loop of no whole count": (lambda: without_number("steps", np.inf), "trip count of inf"),
     "an attribute of another type": (lambda: small(axis=1.5), "'axis' of Softmax 'last' is of"),
     "an attribute that is not known": (lambda: small(axes=1), "does not know"),
     "too many operands": (lambda: one("Softmax", ROW), "has 2 inputs"),

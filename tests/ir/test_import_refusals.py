@@ -157,6 +157,17 @@ def relu(*dims: int | str) -> onnx.ModelProto:
     return graph([node("Relu", ["x"], ["y"])], {"x": dims}, ["y"])
 
 
+def test_open_dimensions_of_several_inputs_tell_one_command(tmp_path: Path) -> None:
+    nodes = [node("Add", ["a", "b"], ["t"]), node("Mul", ["t", "c"], ["y"])]
+    open_dims = {"a": ("n", "m"), "b": ("n", "m"), "c": ("k", 3)}
+    path = write(graph(nodes, open_dims, ["y"]), tmp_path)
+    with pytest.raises(
+        errors.ShapeError, match=r"'a' \[n, m\], 'b' \[n, m\], 'c' \[k, 3\]"
+    ) as caught:
+        import_model(path, shapes={})
+    assert caught.value.hint.startswith("add --shape a:1,128 --shape c:1,3 (")
+
+
 def test_open_dimension_tells_the_option(tmp_path: Path) -> None:
     path = write(relu("batch", 3, "height", "width"), tmp_path)
     with pytest.raises(errors.ShapeError) as caught:

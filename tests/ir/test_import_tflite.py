@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tflite
 
@@ -67,3 +68,38 @@ def test_repeated_tensor_names_are_told_apart(tmp_path: Path) -> None:
     again = read_tflite(path)
     assert {first, f"{first}__1"} <= {t.name for t in again.main.tensors}
     check(path)
+
+
+def open_batch() -> bytes:
+    """A model whose file leaves the first axis open: reshaped, then the rows are added up."""
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((1, 2, 3), np.float32)), "x")
+    shape = main.add(T(dtype="int32", data=np.array([-1, 6], np.int32), is_constant=True))
+    (rows,) = main.op("RESHAPE", [x, shape], [T(shape=(1, 6))], "ReshapeOptions")
+    main.outputs = main.op("EXP", [rows], [T(shape=(1, 6))], "ExpOptions")
+    for index in (x, rows, *main.outputs):
+        tensor = main.tensors[index]
+        tensor.shapeSignature = [-1, *tensor.shape[1:]]
+    return model.write()
+
+
+@pytest.mark.parametrize(("shapes", "rows"), [({}, 1), ({"x": (4, 2, 3)}, 4)])
+def test_an_axis_that_the_file_leaves_open(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], rows: int
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    (tmp_path / "m.tflite").write_bytes(open_batch())
+    imported = import_model(tmp_path / "m.tflite", shapes=shapes)
+    assert [spec.shape for spec in imported.inputs] == [(rows, 2, 3)]
+    assert [spec.shape for spec in imported.outputs] == [(rows, 6)]
+
+
+def test_an_axis_that_the_file_fixes(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    (tmp_path / "m.tflite").write_bytes(open_batch())
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(tmp_path / "m.tflite", shapes={"x": (4, 2, 5)})
+    assert caught.value.hint == "--shape x:D,2,3"
