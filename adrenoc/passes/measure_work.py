@@ -131,7 +131,9 @@ def _of_transposed(graph: Graph, node: Node) -> int:
 
 
 def _of_matmul(graph: Graph, node: Node) -> int:
-    return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[-1]
+    # The depth is that of the right operand: the left one can be an image, read as a vector.
+    right = graph.tensors[node.inputs[1]].shape
+    return _size(graph, node.output) * right[max(len(right) - 2, 0)]
 
 
 def _of_attention(_graph: Graph, node: Node) -> int:

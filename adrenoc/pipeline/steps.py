@@ -36,6 +36,7 @@ from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import plan_memory
+from adrenoc.passes.read_flattened import read_flattened
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
 from adrenoc.passes.store_outputs import store_outputs
@@ -159,6 +160,10 @@ def fuse_step(state: State) -> State:
 def join_blocks_step(state: State) -> State:
     limits, log = state.target.limits, state.log
     return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
+
+
+def read_flattened_step(state: State) -> State:
+    return on_graph(lambda graph: read_flattened(graph, state.log))(state)
 
 
 def store_outputs_step(state: State) -> State:

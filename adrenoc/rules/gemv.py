@@ -13,16 +13,20 @@ from adrenoc.graph import Node
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.conv2d_dot import pack_rest
+from adrenoc.kernels.flat_access import FlatAccess, flat_order
 from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
 from adrenoc.kernels.gemv_dot import gemv_dot, pack_rows
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.kernels.work_group import power_of_two
 from adrenoc.layout import Extents
-from adrenoc.operand import WORDS
+from adrenoc.operand import WORDS, OperandSpec
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d_dot import WORD_BYTES, Oihw, suits_dot
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
 from adrenoc.tvmapi import bits_of
+
+FLATTENED = "flattened"
+"""Attribute of a product of one vector that is read from the image that it is flattened from."""
 
 ADDRESS_REGISTERS = 7
 TEXEL_OVERHEAD = 5.0
@@ -64,7 +68,7 @@ def gemv_rule(
     out_extents = context.graph.operand(node.output).extents
     work = GemvWork(
         vectors=out_extents.n * out_extents.h * out_extents.w,
-        in_blocks=context.graph.operand(x_name).extents.blocks,
+        in_blocks=_read_blocks(context.graph.operand(x_name), node),
         out_blocks=out_extents.blocks,
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
     )
@@ -79,10 +83,26 @@ def gemv_rule(
     )
     kernel = context.kernel(node, family)
     x = kernel.input(x_name)
-    weight = kernel.packed(weight_name, f"{family}1", lambda w: pack_conv(oihw(w), 1))
+    kind, pack = f"{family}1", oihw
+    if node.attrs.get(FLATTENED):
+        order = flat_order(x.spec)
+        x, kind = FlatAccess(x, kernel.builder), f"{family}_flat"
+
+        def pack(weight: np.ndarray) -> np.ndarray:
+            ordered = oihw(weight)[:, np.maximum(order, 0)]
+            ordered[:, order < 0] = 0
+            return ordered
+
+    weight = kernel.packed(weight_name, kind, lambda w: pack_conv(pack(w), 1))
     out, epilogue = kernel.output()
     gemv(kernel.builder, tile, x, weight, out, epilogue)
     return kernel.call()
+
+
+def _read_blocks(x: OperandSpec, node: Node) -> int:
+    """Blocks of four inputs of each product."""
+    e = x.extents
+    return e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
 
 
 def _dot_rule(
