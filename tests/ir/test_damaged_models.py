@@ -199,6 +199,12 @@ def without_number(name: str, instead: float | None = None) -> onnx.ModelProto:
     return graph(nodes, inputs, ["looped", "chosen", "added", "parts", "kept"], held)
 
 
+def range_from_nowhere() -> onnx.ModelProto:
+    nodes = [node("Range", ["", "to", "by"], ["r"]), node("Add", ["x", "r"], ["y"])]
+    held = {"to": np.array(3, np.float32), "by": np.array(1, np.float32)}
+    return graph(nodes, {"x": (3,)}, ["y"], held)
+
+
 def cut_constant() -> onnx.ModelProto:
     held = onnx.numpy_helper.from_array(ROW)
     held.raw_data = held.raw_data[:4]
@@ -281,6 +287,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a loop of no count": (lambda: without_number("steps"), r"'steps' has the shape \[0\]"),
     "a loop of no condition": (lambda: without_number("go"), r"'go' has the shape \[0\]"),
     "an if of no condition": (lambda: without_number("taken"), r"'taken' has the shape \[0\]"),
+    "a range from nowhere": (range_from_nowhere, "left out of its inputs"),
     "a range of no limit": (lambda: without_number("to"), r"'to' has the shape \[0\]"),
     "frames of no step": (lambda: without_number("hop"), "STFT .* does not fit"),
     "boxes of no count": (lambda: without_number("many"), r"'many' has the shape \[0\]"),
