@@ -42,6 +42,8 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     if schema.deprecated:  # inference refuses GroupNormalization-18, which runtimes compute
         _complete(graph, node)
         return
+    if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
+        return  # Inference aborts on some; what has such an extent is refused by name.
     types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
     data = {n: numpy_helper.from_array(v, n) for n, v in _small(graph, node).items()}
     try:

@@ -199,6 +199,17 @@ def without_number(name: str, instead: float | None = None) -> onnx.ModelProto:
     return graph(nodes, inputs, ["looped", "chosen", "added", "parts", "kept"], held)
 
 
+def split_below_zero() -> onnx.ModelProto:
+    """A part of -1 elements, which is sliced: onnx's shape inference ends the process."""
+    nodes = [
+        node("Split", ["x", "parts"], ["a", "b"], axis=-1),
+        node("Slice", ["a", "from", "to", "axes"], ["y"]),
+    ]
+    held = {"parts": [-1, 4], "from": [0], "to": [2], "axes": [1]}
+    constants = {name: np.array(value) for name, value in held.items()}
+    return graph(nodes, {"x": (2, 3)}, ["y", "b"], constants)
+
+
 def range_from_nowhere() -> onnx.ModelProto:
     nodes = [node("Range", ["", "to", "by"], ["r"]), node("Add", ["x", "r"], ["y"])]
     held = {"to": np.array(3, np.float32), "by": np.array(1, np.float32)}
@@ -287,6 +298,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a loop of no count": (lambda: without_number("steps"), r"'steps' has the shape \[0\]"),
     "a loop of no condition": (lambda: without_number("go"), r"'go' has the shape \[0\]"),
     "an if of no condition": (lambda: without_number("taken"), r"'taken' has the shape \[0\]"),
+    "a part of less than nothing": (split_below_zero, r"has the shape \[2, -1\]"),
     "a range from nowhere": (range_from_nowhere, "left out of its inputs"),
     "a range of no limit": (lambda: without_number("to"), r"'to' has the shape \[0\]"),
     "frames of no step": (lambda: without_number("hop"), "STFT .* does not fit"),
