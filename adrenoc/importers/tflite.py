@@ -21,6 +21,7 @@ from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_shapes import check_names
+from adrenoc.importers.onnx_unroll import MOST_NODES, too_many
 from adrenoc.importers.relax_values import (
     UniqueNames,
     emit_named,
@@ -146,6 +147,9 @@ class _Converter:
     def __init__(self, file: TFLiteFile, inputs: Sequence[TensorSpec]) -> None:
         self.file = file
         self.inputs = inputs
+        self._active = [0]
+        """Numbers of the graphs that are being translated, each called by the one before it."""
+        self._written = 0
         self.shapes: list[tuple[int, ...]] = []
         """Those that the outputs come out with."""
         self.builder = relax.BlockBuilder()
@@ -203,6 +207,20 @@ class _Converter:
             )
         return [self._read(graph, env, index) for index in graph.outputs]
 
+    def _called(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of another graph of the file, of those that are not being translated."""
+        if number in self._active:
+            raise ValueError(f"graph {number} of the file calls itself")
+        graph = self.file.graphs[number]
+        self._written += len(graph.operators)
+        if self._written > MOST_NODES:
+            raise ValueError(too_many(self._written))
+        self._active.append(number)
+        try:
+            return self._graph(graph, inputs, prefix)
+        finally:
+            self._active.pop()
+
     def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
         if index not in env:
             env[index] = constant_of(graph.tensors[index])
@@ -222,8 +240,8 @@ class _Converter:
             inputs=inputs,
             results=[graph.tensors[i] for i in operator.outputs],
             file=self.file,
-            call=lambda number, values: self._graph(
-                self.file.graphs[number], values, f"{prefix}{graph.label(operator)}/"
+            call=lambda number, values: self._called(
+                number, values, f"{prefix}{graph.label(operator)}/"
             ),
         )
         result = convert(node)

@@ -103,3 +103,19 @@ def test_an_axis_that_the_file_fixes(tmp_path: Path) -> None:
     with pytest.raises(errors.ShapeError) as caught:
         import_model(tmp_path / "m.tflite", shapes={"x": (4, 2, 5)})
     assert caught.value.hint == "--shape x:D,2,3"
+
+
+def test_a_graph_that_calls_itself(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    condition = main.add(T(dtype="bool", data=np.array([True])), "c")
+    x = main.add(T(data=np.zeros((2, 3), np.float32)), "x")
+    both = {"thenSubgraphIndex": 0, "elseSubgraphIndex": 0}
+    inputs = [condition, condition, x]
+    main.outputs = main.op("IF", inputs, [T(shape=(2, 3))], "IfOptions", both)
+    (tmp_path / "m.tflite").write_bytes(model.write())
+    with pytest.raises(errors.UnsupportedOperatorError, match="graph 0 of the file calls itself"):
+        import_model(tmp_path / "m.tflite", shapes={})
