@@ -18,6 +18,7 @@ _BUDGETS = (
     "instruction_store_bytes",
     "max_waves_per_compute_unit",
     "launch_us",
+    "texel_weights",
     "split_winograd_least_pixels",
 )
 

@@ -67,6 +67,8 @@ class Performance:
     launch_us: float | None = None
     """Of one more kernel in a queue: until the one before is done, its caches are written back, and
     this one's first waves run.  Every cost model takes it from here (`targets/assumed.toml`)."""
+    texel_weights: bool | None = None
+    """Whether weights that few threads share come faster as texels than from a buffer."""
     split_winograd_least_pixels: int | None = None
     """Of an output, below which Winograd's algorithm in three kernels is not worth its launches."""
 

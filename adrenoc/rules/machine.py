@@ -34,6 +34,7 @@ class Machine:
     registers: int
     dram_bytes: float
     """A clock, for the whole GPU."""
+    texel_weights: bool
     launch_clocks: float
     """Of one more kernel in the queue; 0 where the target tells nothing."""
 
@@ -55,6 +56,7 @@ class Machine:
             texels=texels,
             registers=p.registers_vec4_per_fiber_slot or 64,
             dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
+            texel_weights=p.texel_weights is not False,
             launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
         )
 

@@ -95,7 +95,12 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     tile = context.choose(
         node,
         "winograd_conv",
-        conv_candidates(work, tiling, context.limits, textures=context.options.textures),
+        conv_candidates(
+            work,
+            tiling,
+            context.limits,
+            textures=context.options.textures and machine.texel_weights,
+        ),
         lambda tile: conv_clocks(work, tiling, tile, machine),
     )
     kernel = context.kernel(node, "winograd_conv", half=work.half)
@@ -119,7 +124,8 @@ def least_whole_clocks(
     work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
 ) -> float:
     """The least estimate of a convolution in this one kernel; infinite where no tile suits."""
-    tiles = conv_candidates(work, tiling, limits, textures=textures)
+    as_texels = textures and machine.texel_weights
+    tiles = conv_candidates(work, tiling, limits, textures=as_texels)
     return min((conv_clocks(work, tiling, tile, machine) for tile in tiles), default=math.inf)
 
 
