@@ -33,11 +33,12 @@ class Whole:
 
 def refusal(node: Node, whole: Whole, tensors: Mapping[str, Tensor]) -> str | None:
     """Why a node must be a loop nest; None where it can stay whole."""
-    for name in (*node.inputs, node.output):
+    for position, name in enumerate((*node.inputs, node.output)):
         tensor = tensors[name]
         if not tensor.is_float:
             return f"{name} is {tensor.dtype}, expected float"
-        if tensor.value is None and default_layout(tensor.shape) is None:
+        packed = tensor.value is not None and position > 0  # as its reader wants it
+        if not packed and default_layout(tensor.shape) is None:
             return f"{name} of shape {tensor.shape} has too many extents above one"
     return whole.refuses(node, tensors)
 

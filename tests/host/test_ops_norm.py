@@ -92,3 +92,12 @@ def test_norm_with_one_constant_for_factor_and_offset(device: Any) -> None:
     g = ops.weight(8, around=1.0)
     ops.output(ops("Relu", ops("Add", ops("LayerNormalization", x, g, g, axis=-1), z)))
     ops.check(device, "fp32")
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_constants_of_rank_five(device: Any, preset: str) -> None:
+    """No block of channels holds five axes, of constants neither."""
+    ops = Ops()
+    normed = ops("InstanceNormalization", ops.weight(2, 6, 3, 5, 2), ops.weight(6), ops.weight(6))
+    ops.output(ops("Add", normed, ops.input(2, 6, 3, 5, 2)))
+    ops.check(device, preset)
