@@ -65,7 +65,8 @@ def test_runs_do_not_grow(
     c_program: Path, bundle: Bundle, case: Case, opencl: str, cache: Path, execute: Execute
 ) -> None:
     command = [c_program, "repeat", bundle.path, opencl, cache, *_inputs(bundle, case)]
-    grown_kib = int(execute(*command, RUNS=str(RUNS)).out)
+    # Intel's driver keeps 2 KiB a kernel of each command buffer that it is given.
+    grown_kib = int(execute(*command, RUNS=str(RUNS), NO_RECORD="1").out)
     assert grown_kib < GROWTH_KIB
 
 
