@@ -18,6 +18,9 @@ from adrenoc.importers.flat import FlatFunction
 from adrenoc.importers.fold_relax import slice_bounds
 from adrenoc.importers.relax_values import constant_value, op_name, static_shape
 
+MOST_CHANNELS = 1 << 14
+"""Of a tensor that is looked into; images have at most 2048 layers of four."""
+
 Unit = tuple[relax.Var, int]
 """A channel of a tensor that is computed, not moved."""
 
@@ -67,6 +70,8 @@ class _Finder:
         known = self.found.get(source)
         if known is not None and known.axis == axis:
             return known.units
+        if shape[axis] > MOST_CHANNELS:
+            return None
         return tuple((source, channel) for channel in range(shape[axis]))
 
     def _concat(self, var: relax.Var, value: relax.Call) -> Moved | None:

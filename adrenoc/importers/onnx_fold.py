@@ -247,6 +247,8 @@ class _Folder:
 
     def _forwarded(self, node: onnx.NodeProto) -> str:
         """The input that a node only passes on, or an empty string."""
+        if len(node.output) > (2 if node.op_type == "Dropout" else 1):
+            return ""
         if node.op_type == "Dropout":
             training = node.input[2] if len(node.input) > 2 else ""
             mask_used = any(name in self._used for name in node.output[1:])

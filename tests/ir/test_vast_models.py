@@ -231,3 +231,18 @@ def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> N
     before = peak_bytes()
     planned(tmp_path / "model.onnx")
     assert peak_bytes() - before < 1 << 27
+
+
+def test_channels_without_number_are_not_looked_into(tmp_path: Path) -> None:
+    nodes = [node("Concat", ["x", "z"], ["y"], axis=0)]
+    onnx.save(graph(nodes, {"x": (2, 2), "z": (1 << 24, 2)}, ["y"]), tmp_path / "model.onnx")
+    before = peak_bytes()
+    assert planned(tmp_path / "model.onnx").graph is not None
+    assert peak_bytes() - before < 1 << 29
+
+
+def test_an_operator_that_makes_too_much_is_refused(tmp_path: Path) -> None:
+    nodes = [node("Identity", ["x"], ["y", "z"]), node("Optional", ["x"], ["o", "p"])]
+    onnx.save(graph(nodes, {"x": (2, 2)}, ["y", "z", "o", "p"]), tmp_path / "model.onnx")
+    with pytest.raises(errors.AdrenocError):
+        planned(tmp_path / "model.onnx")
