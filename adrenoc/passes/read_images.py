@@ -135,7 +135,8 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -
 
 def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node) -> str | None:
     """Why this one has to read the copy."""
-    alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy
+    again = any(copy in body.sources.values() for body in reader.bodies)
+    alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy and not again
     if reader.op != "conv2d" or not alone or reader.prologue is not None:
         return f"{reader.op} {reader.name} reads it too"
     geometry = conv_geometry(graph, reader)

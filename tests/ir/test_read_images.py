@@ -100,3 +100,15 @@ def test_an_image_that_depends_on_another_input_is_computed_first() -> None:
     found, _ = _planned(model)
     assert [n.op for n in found.nodes][-1] == "conv2d"
     assert "x" not in found.nodes[-1].inputs
+
+
+def test_an_image_that_is_added_to_the_result_is_copied() -> None:
+    """The epilogue reads it too."""
+    weight = np.ones((3, 3, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "x"], ["y"]),
+    ]
+    found, state = _planned(graph(nodes, {"x": [1, 3, 64, 64]}, ["y"], {"w": weight}, opset=18))
+    assert [n.op for n in found.nodes] == ["map", "conv2d"]
+    assert any("reads it too" in d.reason for d in state.log)
