@@ -13,9 +13,7 @@ import onnx
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx_graph import all_nodes
-
-MOST_NODES = 200_000
-"""That a model may have with its functions inlined: thirty that call each other twice are 2^30."""
+from adrenoc.importers.onnx_load import MOST_NODES
 
 Key = tuple[str, str, str]
 
@@ -57,6 +55,7 @@ def _check_sizes(model: onnx.ModelProto) -> None:
                 raise _damaged(f"the function '{missing[1]}' of the model calls itself")
             else:
                 path.append(missing)
+    # Thirty that call each other twice are 2^30.
     count = _size(model.graph.node, sizes)
     if count > MOST_NODES:
         raise _damaged(

@@ -26,8 +26,9 @@ from adrenoc.layout import LANES, Layout
 from adrenoc.operand import OperandSpec
 from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse_prologues import source_of, with_prologue
-from adrenoc.rules.conv2d import conv_geometry, conv_work
+from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of, tvm
 
@@ -142,7 +143,10 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
     geometry = conv_geometry(graph, reader)
     if geometry.groups != 1 or geometry.kernel[1] > WIDEST_ROW:
         return f"{reader.name} has groups of channels or a row of {geometry.kernel[1]} taps"
-    if RowPlan.of(given, geometry, graph.operand(reader.output).extents, 1) is None:
+    out = graph.operand(reader.output).extents
+    if is_depthwise(graph, reader) or suits_gemv(out):
+        return f"{reader.name} makes few vectors, or each channel of one"
+    if RowPlan.of(given, geometry, out, 1) is None:
         return f"pixels of {copy} do not lie beside each other"
     return None
 

@@ -112,3 +112,16 @@ def test_an_image_that_is_added_to_the_result_is_copied() -> None:
     found, state = _planned(graph(nodes, {"x": [1, 3, 64, 64]}, ["y"], {"w": weight}, opset=18))
     assert [n.op for n in found.nodes] == ["map", "conv2d"]
     assert any("reads it too" in d.reason for d in state.log)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 1)])
+def test_kernels_of_other_families_read_no_image(channels: int, size: int) -> None:
+    """One channel is depthwise, one pixel a vector: their kernels know of nothing before them."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
+    weight = np.ones((channels, channels, 1, 1), np.float32)
+    model = graph(nodes, {"x": [1, channels, size, size]}, ["y"], {"w": weight}, opset=18)
+    found, _ = _planned(model)
+    assert [n.op for n in found.nodes] == ["map", "conv2d"]

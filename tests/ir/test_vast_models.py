@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from adrenoc import errors
+from adrenoc.importers import onnx_load
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
@@ -245,4 +246,18 @@ def test_an_operator_that_makes_too_much_is_refused(tmp_path: Path) -> None:
     nodes = [node("Identity", ["x"], ["y", "z"]), node("Optional", ["x"], ["o", "p"])]
     onnx.save(graph(nodes, {"x": (2, 2)}, ["y", "z", "o", "p"]), tmp_path / "model.onnx")
     with pytest.raises(errors.AdrenocError):
+        planned(tmp_path / "model.onnx")
+
+
+def test_branches_that_hold_each_other_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_load, "MOST_NODES", 50)
+    body, made = [node("Neg", ["x"], ["y"])], onnx.ValueInfoProto(name="y")
+    for _ in range(5):
+        branch = helper.make_graph(body, "inner", [], [made])
+        body = [node("If", ["go"], ["y"], then_branch=branch, else_branch=branch)]
+    held = {"go": np.array(True)}
+    onnx.save(graph(body, {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
+    with pytest.raises(errors.ModelFormatError, match="more than 50 nodes"):
         planned(tmp_path / "model.onnx")
