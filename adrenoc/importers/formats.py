@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.importers.onnx_wire import WireError, outline
+from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, outline
 
+_HINT = "export or download the model again"
 _TFLITE_MAGIC = b"TFL3"
 _CHUNK_BYTES = 1 << 20
 
@@ -57,6 +58,10 @@ def find_model_files(path: Path) -> ModelFiles:
     except WireError as error:
         raise ModelFormatError(
             _not_a_model(path, head, str(error)), hint=_format_hint(path)
+        ) from error
+    except TooManyNodesError as error:
+        raise ModelFormatError(
+            f"{path} has {error} with those of its branches and loops", hint=_HINT
         ) from error
     if not found.has_graph:
         raise ModelFormatError(

@@ -13,7 +13,7 @@ import onnx
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx_graph import all_nodes
-from adrenoc.importers.onnx_load import MOST_NODES
+from adrenoc.importers.onnx_wire import MOST_NODES
 
 Key = tuple[str, str, str]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -14,8 +13,6 @@ from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.onnx_graph import all_nodes
 
-MOST_NODES = 200_000
-"""Of a model, with those of its branches and loops, which can hold each other many times."""
 _HINT = "export or download the model again"
 
 
@@ -32,11 +29,6 @@ def load_onnx(files: ModelFiles) -> onnx.ModelProto:
         raise ModelFormatError(
             f"{path} is not a readable ONNX file: {error}", hint=_HINT
         ) from error
-    if any(True for _ in islice(all_nodes(model.graph.node), MOST_NODES, None)):
-        raise ModelFormatError(
-            f"{path} has more than {MOST_NODES} nodes with those of its branches and loops",
-            hint=_HINT,
-        )
     try:
         for tensor in _external(model):
             _state_length(tensor)

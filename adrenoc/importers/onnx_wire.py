@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -24,8 +24,16 @@ _TENSOR_EXTERNAL_DATA = 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 
+MOST_NODES = 200_000
+"""Of a model, with those of its branches and loops, which can hold each other many times."""
+
+
 class WireError(ValueError):
     """The bytes are not a protobuf message, or they end too early."""
+
+
+class TooManyNodesError(ValueError):
+    """The graph has more than `MOST_NODES` nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,45 +49,61 @@ def outline(path: Path) -> OnnxOutline:
 
     Raises:
         WireError: the file is not one whole protobuf message.
+        TooManyNodesError: nothing could be made of the model.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        names: dict[str, None] = {}
+        found = _Found()
         has_graph = has_version = False
         for number, start, end in _fields(view, 0, len(view)):
             has_version |= number == _MODEL_IR_VERSION
             if number == _MODEL_GRAPH and start >= 0:
                 has_graph = True
-                _walk_graph(view, start, end, names)
-        return OnnxOutline(has_graph=has_graph and has_version, external_files=tuple(names))
+                _walk_graph(view, start, end, found)
+        return OnnxOutline(has_graph=has_graph and has_version, external_files=tuple(found.names))
 
 
-def _walk_graph(view: mmap.mmap, start: int, end: int, names: dict[str, None]) -> None:
+@dataclass
+class _Found:
+    """What a walk has found so far."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    """Of data files, in order."""
+    nodes: int = 0
+
+    def count_node(self) -> None:
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise TooManyNodesError(f"more than {MOST_NODES} nodes")
+
+
+def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
     for number, first, last in _fields(view, start, end):
         if number == _GRAPH_INITIALIZER and first >= 0:
-            _walk_tensor(view, first, last, names)
+            _walk_tensor(view, first, last, found)
         elif number == _GRAPH_NODE and first >= 0:
-            for field, a, b in _fields(view, first, last):
-                if field == _NODE_ATTRIBUTE and a >= 0:
-                    _walk_attribute(view, a, b, names)
+            found.count_node()
+            for number_, a, b in _fields(view, first, last):
+                if number_ == _NODE_ATTRIBUTE and a >= 0:
+                    _walk_attribute(view, a, b, found)
 
 
-def _walk_attribute(view: mmap.mmap, start: int, end: int, names: dict[str, None]) -> None:
+def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
     for number, first, last in _fields(view, start, end):
         if first < 0:
             continue
         if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-            _walk_tensor(view, first, last, names)
+            _walk_tensor(view, first, last, found)
         elif number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-            _walk_graph(view, first, last, names)
+            _walk_graph(view, first, last, found)
 
 
-def _walk_tensor(view: mmap.mmap, start: int, end: int, names: dict[str, None]) -> None:
+def _walk_tensor(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
     for number, first, last in _fields(view, start, end):
         if number != _TENSOR_EXTERNAL_DATA or first < 0:
             continue
-        entry = {field: view[a:b] for field, a, b in _fields(view, first, last) if a >= 0}
+        entry = {key: view[a:b] for key, a, b in _fields(view, first, last) if a >= 0}
         if entry.get(_ENTRY_KEY) == b"location":
-            names[entry.get(_ENTRY_VALUE, b"").decode("utf-8", "replace")] = None
+            found.names[entry.get(_ENTRY_VALUE, b"").decode("utf-8", "replace")] = None
 
 
 def _fields(view: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from adrenoc import errors
-from adrenoc.importers import onnx_load
+from adrenoc.importers import onnx_wire
+from adrenoc.importers.formats import find_model_files
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
@@ -252,7 +253,7 @@ def test_an_operator_that_makes_too_much_is_refused(tmp_path: Path) -> None:
 def test_branches_that_hold_each_other_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_load, "MOST_NODES", 50)
+    monkeypatch.setattr(onnx_wire, "MOST_NODES", 50)
     body, made = [node("Neg", ["x"], ["y"])], onnx.ValueInfoProto(name="y")
     for _ in range(5):
         branch = helper.make_graph(body, "inner", [], [made])
@@ -260,4 +261,4 @@ def test_branches_that_hold_each_other_are_counted(
     held = {"go": np.array(True)}
     onnx.save(graph(body, {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
     with pytest.raises(errors.ModelFormatError, match="more than 50 nodes"):
-        planned(tmp_path / "model.onnx")
+        find_model_files(tmp_path / "model.onnx")
