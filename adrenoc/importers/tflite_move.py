@@ -18,6 +18,9 @@ from adrenoc.importers.tflite_elementwise import Convert
 from adrenoc.importers.tflite_node import Node, Result
 from adrenoc.importers.tflite_quant import Quanta
 
+_MOST_REPEATS = 1 << 16
+"""Of an axis: each is an operand of a concatenation."""
+
 
 def _reshape(node: Node) -> Result:
     stated = node.results[0].shape and all(d > 0 for d in node.results[0].shape)
@@ -171,6 +174,10 @@ def _mirror_pad(node: Node) -> Result:
 def _tile(node: Node) -> Result:
     x, axes = node.data(), len(node.shape())
     for axis, count in enumerate(node.ints(1)):
+        if count > _MOST_REPEATS:
+            raise ValueError(
+                f"it repeats axis {axis} {count} times, expected up to {_MOST_REPEATS}"
+            )
         if count > 1 and axis < axes:
             x = node.emit(relax.op.concat([x] * count, axis=axis))
     return node.moved(x)

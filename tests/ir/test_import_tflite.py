@@ -119,3 +119,18 @@ def test_a_graph_that_calls_itself(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(model.write())
     with pytest.raises(errors.UnsupportedOperatorError, match="graph 0 of the file calls itself"):
         import_model(tmp_path / "m.tflite", shapes={})
+
+
+def test_a_tile_without_measure(tmp_path: Path) -> None:
+    """Each repeat is an operand; so many are no memory's."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((1, 2), np.float32)), "x")
+    times = main.add(T(dtype="int32", data=np.array([1, 2**29], np.int32), is_constant=True))
+    main.outputs = main.op("TILE", [x, times], [T(shape=(1, 4))], "TileOptions")
+    (tmp_path / "m.tflite").write_bytes(model.write())
+    with pytest.raises(errors.UnsupportedOperatorError, match="536870912 times"):
+        import_model(tmp_path / "m.tflite", shapes={})
