@@ -13,7 +13,8 @@ from pathlib import Path
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, outline
 
-_HINT = "export or download the model again"
+EXPORT_AGAIN = "export or download the model again"
+"""What to do about a damaged model."""
 _TFLITE_MAGIC = b"TFL3"
 _CHUNK_BYTES = 1 << 20
 
@@ -49,7 +50,7 @@ def find_model_files(path: Path) -> ModelFiles:
     if not head:
         raise ModelFormatError(
             f"{path} is empty (0 bytes); expected an ONNX or a TFLite model",
-            hint="export or download the model again",
+            hint=EXPORT_AGAIN,
         )
     if head[4:8] == _TFLITE_MAGIC:
         return ModelFiles(format="tflite", paths=(path,))
@@ -61,7 +62,7 @@ def find_model_files(path: Path) -> ModelFiles:
         ) from error
     except TooManyNodesError as error:
         raise ModelFormatError(
-            f"{path} has {error} with those of its branches and loops", hint=_HINT
+            f"{path} has {error} with those of its branches and loops", hint=EXPORT_AGAIN
         ) from error
     if not found.has_graph:
         raise ModelFormatError(
@@ -125,4 +126,4 @@ def _format_hint(path: Path) -> str:
         return "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
     if suffix in (".pb", ".h5", ".keras"):
         return "convert it first: tf.lite.TFLiteConverter"
-    return "export or download the model again; `git lfs pull` if it comes from a repository"
+    return f"{EXPORT_AGAIN}; `git lfs pull` if it comes from a repository"

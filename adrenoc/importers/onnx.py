@@ -14,7 +14,7 @@ from adrenoc.errors import (
     ShapeError,
     UnsupportedOperatorError,
 )
-from adrenoc.importers.formats import ModelFiles
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_counted import mask_outputs
 from adrenoc.importers.onnx_differences import note_differences
@@ -93,7 +93,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 def _load(files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
     path = files.paths[0]
-    hint = "export or download the model again"
+    hint = EXPORT_AGAIN
     model = load_onnx(files)
     if not model.graph.output or not model.graph.node:
         raise ModelFormatError(

@@ -15,6 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.formats import EXPORT_AGAIN
 from adrenoc.manifest import TensorSpec
 
 # The domain of the standard operators has two spellings.
@@ -142,7 +143,7 @@ def array_of(tensor: onnx.TensorProto) -> np.ndarray:
         raise ModelFormatError(
             f"the constant '{tensor.name}' of the shape {list(tensor.dims)} does not fit its "
             f"data: {error}",
-            hint="export or download the model again",
+            hint=EXPORT_AGAIN,
         ) from error
 
 

@@ -10,10 +10,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
 from adrenoc.errors import ModelFormatError
-from adrenoc.importers.formats import ModelFiles
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.onnx_graph import all_nodes
-
-_HINT = "export or download the model again"
 
 
 def load_onnx(files: ModelFiles) -> onnx.ModelProto:
@@ -27,7 +25,7 @@ def load_onnx(files: ModelFiles) -> onnx.ModelProto:
         model = onnx.load(str(path), load_external_data=False)
     except DecodeError as error:
         raise ModelFormatError(
-            f"{path} is not a readable ONNX file: {error}", hint=_HINT
+            f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
         ) from error
     try:
         for tensor in _external(model):
@@ -36,7 +34,8 @@ def load_onnx(files: ModelFiles) -> onnx.ModelProto:
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         data = ", ".join(str(p) for p in files.paths[1:])
         raise ModelFormatError(
-            f"the external data of {path} ({data}) does not fit the model: {error}", hint=_HINT
+            f"the external data of {path} ({data}) does not fit the model: {error}",
+            hint=EXPORT_AGAIN,
         ) from error
     return model
 

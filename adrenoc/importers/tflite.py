@@ -17,7 +17,7 @@ from tvm import relax
 
 from adrenoc.decision import Decision
 from adrenoc.errors import CustomDomainError, ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.importers.formats import ModelFiles
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx_shapes import check_names
@@ -203,7 +203,7 @@ class _Converter:
         if unmade:
             raise ModelFormatError(
                 f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it",
-                hint="export or download the model again",
+                hint=EXPORT_AGAIN,
             )
         return [self._read(graph, env, index) for index in graph.outputs]
 
