@@ -8,9 +8,10 @@ from __future__ import annotations
 from adrenoc.kernels.access import Access, PlainAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
-from adrenoc.kernels.conv2d_local import LocalConv, plan_of
+from adrenoc.kernels.conv2d_local import LocalConv
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.image_rows import ImageRows, Normalise, RowPlan
+from adrenoc.kernels.local_plan import plan_of
 from adrenoc.tvmapi import Expr
 
 

@@ -30,12 +30,11 @@ from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.local_plan import Plan, phase_grid
+from adrenoc.kernels.local_plan import Plan, phase_grid, plan_of
 from adrenoc.kernels.slices import add_slices, vectors_added
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.sums import in_runs
 from adrenoc.kernels.walk import ACCUMULATOR
-from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import (
     Expr,
@@ -86,19 +85,6 @@ def conv2d_local(
     kernel.long = kernel.parts_by_chunk = in_runs(out, products)
     kernel.accumulate(weights_by_row)
     kernel.write(epilogue, out.extents, phases)
-
-
-def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
-    """What follows for a convolution of floats."""
-    per_work_group = tile.out_blocks * tile.bands
-    return Plan(
-        blocks=source.blocks,
-        window=whole_turns(source.blocks, tile.turn),
-        taps=geometry.kernel[1],
-        channels=source.c if source.blocks == 1 else LANES,
-        supers=-(-grid.blocks // per_work_group),
-        vectors=geometry.kernel[1] * LANES * per_work_group,
-    )
 
 
 class LocalConv:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
+from adrenoc.kernels.weights import whole_turns
 from adrenoc.layout import LANES, Extents
 
 
@@ -23,6 +25,19 @@ class Plan:
     """Work-groups along the output blocks of one image."""
     vectors: int
     """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
+
+
+def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
+    """What follows for a convolution of floats."""
+    per_work_group = tile.out_blocks * tile.bands
+    return Plan(
+        blocks=source.blocks,
+        window=whole_turns(source.blocks, tile.turn),
+        taps=geometry.kernel[1],
+        channels=source.c if source.blocks == 1 else LANES,
+        supers=-(-grid.blocks // per_work_group),
+        vectors=geometry.kernel[1] * LANES * per_work_group,
+    )
 
 
 def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extents:
