@@ -14,7 +14,13 @@ from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.keep_choices import keep_choices
+from adrenoc.passes.keep_concats import fuse_around_concats
+from adrenoc.passes.keep_coordinates import keep_coordinates
+from adrenoc.passes.keep_range import keep_range
+from adrenoc.passes.read_flattened import read_flattened
 from adrenoc.passes.read_images import read_images
+from adrenoc.passes.store_outputs import store_outputs
 from adrenoc.passes.widen_sums import widen_sums
 from adrenoc.pipeline.dumps import (
     count_kernels,
@@ -36,27 +42,22 @@ from adrenoc.pipeline.steps import (
     build_step,
     emit_relax_step,
     fuse_attention_step,
-    fuse_step,
     import_step,
     join_blocks_step,
-    keep_choices_step,
-    keep_coordinates_step,
     keep_integers_step,
     keep_layers_step,
-    keep_range_step,
     lower_step,
     on_graph,
     order_channels_step,
     partition_clml_step,
     pin_precision_step,
     plan_memory_step,
-    read_flattened_step,
     read_graph_step,
     simplify_step,
     split_winograd_step,
     spread_precision_step,
-    store_outputs_step,
     where_faster,
+    with_log,
 )
 
 
@@ -81,6 +82,14 @@ class Stage:
 
 def _facts(*names: str) -> frozenset[str]:
     return frozenset(names)
+
+
+def _whole(state: State) -> None:
+    check_graph(graph_of(state))
+
+
+def _placed(state: State) -> None:
+    check_graph(graph_of(state), state.target.limits)
 
 
 STAGES: tuple[Stage, ...] = (
@@ -124,7 +133,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("graph"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s)),
+        check=_whole,
     ),
     Stage(
         name="inline_scalars",
@@ -132,7 +141,7 @@ STAGES: tuple[Stage, ...] = (
         needs=_facts("graph"),
         gives=_facts("scalars inlined"),
         dump=dump_graph,
-        check=lambda s: check_graph(graph_of(s)),
+        check=_whole,
     ),
     Stage(
         name="pin_precision",
@@ -148,16 +157,16 @@ STAGES: tuple[Stage, ...] = (
         needs=_facts("graph", "scalars inlined"),
         gives=_facts("attention found"),
         dump=dump_graph,
-        check=lambda s: check_graph(graph_of(s)),
+        check=_whole,
     ),
     Stage(
         name="fuse",
-        run=fuse_step,
+        run=with_log(fuse_around_concats, in_regions=True),
         needs=_facts("graph", "attention found"),
         gives=_facts("fused"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s)),
+        check=_whole,
     ),
     Stage(
         name="keep_integers",
@@ -169,7 +178,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="keep_coordinates",
-        run=keep_coordinates_step,
+        run=with_log(keep_coordinates),
         needs=_facts("fused"),
         gives=_facts("coordinates kept"),
         dump=dump_exact,
@@ -177,7 +186,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="keep_choices",
-        run=keep_choices_step,
+        run=with_log(keep_choices),
         needs=_facts("fused"),
         gives=_facts("choices kept"),
         dump=dump_exact,
@@ -185,7 +194,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="keep_range",
-        run=keep_range_step,
+        run=with_log(keep_range),
         needs=_facts("fused"),
         gives=_facts("range kept"),
         dump=dump_exact,
@@ -198,7 +207,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("devices bridged"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s)),
+        check=_whole,
     ),
     Stage(
         name="keep_layers",
@@ -231,7 +240,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("placed"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="elide_copies",
@@ -240,7 +249,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("copies elided"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="join_blocks",
@@ -249,25 +258,25 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("blocks joined"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="store_outputs",
-        run=store_outputs_step,
+        run=with_log(store_outputs, in_regions=True),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("outputs stored"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="read_flattened",
-        run=read_flattened_step,
+        run=with_log(read_flattened, in_regions=True),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("vectors read"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="read_images",
@@ -276,16 +285,16 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("images read"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="fuse_prologues",
-        run=where_faster(fuse_prologues),
+        run=where_faster(fuse_prologues, in_regions=True),
         needs=_facts("placed", "images read"),
         gives=_facts("prologues fused"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="fuse_separable",
@@ -294,7 +303,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("pairs joined"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="split_winograd",
@@ -303,7 +312,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("convolutions chosen"),
         dump=dump_graph,
         note=count_nodes,
-        check=lambda s: check_graph(graph_of(s), s.target.limits),
+        check=_placed,
     ),
     Stage(
         name="widen_sums",

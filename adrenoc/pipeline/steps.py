@@ -27,19 +27,13 @@ from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.join_blocks import join_blocks
-from adrenoc.passes.keep_choices import keep_choices
-from adrenoc.passes.keep_concats import fuse_around_concats
-from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
-from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.lower import Program, lower
 from adrenoc.passes.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.plan_memory import plan_memory
-from adrenoc.passes.read_flattened import read_flattened
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
-from adrenoc.passes.store_outputs import store_outputs
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
@@ -60,18 +54,6 @@ def keep_integers_step(state: State) -> State:
     dot_products = state.target.has_extension("cl_khr_integer_dot_product") is True
     graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dot_products)
     return replace(state, graph=graph)
-
-
-def keep_coordinates_step(state: State) -> State:
-    return replace(state, graph=keep_coordinates(graph_of(state), state.log))
-
-
-def keep_choices_step(state: State) -> State:
-    return replace(state, graph=keep_choices(graph_of(state), state.log))
-
-
-def keep_range_step(state: State) -> State:
-    return replace(state, graph=keep_range(graph_of(state), state.log))
 
 
 def pin_precision_step(state: State) -> State:
@@ -148,40 +130,43 @@ def on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
     )
 
 
+LoggedPass = Callable[[Graph, DecisionLog], Graph]
+CostedPass = Callable[[Graph, CompileOptions, Limits, Performance, DecisionLog], Graph]
+
+
+def with_log(change: LoggedPass, *, in_regions: bool = False) -> Callable[[State], State]:
+    """The step of a pass that needs nothing but the graph."""
+    return lambda state: _changed(state, lambda graph: change(graph, state.log), in_regions)
+
+
+def where_faster(change: CostedPass, *, in_regions: bool = False) -> Callable[[State], State]:
+    """The step of a pass that the cost model of the target decides."""
+
+    def run(state: State) -> State:
+        options, target, log = state.options, state.target, state.log
+
+        def changed(graph: Graph) -> Graph:
+            return change(graph, options, target.limits, target.performance, log)
+
+        return _changed(state, changed, in_regions)
+
+    return run
+
+
+def _changed(state: State, transform: Callable[[Graph], Graph], in_regions: bool) -> State:
+    if in_regions:
+        return on_graph(transform)(state)
+    return replace(state, graph=transform(graph_of(state)))
+
+
 def fuse_attention_step(state: State) -> State:
     limits, log = state.target.limits, state.log
     return on_graph(lambda graph: fuse_attention(graph, limits, log))(state)
 
 
-def fuse_step(state: State) -> State:
-    return on_graph(lambda graph: fuse_around_concats(graph, state.log))(state)
-
-
 def join_blocks_step(state: State) -> State:
     limits, log = state.target.limits, state.log
     return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
-
-
-def read_flattened_step(state: State) -> State:
-    return on_graph(lambda graph: read_flattened(graph, state.log))(state)
-
-
-def store_outputs_step(state: State) -> State:
-    return on_graph(lambda graph: store_outputs(graph, state.log))(state)
-
-
-CostedPass = Callable[[Graph, CompileOptions, Limits, Performance, DecisionLog], Graph]
-
-
-def where_faster(change: CostedPass) -> Callable[[State], State]:
-    """The step of a pass that the cost model of the target decides."""
-
-    def run(state: State) -> State:
-        target = state.target
-        graph = change(graph_of(state), state.options, target.limits, target.performance, state.log)
-        return replace(state, graph=graph)
-
-    return run
 
 
 def bridge_devices_step(state: State) -> State:

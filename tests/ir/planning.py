@@ -20,11 +20,12 @@ def plan(
     until: str,
     device: str = "adreno",
     preset: str = "mixed",
+    clml: str = "off",
     **limits: int,
 ) -> State:
     """The state after stage `until`; `limits` replace the target's."""
     target = load_target(device)
-    options = replace(resolve_options(target, preset=preset).options, check_ir=True)
+    options = replace(resolve_options(target, preset=preset).options, check_ir=True, clml=clml)
     if limits:
         gpu = replace(target.gpu, limits=replace(target.limits, **limits))
         target = replace(target, gpu=gpu)

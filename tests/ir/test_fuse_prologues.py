@@ -41,6 +41,16 @@ def test_a_norm_is_computed_where_it_is_read(preset: str) -> None:
     assert set(node.prologue.sources.values()) == {x, *node.inputs[2:]}
 
 
+def test_the_textures_of_a_region_gain_too() -> None:
+    """They run where a device has no CLML."""
+    net = Net(4)
+    x = net.conv("x", 8)
+    y = net.conv(net.norm(x), 8)
+    state = plan(net.model(y, net.op("Sigmoid", x)), until="fuse_prologues", clml="all")
+    (region,) = state.region_graphs.values()
+    assert any(node.prologue is not None for node in region.nodes)
+
+
 def test_each_of_several_readers_computes_it() -> None:
     net = Net(4)
     x = net.conv("x", 8)
