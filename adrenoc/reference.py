@@ -12,7 +12,7 @@ import numpy as np
 
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.tflite_float_weights import with_float_weights
+from adrenoc.importers.tflite.float_weights import with_float_weights
 
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
@@ -35,7 +35,7 @@ def run_reference(
     With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
     each tensor is what the file says.  Asking for intermediate tensors switches it off.
     `threads` 0 leaves the number to the runtime.  TFLite models with data in float and weights in
-    8 bits are computed with those weights as floats (`tflite_float_weights`).
+    8 bits are computed with those weights as floats (`tflite.float_weights`).
 
     Raises:
         InputError: an input is missing or does not fit, or a tensor is unknown.

@@ -29,8 +29,8 @@ from adrenoc.clml.match_simple import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.decision import Decision
-from adrenoc.importers.flat import Binding, FlatFunction
-from adrenoc.importers.relax_values import op_name
+from adrenoc.relax.flat import Binding, FlatFunction
+from adrenoc.relax.values import op_name
 
 Matcher = Callable[[Table, Bindings, Binding], Found]
 

@@ -25,8 +25,8 @@ from adrenoc.clml.patterns import Table, load_table
 from adrenoc.clml.region import Operator, Region
 from adrenoc.decision import Decision
 from adrenoc.gpu import Performance
-from adrenoc.importers.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
-from adrenoc.importers.relax_values import dtype_of, static_shape
+from adrenoc.relax.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
+from adrenoc.relax.values import dtype_of, static_shape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

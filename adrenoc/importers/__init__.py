@@ -24,9 +24,9 @@ def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Import
     """
     files = find_model_files(path)
     if files.format == "tflite":
-        from adrenoc.importers.tflite import import_tflite
+        from adrenoc.importers.tflite.importer import import_tflite
 
         return import_tflite(files, shapes=shapes)
-    from adrenoc.importers.onnx import import_onnx
+    from adrenoc.importers.onnx.importer import import_onnx
 
     return import_onnx(files, shapes=shapes)

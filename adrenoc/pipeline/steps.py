@@ -15,8 +15,6 @@ from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph
 from adrenoc.importers import import_model
-from adrenoc.importers.order_channels import order_channels
-from adrenoc.importers.simplify import simplify
 from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
@@ -35,6 +33,8 @@ from adrenoc.passes.plan_memory import plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
+from adrenoc.rewrites.order_channels import order_channels
+from adrenoc.rewrites.simplify import simplify
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 

@@ -12,10 +12,10 @@ from tvm import relax
 
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
-from adrenoc.importers.relax_values import op_name
-from adrenoc.importers.simplify import simplify
 from adrenoc.inputs import make_inputs
 from adrenoc.reference import run_reference
+from adrenoc.relax.values import op_name
+from adrenoc.rewrites.simplify import simplify
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:

@@ -8,7 +8,7 @@ import tflite
 
 from adrenoc import errors
 from adrenoc.importers import import_model
-from adrenoc.importers.tflite_file import read_tflite
+from adrenoc.importers.tflite.file import read_tflite
 from tests.ir.import_and_run import check, operators
 from tests.models import network, write_network
 

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from adrenoc.importers.relax_values import constant_value, op_name
-from adrenoc.importers.simplify import simplify
+from adrenoc.relax.values import constant_value, op_name
+from adrenoc.rewrites.simplify import simplify
 from tests.ir.import_and_run import operators, run_on_cpu
 
 op = relax.op

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from adrenoc.importers.onnx_graph import STANDARD_DOMAINS, all_nodes, attributes
+from adrenoc.importers.onnx.graph import STANDARD_DOMAINS, all_nodes, attributes
 
 _ALL = range(16)
 

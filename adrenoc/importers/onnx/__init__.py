@@ -1,0 +1,1 @@
+"""ONNX files to Relax IR: `importer.py` is the door."""

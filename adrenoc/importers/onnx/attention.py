@@ -1,0 +1,199 @@
+"""Attention as onnxruntime fuses it, in matrix products and a softmax.
+
+Before -> after:
+    y = com.microsoft.MultiHeadAttention(q, k, v)    y = Softmax(q k^T / sqrt(d)) v by head
+
+Source: onnxruntime's ContribOperators reference: Attention, MultiHeadAttention, MatMulNBits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.relax.fold import check_grown
+
+_FAR = -10000.0
+"""What the operators add where a mask is zero, unless told otherwise."""
+
+
+def _attention(write: Writer) -> None:
+    x, weight = write.input(0), write.input(1)
+    if write.input(4) or write.input(6) or write.output(1):
+        raise CannotWriteError("it keeps past keys and values, whose length grows at run time")
+    if write.number("do_rotary", 0):
+        raise CannotWriteError("it rotates inside (do_rotary)")
+    batch, length, _ = write.shape(x)
+    total = write.shape(weight)[1]
+    given = write.attrs.get("qkv_hidden_sizes")
+    sizes = [int(v) for v in given] if given else [total // 3] * 3
+    projected = write("MatMul", x, weight)
+    if write.input(2):
+        projected = write("Add", projected, write.input(2))
+    attend(write, projected, (batch, length), sizes, mask=write.input(3), bias=write.input(5))
+
+
+def attend(
+    write: Writer,
+    projected: str,
+    extents: tuple[int, int],
+    sizes: list[int],
+    *,
+    mask: str,
+    bias: str = "",
+) -> None:
+    """Attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
+
+    Raises:
+        CannotWriteError: the mask has a shape that says nothing here.
+    """
+    batch, length = extents
+    q, k, v = write.split(projected, sizes, 2)
+    _heads(
+        write,
+        *(_split_heads(write, part, batch, length) for part in (q, k, v)),
+        mask=_mask(write, mask, batch, length, length),
+        bias=bias,
+        causal=bool(write.number("unidirectional", 0)),
+        shapes=(batch, length, length, sizes[0], sizes[2]),
+    )
+
+
+def _multi_head_attention(write: Writer) -> None:
+    query, key, value, bias = (write.input(index) for index in range(4))
+    if any(write.input(index) for index in (6, 7)) or any(write.output(i) for i in (1, 2)):
+        raise CannotWriteError("it keeps past keys and values, whose length grows at run time")
+    if len(write.shape(query)) != 3 or not key or not value:
+        raise CannotWriteError("query, key and value come packed in one tensor")
+    batch, length, hidden = write.shape(query)
+    apart = len(write.shape(key)) == 4  # [batch, heads, length, head]: already split
+    if apart:
+        _, heads, total, head = write.shape(value)
+        hidden_v = heads * head
+    else:
+        _, total, hidden_v = write.shape(value)
+    parts = [query, key, value]
+    if bias:
+        own = write.split(bias, [hidden, hidden, hidden_v], 0)
+        parts = [
+            write("Add", part, b) if len(write.shape(name)) == 3 else part
+            for part, name, b in zip(parts, (query, key, value), own, strict=True)
+        ]
+    extents = (length, total, total)
+    split = [
+        part if apart and index else _split_heads(write, part, batch, extents[index])
+        for index, part in enumerate(parts)
+    ]
+    _heads(
+        write,
+        *split,
+        mask=_mask(write, write.input(4), batch, length, total),
+        bias=write.input(5),
+        causal=bool(write.number("unidirectional", 0)),
+        shapes=(batch, length, total, hidden, hidden_v),
+    )
+
+
+def _split_heads(write: Writer, x: str, batch: int, length: int) -> str:
+    """[batch, length, heads * head] to [batch, heads, length, head]."""
+    heads = int(write.number("num_heads", 1))
+    return write("Transpose", write.reshape(x, batch, length, heads, -1), perm=[0, 2, 1, 3])
+
+
+def _heads(
+    write: Writer,
+    q: str,
+    k: str,
+    v: str,
+    *,
+    mask: str,
+    bias: str,
+    causal: bool,
+    shapes: tuple[int, int, int, int, int],
+) -> None:
+    """Softmax(q k^T * scale + mask) v for all heads, joined again."""
+    batch, length, total, hidden, hidden_v = shapes
+    scale = write.number("scale", 0.0) or 1 / math.sqrt(hidden / write.number("num_heads", 1))
+    scores = write("MatMul", q, write("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = write("Mul", scores, write.constant(scale))
+    if bias:
+        scores = write("Add", scores, bias)
+    if mask:
+        scores = write("Add", scores, mask)
+    if causal:
+        dtype = write.float_dtype
+        check_grown(length * total)
+        later = np.triu(np.ones((length, total), bool), total - length + 1)
+        far = np.finfo(dtype).min
+        hidden_ones = write.array(np.where(later, far, 0).astype(dtype))
+        scores = write("Add", scores, hidden_ones)
+    weighted = write("MatMul", write("Softmax", scores, axis=3), v)
+    joined = write("Transpose", weighted, perm=[0, 2, 1, 3])
+    write.reshape(joined, batch, length, hidden_v, out=write.result)
+
+
+def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
+    """What a mask adds to the scores [batch, heads, length, total]; empty where there is none."""
+    if not mask:
+        return ""
+    shape = write.shape(mask)
+    if shape == (batch, total):
+        kept = write.reshape(mask, batch, 1, 1, total)
+    elif shape == (batch, length, total):
+        kept = write.reshape(mask, batch, 1, length, total)
+    elif shape == (batch,):
+        numbers = write.array(np.arange(total, dtype=np.dtype(write.dtype(mask))))
+        kept = write("Less", numbers, write.reshape(mask, batch, 1, 1, 1))
+    else:
+        raise CannotWriteError(
+            f"its mask has the shape {list(shape)}; expected {[batch, total]}, "
+            f"{[batch, length, total]} or {[batch]}"
+        )
+    far = write.constant(write.number("mask_filter_value", _FAR))
+    return write("Where", write("Cast", kept, to=9), write.constant(0.0), far)
+
+
+def _matmul_n_bits(write: Writer) -> None:
+    """Weights of 2, 4 or 8 bits in blocks along K, opened once, here."""
+    bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
+    k, n = int(write.number("K", 0)), int(write.number("N", 0))
+    packed, scales = write.value(write.input(1)), write.value(write.input(2))
+    zeros = write.value(write.input(3)) if write.input(3) else None
+    if bits not in (2, 4, 8) or packed is None or scales is None:
+        raise CannotWriteError("its weights are no constants of 2, 4 or 8 bits")
+    if write.input(3) and zeros is None:
+        raise CannotWriteError("its zero points are no constants")
+    if write.input(4):
+        raise CannotWriteError("its rows are reordered (g_idx)")
+    blocks = -(-k // block)
+    values = _opened(packed.reshape(n, blocks, -1), bits)[:, :, :block].astype(np.float32)
+    if zeros is None:
+        offset: np.ndarray = np.full((n, blocks), 2.0 ** (bits - 1), np.float32)
+    elif zeros.dtype == np.uint8:
+        offset = _opened(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
+    else:
+        offset = zeros.reshape(n, blocks).astype(np.float32)
+    steps = scales.reshape(n, blocks, 1).astype(np.float32)
+    weight = ((values - offset[:, :, None]) * steps).reshape(n, -1)[:, :k]
+    dtype = np.dtype(write.dtype(write.input(0)))
+    held = write.array(np.ascontiguousarray(weight.T).astype(dtype))
+    product = write("MatMul", write.input(0), held, out="" if write.input(5) else write.result)
+    if write.input(5):
+        write("Add", product, write.input(5), out=write.result)
+
+
+def _opened(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Bytes along the last axis as the numbers packed in them, lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)
+
+
+ATTENTION: dict[str, Callable[[Writer], None]] = {
+    "Attention": _attention,
+    "MatMulNBits": _matmul_n_bits,
+    "MultiHeadAttention": _multi_head_attention,
+}

@@ -1,0 +1,220 @@
+"""Operators of onnxruntime's own domain that exporters and optimisers emit, in standard ones.
+
+Before -> after:
+    y = com.microsoft.QuickGelu(x)      y = x * Sigmoid(1.702 * x)
+
+Source: onnxruntime's ContribOperators reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.onnx.attention import ATTENTION
+from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
+from adrenoc.importers.onnx.contrib_quantised import QUANTISED
+from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+
+
+def _gelu_of(write: Writer, x: str, out: str) -> None:
+    """x / 2 * (1 + erf(x / sqrt 2))."""
+    inner = write("Erf", write("Mul", x, write.constant(math.sqrt(0.5))))
+    grown = write("Add", inner, write.constant(1.0))
+    write("Mul", write("Mul", x, write.constant(0.5)), grown, out=out)
+
+
+def _gelu(write: Writer) -> None:
+    _gelu_of(write, write.input(0), write.result)
+
+
+def _bias_gelu(write: Writer) -> None:
+    _gelu_of(write, write("Add", write.input(0), write.input(1)), write.result)
+
+
+def _quick_gelu(write: Writer) -> None:
+    x = write.input(0)
+    scaled = write("Mul", x, write.constant(write.number("alpha", 1.702)))
+    write("Mul", x, write("Sigmoid", scaled), out=write.result)
+
+
+def _fast_gelu(write: Writer) -> None:
+    x = write.input(0)
+    if write.input(1):
+        x = write("Add", x, write.input(1))
+    cube = write("Mul", write("Mul", x, x), x)
+    inner = write("Add", x, write("Mul", cube, write.constant(0.044715)))
+    bent = write("Tanh", write("Mul", inner, write.constant(math.sqrt(2 / math.pi))))
+    half = write("Mul", x, write.constant(0.5))
+    write("Mul", half, write("Add", bent, write.constant(1.0)), out=write.result)
+
+
+def _activated(write: Writer, x: str) -> None:
+    params: Sequence[float] = write.attrs.get("activation_params", ())
+    write.activate(write.text("activation"), x, params, out=write.result)
+
+
+def _fused_conv(write: Writer) -> None:
+    own = {"activation", "activation_params"}
+    kept = {k: v for k, v in write.attrs.items() if k not in own}
+    result = write("Conv", *[n for n in write.node.input[:3] if n], **kept)
+    if write.input(3):
+        result = write("Add", result, write.input(3))
+    _activated(write, result)
+
+
+def _fused_gemm(write: Writer) -> None:
+    kept = {k: v for k, v in write.attrs.items() if not k.startswith("activation")}
+    result = write("Gemm", *write.node.input, **kept)
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    params = [write.number(name, 0.0) for name in names if name in write.attrs]
+    write.activate(write.text("activation"), result, params, out=write.result)
+
+
+def _fused_matmul(write: Writer) -> None:
+    operands = []
+    for index, side in enumerate("AB"):
+        name = write.input(index)
+        order = list(range(len(write.shape(name))))
+        if write.attrs.get(f"transBatch{side}", 0):
+            # The batch dimensions are those from 1 to the last but one: the first moves there.
+            order = [*order[1:-1], order[0], order[-1]]
+        if write.attrs.get(f"trans{side}", 0):
+            order[-2:] = order[:-3:-1]
+        moved = order != sorted(order)
+        operands.append(write("Transpose", name, perm=order) if moved else name)
+    alpha = write.number("alpha", 1.0)
+    product = write("MatMul", *operands, out=write.result if alpha == 1.0 else "")
+    if alpha != 1.0:
+        write("Mul", product, write.constant(alpha), out=write.result)
+
+
+def _skipped(write: Writer, bias: int) -> str:
+    """The sum of data, skip connection and bias, which may be wanted as an output too."""
+    x, skip = write.input(0), write.input(1)
+    if len(write.shape(skip)) == len(write.shape(x)) - 1:
+        skip = write.reshape(skip, 1, *write.shape(skip))
+    total = write("Add", x, skip)
+    if write.input(bias):
+        total = write("Add", total, write.input(bias))
+    if any(write.output(index) for index in (1, 2)):
+        raise CannotWriteError("mean and deviation are read, which are for training")
+    if write.output(3):
+        write("Identity", total, out=write.output(3))
+    return total
+
+
+def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> None:
+    operands = [x, scale] + ([offset] if offset else [])
+    epsilon = write.number("epsilon", 1e-12)
+    write.like("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=out)
+
+
+def _skip_layer_normalization(write: Writer) -> None:
+    total = _skipped(write, 4)
+    _layer_norm(write, total, write.input(2), write.input(3), write.result)
+
+
+def _skip_simplified(write: Writer) -> None:
+    total = _skipped(write, 3)
+    epsilon = write.number("epsilon", 1e-12)
+    write.like(
+        "RMSNormalization", total, write.input(2), axis=-1, epsilon=epsilon, out=write.result
+    )
+
+
+def _simplified(write: Writer) -> None:
+    if write.output(1):
+        raise CannotWriteError("the deviation is read, which is for training")
+    axis, epsilon = int(write.number("axis", -1)), write.number("epsilon", 1e-5)
+    write.like(
+        "RMSNormalization", *write.node.input[:2], axis=axis, epsilon=epsilon, out=write.result
+    )
+
+
+def _embed_layer_normalization(write: Writer) -> None:
+    ids, segments, words, positions, parts, scale, offset, mask = (
+        write.input(index) for index in range(8)
+    )
+    length = write.shape(ids)[1]
+    total = write("Gather", words, ids, axis=0)
+    if write.input(8):
+        place = write("Gather", positions, write.input(8), axis=0)
+    else:
+        place = write.slice(positions, 0, length, 0)
+    total = write("Add", total, place)
+    if segments:
+        total = write("Add", total, write("Gather", parts, segments, axis=0))
+    if write.output(2):
+        write("Identity", total, out=write.output(2))
+    operands = [total, scale] + ([offset] if offset else [])
+    epsilon = write.number("epsilon", 1e-12)
+    write("LayerNormalization", *operands, axis=-1, epsilon=epsilon, out=write.result)
+    if write.output(1):
+        _mask_lengths(write, mask, write.shape(ids)[0])
+
+
+def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
+    """The number of words of each sentence, from a mask of ones and zeros."""
+    if not mask:
+        write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
+    elif write.opset < 13:
+        write("ReduceSum", mask, axes=[1], keepdims=0, out=write.output(1))
+    else:
+        axes = write.array(np.array([1], np.int64))
+        write("ReduceSum", mask, axes, keepdims=0, out=write.output(1))
+
+
+def _standard(write: Writer) -> None:
+    """An operator that the standard has by the same name and form."""
+    write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
+
+
+_REWRITES: dict[str, Callable[[Writer], None]] = {
+    **ATTENTION,
+    **DYNAMIC,
+    **QUANTISED,
+    "BiasGelu": _bias_gelu,
+    "DequantizeLinear": _standard,
+    "EmbedLayerNormalization": _embed_layer_normalization,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _gelu,
+    "QuantizeLinear": _standard,
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _simplified,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_simplified,
+    "TransposeMatMul": _fused_matmul,
+}
+
+_IN_STANDARD_DOMAIN = ("SimplifiedLayerNormalization",)
+"""Operators that onnxruntime registers under the standard domain, which does not have them."""
+
+
+def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The standard nodes that take the place of a node of onnxruntime's domain.
+
+    None where there are none; `graph.refusals` then says why, if it is for how the node is used.
+    """
+    ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
+    rewrite = _REWRITES.get(node.op_type) if ours else None
+    if rewrite is None:
+        return None
+    writer = Writer(node, graph)
+    try:
+        rewrite(writer)
+    except CannotWriteError as error:
+        graph.refusals[writer.result] = str(error)
+        return None
+    except CONVERTER_ERRORS as error:  # operands of other ranks, sizes that do not fit
+        graph.refusals[writer.result] = quote(error)
+        return None
+    return writer.nodes

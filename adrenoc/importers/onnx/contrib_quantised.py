@@ -1,0 +1,219 @@
+"""Quantised operators of onnxruntime's own domain, as floats between two quantisations.
+
+Before -> after:
+    y = com.microsoft.QLinearSigmoid(x, ...)    y = Quantize(Sigmoid(Dequantize(x)))
+
+onnxruntime defines them so, but for sums and products: those count in quanta, and one factor at the
+end does what three scales would.  What runs as integers on the GPU is decided later, for these and
+for models that are written this way from the start.
+
+Source: onnxruntime's ContribOperators reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+
+_AXES_AS_INPUT = 13
+"""The first opset in which ReduceSum takes its axes as an input."""
+
+
+def _float(write: Writer, first: int) -> str:
+    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
+    operands = [write.input(first), write.input(first + 1)]
+    return write("DequantizeLinear", *operands, *_zero(write, first + 2))
+
+
+def _zero(write: Writer, index: int) -> list[str]:
+    return [write.input(index)] if write.input(index) else []
+
+
+def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
+    """The result, in the dtype of input `source`; its zero point follows its scale."""
+    zero = _zero_of(write, scale + 1, source)
+    write("QuantizeLinear", x, write.input(scale), zero, out=write.result)
+
+
+def _number(write: Writer, index: int) -> np.ndarray | None:
+    """A scale or zero point as one constant float."""
+    value = write.value(write.input(index)) if write.input(index) else np.zeros((), np.float32)
+    return None if value is None or value.size != 1 else value.astype(np.float32).reshape(())
+
+
+def _whole(write: Writer, index: int) -> str:
+    """Integers as floats."""
+    return write("Cast", write.input(index), to=1)
+
+
+def _rounded(write: Writer, x: str, zero: str) -> None:
+    """The result: `x` in quanta, to the nearest integers."""
+    write("QuantizeLinear", x, write.array(np.array(1, np.float32)), zero, out=write.result)
+
+
+def _zero_of(write: Writer, index: int, source: int = 0) -> str:
+    """A zero point, or a zero in the dtype of input `source` where it is left out."""
+    if write.input(index):
+        return write.input(index)
+    return write.array(np.zeros((), np.dtype(write.dtype(write.input(source)))))
+
+
+def _add(write: Writer) -> None:
+    """One factor an operand, one offset, one rounding: as onnxruntime does on x86."""
+    numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
+    if any(n is None for n in numbers):
+        _binary("Add")(write)
+        return
+    a_scale, a_zero, b_scale, b_zero, scale, zero = (np.float32(n) for n in numbers)
+    a_factor, b_factor = a_scale / scale, b_scale / scale
+    offset = zero - (a_factor * a_zero + b_factor * b_zero)
+    b = write("Mul", _whole(write, 3), write.array(np.asarray(b_factor)))
+    b = write("Add", b, write.array(np.asarray(offset)))
+    a = write("Mul", _whole(write, 0), write.array(np.asarray(a_factor)))
+    # The sum holds the zero point already: half of an odd number of quanta is even with it.
+    none = write.array(np.zeros((), np.dtype(write.dtype(_zero_of(write, 7)))))
+    _rounded(write, write("Add", a, b), none)
+
+
+def _global_pool(write: Writer) -> None:
+    """The sum of integers times one factor."""
+    numbers = [_number(write, index) for index in (1, 2, 3)]
+    shape = write.shape(write.input(0))
+    last = bool(write.number("channels_last", 0))
+    if any(n is None for n in numbers) or last:
+        _pool("GlobalAveragePool")(write)
+        return
+    x_scale, x_zero, scale = (np.float32(n) for n in numbers)
+    axes = list(range(2, len(shape)))
+    count = np.float32(np.prod(shape[2:]))
+    centred = write("Sub", _whole(write, 0), write.array(np.asarray(x_zero)))
+    if write.opset >= _AXES_AS_INPUT:
+        total = write("ReduceSum", centred, write.array(np.array(axes, np.int64)), keepdims=1)
+    else:
+        total = write("ReduceSum", centred, axes=axes, keepdims=1)
+    factor = x_scale / (scale * count)
+    _rounded(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
+
+
+def _binary(op: str) -> Callable[[Writer], None]:
+    def rewrite(write: Writer) -> None:
+        _quanta(write, write(op, _float(write, 0), _float(write, 3)), 6)
+
+    return rewrite
+
+
+def _unary(op: str, *attributes: str) -> Callable[[Writer], None]:
+    def rewrite(write: Writer) -> None:
+        kept = {name: write.attrs[name] for name in attributes if name in write.attrs}
+        _quanta(write, write(op, _float(write, 0), **kept), 3)
+
+    return rewrite
+
+
+def _leaky_relu(write: Writer) -> None:
+    alpha = write.number("alpha", 0.01)
+    _quanta(write, write("LeakyRelu", _float(write, 0), alpha=alpha), 3)
+
+
+def _pool(op: str) -> Callable[[Writer], None]:
+    own = {"channels_last"}
+
+    def rewrite(write: Writer) -> None:
+        x, last = _float(write, 0), bool(write.number("channels_last", 0))
+        rank = len(write.shape(write.input(0)))
+        if last:
+            x = write("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+        kept = {name: value for name, value in write.attrs.items() if name not in own}
+        pooled = write(op, x, **kept)
+        if last:
+            pooled = write("Transpose", pooled, perm=[0, *range(2, rank), 1])
+        _quanta(write, pooled, 3)
+
+    return rewrite
+
+
+def _concat(write: Writer) -> None:
+    parts = [_float(write, first) for first in range(2, len(write.node.input), 3)]
+    joined = write("Concat", *parts, axis=int(write.number("axis", 0)))
+    _quanta(write, joined, 0, source=2)
+
+
+def _softmax(write: Writer) -> None:
+    axis, rank = int(write.number("axis", -1)), len(write.shape(write.input(0)))
+    if write.number("opset", 13) < 13 and axis % rank != rank - 1:
+        raise CannotWriteError("it normalises over all axes from one on, as opsets below 13 do")
+    _quanta(write, write("Softmax", _float(write, 0), axis=axis), 3)
+
+
+def _gemm(write: Writer) -> None:
+    """A product of integers, with the bias in its units; then one factor a column."""
+    transposes = {n: write.attrs[n] for n in ("transA", "transB") if n in write.attrs}
+    zero = _zero(write, 2)
+    a = _whole(write, 0)
+    a = write("Sub", a, write("Cast", *zero, to=1)) if zero else a
+    b, zero = _whole(write, 3), _zero(write, 5)
+    if zero:
+        b_zero = write("Cast", *zero, to=1)
+        if write.shape(zero[0]) and transposes.get("transB"):
+            b_zero = write.reshape(b_zero, -1, 1)
+        b = write("Sub", b, b_zero)
+    operands = [a, b]
+    if write.input(6):
+        operands.append(_whole(write, 6))
+    steps = write("Mul", write.input(1), write.input(4))
+    alpha = write.number("alpha", 1.0)
+    if alpha != 1.0:
+        # Not as Gemm's own factor: the bias counts in products of the two scales and alpha.
+        steps = write("Mul", steps, write.array(np.float32(alpha)))
+    total = write("Gemm", *operands, **transposes)
+    if not write.input(7):
+        write("Mul", total, steps, out=write.result)
+        return
+    y = write("Mul", total, write("Div", steps, write.input(7)))
+    _rounded(write, y, _zero_of(write, 8))
+
+
+def _matmul_integer_to_float(write: Writer) -> None:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (write.input(index) for index in range(7))
+    zeros = [a_zero or "", b_zero] if b_zero else [a_zero] if a_zero else []
+    product = write("MatMulInteger", a, b, *zeros)
+    scaled_product(write, product, (a_scale, b_scale), bias, out=write.result)
+
+
+def _dynamic_quantize_matmul(write: Writer) -> None:
+    a, b, b_scale, b_zero, bias = (write.input(index) for index in range(5))
+    quanta, scale, zero = (f"{write.result}/dynamic{index}" for index in range(3))
+    write("DynamicQuantizeLinear", a, out=quanta)
+    write.nodes[-1].output.extend([scale, zero])
+    product = write("MatMulInteger", quanta, b, zero, *([b_zero] if b_zero else []))
+    scaled_product(write, product, (scale, b_scale), bias, out=write.result)
+
+
+def scaled_product(
+    write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
+) -> None:
+    """The floats `out` that a product of integers stands for, with a bias where there is one."""
+    whole = write("Cast", product, to=1)
+    factor = write("Mul", *scales)
+    result = write("Mul", whole, factor, out="" if bias else out)
+    if bias:
+        write("Add", result, bias, out=out)
+
+
+QUANTISED: dict[str, Callable[[Writer], None]] = {
+    "DynamicQuantizeMatMul": _dynamic_quantize_matmul,
+    "MatMulIntegerToFloat": _matmul_integer_to_float,
+    "QGemm": _gemm,
+    "QLinearAdd": _add,
+    "QLinearAveragePool": _pool("AveragePool"),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": _global_pool,
+    "QLinearLeakyRelu": _leaky_relu,
+    "QLinearMul": _binary("Mul"),
+    "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims"),
+    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearSoftmax": _softmax,
+}

@@ -1,0 +1,216 @@
+"""A folded ONNX graph to Relax, through TVM's ONNX frontend.
+
+The frontend is driven node by node.  That gives each variable the name of the ONNX tensor that it
+holds, lets operators that the frontend gets wrong go to `ops` instead, checks every shape
+against ONNX's own shape inference, and collects all failures instead of stopping at the first.
+
+Source: tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
+
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph
+from adrenoc.importers.onnx.index import INDEX_OPS
+from adrenoc.importers.onnx.infer import FIRST_OPSETS
+from adrenoc.importers.onnx.math import MATH_OPS
+from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.norm import NORM_OPS
+from adrenoc.importers.onnx.ops import OWN as OWN_OPS
+from adrenoc.importers.onnx.quantised import QUANTISED_OPS
+from adrenoc.importers.onnx.refusals import Refused
+from adrenoc.importers.onnx.regions import REGION_OPS
+from adrenoc.importers.onnx.resize import convert_resize
+from adrenoc.importers.onnx.rnn import RNN_OPS
+from adrenoc.importers.onnx.signal import SIGNAL_OPS
+from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
+from adrenoc.importers.onnx.tfidf import TFIDF_OPS
+from adrenoc.relax.values import (
+    UniqueNames,
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    static_shape,
+)
+
+OWN = {
+    **OWN_OPS,
+    **INDEX_OPS,
+    **MATH_OPS,
+    **NORM_OPS,
+    **QUANTISED_OPS,
+    **RNN_OPS,
+    **REGION_OPS,
+    **SIGNAL_OPS,
+    **SUPPRESS_OPS,
+    **TFIDF_OPS,
+    "Resize": convert_resize,
+    "Upsample": convert_resize,
+}
+
+# The frontend translates these, but what comes out cannot run on a GPU with static shapes:
+# sequences, optionals, and results whose shape depends on data.
+_NOT_STATIC = frozenset(
+    {
+        "AllClassNMS",
+        "Compress",
+        "Attention",
+        "ConcatFromSequence",
+        "EmbedLayerNormalization",
+        "Loop",
+        "NonMaxSuppression",
+        "NonZero",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SkipLayerNormalization",
+        "SplitToSequence",
+        "Unique",
+    }
+)
+
+
+_OF_AXES = ("Expand", "Pad", "Reshape", "Slice", "Squeeze", "Tile", "Unsqueeze")
+"""Operators whose second input has a number, or two, for each axis."""
+
+
+def supported_operators() -> frozenset[str]:
+    """The operators of the standard domain that can be imported."""
+    return frozenset(_get_convert_map()) - _NOT_STATIC | frozenset(OWN)
+
+
+def convert(
+    graph: OnnxGraph, unknown: frozenset[str]
+) -> tuple[tvm.IRModule, dict[str, str], list[Refused]]:
+    """Translate `graph`; return the module, the tensor of each variable, and all failures.
+
+    The constants leave `graph`, lest weights are held twice.  Nodes that make a tensor of `unknown`
+    are left out.  The module is of use only where there are neither these nor failures.
+    """
+    importer = _Importer(graph, unknown)
+    proto = onnx.GraphProto(node=graph.nodes)
+    for spec in graph.inputs:
+        element = graph.types[spec.name].element
+        proto.input.append(onnx.helper.make_tensor_value_info(spec.name, element, spec.shape))
+    proto.output.extend(onnx.ValueInfoProto(name=name) for name in graph.outputs)
+    with warnings.catch_warnings():
+        # It warns of each input that it renames; the names are ours to keep.
+        warnings.simplefilter("ignore")
+        module = importer.from_onnx(proto, graph.opset)
+    return module, importer.tensors, importer.failures
+
+
+_OF_MANY = frozenset({"Concat", "Einsum", "Max", "Mean", "Min", "Sum"})
+"""Operators of any number of operands, none of which may be left out."""
+
+
+class _Importer(ONNXGraphImporter):
+    def __init__(self, graph: OnnxGraph, unknown: frozenset[str]) -> None:
+        super().__init__({}, "float32", sanitize=True)
+        self._unknown = unknown
+        self.tensors: dict[str, str] = {}
+        self.failures: list[Refused] = []
+        self._graph = graph
+        self._unique = UniqueNames()
+        self._current = onnx.NodeProto()
+
+    def _sanitize_name(self, name: str) -> str:
+        taken = self._unique.take(name)
+        self.tensors[taken] = name
+        return taken
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        constants = self._graph.constants
+        while constants:  # TVM copies each, so that what it has need not be kept here
+            name, value = constants.popitem()
+            if value.dtype.kind not in "OSU":  # text: read only by nodes that are refused by name
+                self._nodes[name] = make_constant(value)
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Nothing: it was done before, with all nodes named."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        printed = io.StringIO()
+        for node in graph.node:
+            self._current = node
+            if self._unknown.intersection(node.output):
+                self._stand_in(node)
+                continue
+            try:
+                # The frontend prints the inputs of a node that fails.
+                with contextlib.redirect_stdout(printed):
+                    super()._construct_nodes(onnx.GraphProto(node=[node]))
+                for name in node.output:
+                    if name:
+                        self._bind(name)
+            except CONVERTER_ERRORS as error:
+                self.failures.append(Refused(node=node, reason=quote(error)))
+                self._stand_in(node)
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        if op_name in _OF_AXES and len(inputs) > 1:
+            extents = constant_value(inputs[1])
+            if extents is not None and extents.size > 2 * MOST_AXES:
+                raise ValueError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
+        if op_name in _OF_MANY and not all(self._current.input):
+            raise ValueError("one of its operands is left out")
+        own = OWN.get(op_name)
+        if own is None:
+            if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
+                raise ValueError("it trains: export the model for inference")
+            if op_name == "GridSample" and dtype_of(inputs[1]) != dtype_of(inputs[0]):
+                # TVM's result takes the dtype of the grid, which exporters write as doubles.
+                inputs = [inputs[0], self.bb.emit(relax.op.astype(inputs[1], dtype_of(inputs[0])))]
+            opset = max(opset, FIRST_OPSETS.get(op_name, 0))
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        outputs = sum(1 for name in self._current.output if name)
+        node = Node(bb=self.bb, inputs=list(inputs), attrs=attrs, opset=opset, outputs=outputs)
+        return self.bb.normalize(own(node))
+
+    def _bind(self, name: str) -> None:
+        """Give the value of the ONNX tensor `name` a variable of that name."""
+        value = self._nodes[name]
+        # An anonymous result of the frontend; `simplify` passes the name on to it.
+        anonymous = isinstance(value, relax.Var) and value.name not in self.tensors
+        if anonymous or isinstance(value, relax.Call | relax.TupleGetItem):
+            value = emit_named(self.bb, value, self._unique.take(name))
+        self._nodes[name] = value
+        if isinstance(value, relax.Var):
+            self.tensors.setdefault(value.name, name)
+        expected = self._graph.types.get(name)
+        found = static_shape(value)
+        if found is None:
+            raise ValueError("its result has no static shape")
+        if expected is not None and expected.shape is not None and expected.shape != found:
+            raise ValueError(
+                f"TVM's frontend gives '{name}' the shape {list(found)}, ONNX says "
+                f"{list(expected.shape)}"
+            )
+
+    def _stand_in(self, node: onnx.NodeProto) -> None:
+        """Bind the outputs of a failed node to something of the right type, to go on."""
+        for name in (name for name in node.output if name):
+            known = self._graph.types.get(name)
+            shape = known.shape if known and known.shape is not None else (1,)
+            dtype = known.dtype if known else "float32"
+            self._nodes[name] = self.bb.emit(relax.op.zeros(shape, dtype))

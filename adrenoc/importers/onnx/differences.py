@@ -1,0 +1,43 @@
+"""Nodes that ONNX's reference and onnxruntime compute otherwise: which of the two is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.importers.onnx.graph import OnnxGraph, attributes
+
+_WHOLE = 1e-4
+"""How near a scaled extent is to a whole number that counts as one."""
+
+
+def note_differences(graph: OnnxGraph) -> list[Decision]:
+    """A decision for each such node."""
+    return [decision for node in graph.nodes for decision in _of_resize(graph, node)]
+
+
+def _of_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
+    """Aligned corners by a scale: the last sample lies at the scaled extent, a fraction or not."""
+    if node.op_type != "Resize" or len(node.input) < 3:
+        return
+    attrs = attributes(node)
+    scales, known = graph.constants.get(node.input[2]), graph.types.get(node.input[0])
+    if attrs.get("coordinate_transformation_mode") != b"align_corners" or scales is None:
+        return
+    if known is None or not known.shape:
+        return
+    axes = attrs.get("axes") or range(len(known.shape))
+    for axis, scale in zip(axes, scales.reshape(-1), strict=False):  # type: ignore[call-overload]
+        extent = known.shape[axis % len(known.shape)]
+        scaled = extent * float(scale)
+        if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
+            yield Decision(
+                subject=node.output[0],
+                taken="corners aligned as ONNX's reference does",
+                reason=f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; "
+                f"onnxruntime and PyTorch place samples in {int(scaled)}: give sizes in place of "
+                "scales to have theirs",
+            )

@@ -1,0 +1,384 @@
+"""Folds constants and infers static shapes in one walk over an ONNX graph.
+
+TVM's frontend turns shape arithmetic (Shape, Gather, Concat, ...) into run-time operators.  With
+static input shapes all of it is constant, so it is computed here, before TVM sees the graph.
+
+Before → after:
+    s = Shape(x); n = Gather(s, 0); t = Concat(n, -1); y = Reshape(x, t)
+    y = Reshape(x, [1, 1280])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+
+import numpy as np
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.frontend import CONVERTER_ERRORS
+from adrenoc.importers.onnx.branch import (
+    branch_taken,
+    can_select,
+    compress_as_gather,
+    inline_branch,
+    select_branches,
+)
+from adrenoc.importers.onnx.contrib import DOMAIN, rewrite_contrib
+from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow
+from adrenoc.importers.onnx.graph import (
+    MOST_ADDRESSED,
+    OnnxGraph,
+    all_nodes,
+    attributes,
+    first_output,
+    node_label,
+)
+from adrenoc.importers.onnx.infer import first_line, infer_types
+from adrenoc.importers.onnx.sequences import resolve_sequence
+from adrenoc.importers.onnx.unroll import (
+    MOST_NODES,
+    LoopState,
+    too_many,
+    unroll_loop,
+    unroll_scan,
+)
+from adrenoc.relax.fold import MOST_GROWN, too_much
+
+# fmt: off
+_FOLDABLE = frozenset({
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil",
+    "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum",
+    "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
+    "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+    "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min",
+    "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
+    "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round",
+    "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin",
+    "Size", "Slice", "Softmax", "Split", "Sqrt", "Squeeze",
+    "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu",
+    "Unsqueeze", "Where", "Xor",
+})
+# fmt: on
+
+
+_GROWING = frozenset(
+    {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
+)
+"""Those whose result may be any number of times as large as what they take."""
+
+_LEAST_ROOM, _TIMES = 2**27, 8
+"""What constants may be computed to, in elements: so many, and so many times those of the file."""
+
+_FEW = 2**16
+"""Elements of shapes, axes and tables: they are always computed."""
+
+_NESTING = frozenset({"If", "Loop", "Scan"})
+
+_ON_DEVICE = frozenset({"Expand", "OneHot", "Pad", "Tile"})
+"""Those that are computed on the device where they are too large for a constant.
+
+Of others TVM makes a constant too, or what reads them would be one: they are refused.
+"""
+
+_MOST_SELECTED = 256
+"""Ifs whose branches are both computed: in each other, ten of them have a thousand branches."""
+
+
+def fold_constants(graph: OnnxGraph) -> list[Decision]:
+    """Fold `graph` in place: constants, If with a constant condition, Identity, Dropout.
+
+    Raises:
+        ModelFormatError: a node contradicts the types of its inputs.
+    """
+    folder = _Folder(graph)
+    pending = list(reversed(graph.nodes))
+    graph.nodes = []
+    while pending:
+        pending.extend(reversed(folder.visit(pending.pop())))
+    dropped = graph.drop_unused()
+    decisions = [*folder.decisions, *folder.contrib_decisions()]
+    if folder.folded:
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken=f"folded {folder.folded} nodes into constants",
+                reason="their inputs are constants or static shapes",
+            )
+        )
+    if folder.opened:
+        decisions.append(
+            Decision(
+                subject=f"{folder.opened} weights",
+                taken="stored as floats, not as the integers of the file",
+                reason="their data is float: the product is computed in float, which is exact",
+            )
+        )
+    if dropped:
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken=f"dropped {dropped} nodes",
+                reason="no output of the model needs them",
+            )
+        )
+    return decisions
+
+
+class _Folder:
+    def __init__(self, graph: OnnxGraph) -> None:
+        self.graph = graph
+        self.decisions: list[Decision] = []
+        self.folded = 0
+        self.opened = 0
+        """Weights of integers that became floats."""
+        self._alias: dict[str, str] = {}
+        self._used = {name for node in all_nodes(graph.nodes) for name in node.input}
+        self._used.update(graph.outputs)
+        self._inlined = 0
+        self._conditions = 0
+        self._rewritten: Counter[str] = Counter()
+        self._selected: dict[str, onnx.NodeProto] = {}
+        self._loops: dict[str, LoopState] = {}
+        self._room = _LEAST_ROOM + _TIMES * sum(v.size for v in graph.constants.values())
+        """Elements that constants may still be computed to."""
+        self._written = 0
+        """Nodes that nested graphs became."""
+
+    def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
+        for index, name in enumerate(node.input):
+            node.input[index] = self._alias.get(name, name)
+        counted = bool(counted_inputs(self.graph, node))
+        steps = (self._replaced, self._passed_on, self._computed)
+        for step in steps[1:2] if counted else steps:
+            instead = step(node)
+            if instead is not None:
+                return instead
+        if node.op_type == "Concat":
+            self._drop_empty_parts(node)
+        infer_types(self.graph, node)
+        if counted:
+            follow(self.graph, node)
+        elif node.op_type in COUNTS and first_output(node) not in self.graph.counted:
+            self.decisions += begin(self.graph, node)
+        if all(self._is_empty(name) for name in node.output if name):
+            self._set_empty(node)
+        else:
+            self.graph.nodes.append(node)
+        return []
+
+    def _replaced(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """Other nodes that say the same, or None."""
+        branching = self._selected.pop(first_output(node), None)
+        unlike = can_select(self.graph, node) if branching is not None else ""
+        if branching is not None and unlike:
+            self.graph.refusals[first_output(branching)] = unlike
+            return [branching]
+        standard = rewrite_contrib(self.graph, node)
+        if standard is not None:
+            self._rewritten[node.op_type] += 1
+            return standard
+        written = self._written_out(node)
+        self._written += len(written or ())
+        return resolve_sequence(self.graph, node) if written is None else written
+
+    def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        source = self._forwarded(node)
+        if source and node.output[0] not in self.graph.outputs:
+            self._alias[node.output[0]] = source
+            return []
+        if source and node.op_type != "Identity":
+            return [onnx.helper.make_node("Identity", [source], [node.output[0]])]
+        return None
+
+    def _computed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An empty list where the node became constants."""
+        graph = self.graph
+        if node.op_type in ("Shape", "Size") and self._fold_shape(node):
+            return []
+        if node.op_type == "OptionalHasElement":
+            self._set(node.output[0], np.array(any(n in graph.types for n in node.input)))
+            return []
+        constant = all(not name or name in graph.constants for name in node.input)
+        if constant and node.op_type in _FOLDABLE:
+            count = self._grown(node)
+            if count:
+                if node.op_type not in _ON_DEVICE:
+                    graph.refusals[first_output(node)] = too_much(count)
+                return None
+            self._evaluate(node)
+            return []
+        return None
+
+    def _grown(self, node: onnx.NodeProto) -> float:
+        """How many elements come out, where that is too many for a constant; else 0."""
+        sizes = {name: self.graph.constants[name].size for name in node.input if name}
+        if node.op_type == "Range":
+            start, limit, step = (float(self.graph.scalar(name)) for name in node.input)
+            count = (limit - start) / step if step else 0
+            return count if count > MOST_GROWN else 0
+        most = math.prod(max(1, sizes[name]) for name in node.input if name)
+        if node.op_type not in _GROWING and most <= (MOST_GROWN if self._room > 0 else _FEW):
+            return 0
+        with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
+            infer_types(self.graph, node)
+        types = [self.graph.types.get(name) for name in node.output]
+        count = max((math.prod(t.shape or ()) for t in types if t is not None), default=0)
+        grows = count > MOST_GROWN and count > sum(sizes.values())
+        return count if grows or count > max(self._room, _FEW) else 0
+
+    def contrib_decisions(self) -> list[Decision]:
+        """What was written by standard operators, by type."""
+        return [
+            Decision(
+                subject=f"{DOMAIN}.{op_type}",
+                taken=f"written {count} times as standard operators",
+                reason="onnxruntime defines it by them",
+            )
+            for op_type, count in sorted(self._rewritten.items())
+        ]
+
+    def _forwarded(self, node: onnx.NodeProto) -> str:
+        """The input that a node only passes on, or an empty string."""
+        if len(node.output) > (2 if node.op_type == "Dropout" else 1):
+            return ""
+        if node.op_type == "Dropout":
+            training = node.input[2] if len(node.input) > 2 else ""
+            mask_used = any(name in self._used for name in node.output[1:])
+            if mask_used or (training and not _is_false(self.graph.constants.get(training))):
+                return ""
+            self.decisions.append(
+                Decision(
+                    subject=node.output[0],
+                    taken="removed Dropout",
+                    reason="it passes its input on",
+                )
+            )
+            return str(node.input[0])
+        if node.op_type in ("Optional", "OptionalGetElement"):
+            held = node.input[0] if node.input else ""
+            return held if held in self.graph.types else ""
+        return str(node.input[0]) if node.op_type == "Identity" else ""
+
+    def _fold_shape(self, node: onnx.NodeProto) -> bool:
+        known = self.graph.types.get(node.input[0])
+        if known is None or known.shape is None:
+            return False
+        attrs = attributes(node)
+        if node.op_type == "Size":
+            value = np.array(int(np.prod(known.shape)), dtype=np.int64)
+        else:
+            window = slice(attrs.get("start", 0), attrs.get("end"))
+            value = np.array(known.shape, dtype=np.int64)[window]
+        self._set(node.output[0], value)
+        return True
+
+    def _evaluate(self, node: onnx.NodeProto) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        feeds = {name: self.graph.constants[name] for name in node.input if name}
+        opset = self.graph.opset
+        axes = attributes(node).get("axes")
+        if node.op_type in ("Squeeze", "Unsqueeze") and axes is not None:
+            # The reference fails on the attribute of old opsets; as an input it reads it.
+            node = onnx.helper.make_node(node.op_type, [node.input[0], "axes"], node.output)
+            feeds["axes"] = np.array(axes, np.int64)
+            opset = 13
+        try:
+            evaluator = ReferenceEvaluator(node, opsets={"": opset})
+            with np.errstate(all="ignore"):  # infinities and NaN are values like others
+                values = evaluator.run(None, feeds)
+        except CONVERTER_ERRORS as error:
+            raise ModelFormatError(
+                f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
+                f"{first_line(error)}",
+                hint="check the model: python -m onnx.bin.checker MODEL",
+            ) from error
+        for name, value in zip(node.output, values, strict=False):
+            self._set(name, np.asarray(value))
+        self.opened += node.op_type == "DequantizeLinear" and np.ndim(values[0]) > 1
+
+    def _set(self, name: str, value: np.ndarray) -> None:
+        self.graph.set_constant(name, value)
+        self.folded += 1
+        self._room -= value.size
+
+    def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
+        """Leave out operands of a Concat that hold no element."""
+        kept = [name for name in node.input if not self._is_empty(name)]
+        if kept:
+            node.input[:] = kept
+
+    def _is_empty(self, name: str) -> bool:
+        known = self.graph.types.get(name)
+        shape = known.shape if known is not None else None
+        if shape is None or 0 not in shape or min(shape) < 0:
+            return False
+        return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED
+
+    def _set_empty(self, node: onnx.NodeProto) -> None:
+        """What holds no element is known, whatever computes it."""
+        for name in node.output:
+            known = self.graph.types.get(name)
+            if known is not None and known.shape is not None:
+                self._set(name, np.empty(known.shape, known.dtype))
+
+    def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
+        if node.op_type in _NESTING and self._written > MOST_NODES:
+            self.graph.refusals.setdefault(first_output(node), too_many(self._written))
+        if first_output(node) in self.graph.refusals:
+            return None
+        if node.op_type == "If":
+            return self._branches(node)
+        if node.op_type == "Loop":
+            key = node.output[0] or node.output[-1]
+            state = self._loops.setdefault(key, LoopState())
+            nodes = unroll_loop(self.graph, node, state)
+            count = state.iteration
+            done = nodes is not None and not any(n.op_type == "Loop" for n in nodes)
+        elif node.op_type == "Scan":
+            nodes = unroll_scan(self.graph, node)
+            count, done = 0, nodes is not None
+        elif node.op_type == "Compress":
+            return compress_as_gather(self.graph, node)
+        else:
+            return None
+        if done:
+            taken = f"unrolled {node.op_type}" + (f" into {count} iterations" if count else "")
+            reason = "the number of its iterations is known"
+            self.decisions.append(Decision(subject=node.output[0], taken=taken, reason=reason))
+        return nodes
+
+    def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An If without its nested graphs; None where it is refused."""
+        prefix = f"{first_output(node)}/{self._inlined}/"
+        self._inlined += 1
+        if node.input[0] in self.graph.constants:
+            taken = f"inlined the {branch_taken(self.graph, node).replace('_', ' ')} of an If"
+            reason = "its condition is constant"
+            nodes = inline_branch(self.graph, node, prefix)
+        elif self._conditions == _MOST_SELECTED:
+            self.graph.refusals[first_output(node)] = (
+                f"more than {_MOST_SELECTED} conditions are known at run time alone"
+            )
+            return None
+        else:
+            self._conditions += 1
+            taken = "computed both branches of an If, then selected"
+            reason = "its condition is known at run time alone"
+            nodes = select_branches(self.graph, node, prefix)
+            self._selected.update({name: node for name in node.output if name})
+        self.decisions.append(Decision(subject=first_output(node), taken=taken, reason=reason))
+        return nodes
+
+
+def _is_false(value: np.ndarray | None) -> bool:
+    return value is not None and not value.any()

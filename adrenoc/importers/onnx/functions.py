@@ -1,0 +1,75 @@
+"""Functions that an ONNX model defines for itself, inlined.
+
+Before -> after:
+    F(a) = Relu(Neg(a)); y = F(x)        n = Neg(x); y = Relu(n)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx.graph import all_nodes
+from adrenoc.importers.onnx_wire import MOST_NODES
+
+Key = tuple[str, str, str]
+
+
+def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.ModelProto:
+    """`model` with its own functions inlined, where it defines any.
+
+    Raises:
+        ModelFormatError: one calls itself, or they grow out of measure.
+    """
+    if not model.functions:
+        return model
+    from onnx import checker, inliner
+
+    _check_sizes(model)
+    names = ", ".join(sorted({f.name for f in model.functions}))
+    decisions.append(
+        Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
+    )
+    try:
+        return inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, checker.ValidationError) as error:
+        raise _damaged(f"the functions of the model cannot be inlined: {error}") from error
+
+
+def _check_sizes(model: onnx.ModelProto) -> None:
+    """Check that no function calls itself, and that inlining ends with a model of some size."""
+    bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    sizes: dict[Key, int] = {}
+    for key in bodies:
+        path = [key]
+        while path:  # depth first, without recursion
+            called = [k for k in map(_key, all_nodes(bodies[path[-1]])) if k in bodies]
+            missing = next((k for k in called if k not in sizes), None)
+            if missing is None:
+                sizes[path[-1]] = _size(bodies[path[-1]], sizes)
+                path.pop()
+            elif missing in path:
+                raise _damaged(f"the function '{missing[1]}' of the model calls itself")
+            else:
+                path.append(missing)
+    # Thirty that call each other twice are 2^30.
+    count = _size(model.graph.node, sizes)
+    if count > MOST_NODES:
+        raise _damaged(
+            f"the model has {count} nodes with its functions inlined, expected up to {MOST_NODES}"
+        )
+
+
+def _size(nodes: Iterable[onnx.NodeProto], sizes: dict[Key, int]) -> int:
+    return sum(sizes.get(_key(node), 1) for node in all_nodes(nodes))
+
+
+def _key(node: onnx.NodeProto) -> Key:
+    return (node.domain, node.op_type, node.overload)
+
+
+def _damaged(text: str) -> ModelFormatError:
+    return ModelFormatError(text, hint="check the model: python -m onnx.bin.checker MODEL")

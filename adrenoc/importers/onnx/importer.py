@@ -1,0 +1,282 @@
+"""ONNX files to Relax IR with static shapes and constant weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.errors import (
+    ModelFormatError,
+    ShapeError,
+    UnsupportedOperatorError,
+)
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
+from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx.counted import mask_outputs
+from adrenoc.importers.onnx.differences import note_differences
+from adrenoc.importers.onnx.fold import fold_constants
+from adrenoc.importers.onnx.functions import inline_functions
+from adrenoc.importers.onnx.graph import (
+    MOST_AXES,
+    MOST_ELEMENTS,
+    STANDARD_DOMAINS,
+    OnnxGraph,
+    TensorType,
+    load_constants,
+    sort_nodes,
+)
+from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.importers.onnx.qdq import fuse_qdq
+from adrenoc.importers.onnx.refusals import (
+    behind,
+    foreign_nodes,
+    missing_nodes,
+    raise_refusals,
+)
+from adrenoc.importers.onnx.sound import check_sound
+from adrenoc.importers.shapes import fix_input_shapes
+from adrenoc.manifest import TensorSpec
+
+OLDEST_OPSET = 7
+"""The oldest opset that is translated as it is; older models are converted to it first."""
+
+
+def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+    """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
+
+    Raises:
+        ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
+        CustomDomainError, UnsupportedOperatorError: every node concerned is named.
+        ShapeError: a shape is missing or does not fit.
+    """
+    from adrenoc.importers.onnx.convert import convert, supported_operators
+
+    decisions: list[Decision] = []
+    model = _converted(_load(files, decisions), files, decisions)
+    model = inline_functions(model, decisions)
+    graph = _prepare(model, shapes)
+    decisions += _left_out(model.graph, graph)
+    del model  # its weights are in `graph` now
+    decisions += fuse_qdq(graph)
+    decisions += fold_constants(graph)
+    graph = _expand_functions(graph, decisions)
+    decisions += mask_outputs(graph)
+    decisions += note_differences(graph)
+    _check_text(graph)
+    foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
+    unknown = behind(graph, [*foreign, *missing])
+    if not unknown:
+        _check_extents(graph)
+    module, tensors, failed = convert(graph, unknown)
+    raise_refusals(graph, foreign, missing, failed)
+    outputs = tuple(
+        TensorSpec(
+            name=name, shape=_known(graph, name).shape or (), dtype=_known(graph, name).dtype
+        )
+        for name in graph.outputs
+    )
+    return Imported(
+        module=module,
+        format="onnx",
+        inputs=tuple(graph.inputs),
+        outputs=outputs,
+        decisions=tuple(decisions),
+        model_sha256=files.sha256(),
+        tensors=tensors,
+        nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
+    )
+
+
+def _load(files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
+    path = files.paths[0]
+    hint = EXPORT_AGAIN
+    model = load_onnx(files)
+    if not model.graph.output or not model.graph.node:
+        raise ModelFormatError(
+            f"{path} holds a graph with {len(model.graph.node)} nodes and "
+            f"{len(model.graph.output)} outputs; expected at least one of each",
+            hint=hint,
+        )
+    newest = onnx.defs.onnx_opset_version()
+    opset = _opset(model)
+    if not 1 <= opset <= newest:
+        raise ModelFormatError(
+            f"{path} uses opset {opset}; expected 1 to {newest}",
+            hint="pip install --upgrade onnx" if opset > newest else hint,
+        )
+    if sort_nodes(model.graph):
+        decisions.append(
+            Decision(
+                subject="graph",
+                taken="sorted its nodes",
+                reason="some stood before what they read",
+            )
+        )
+    check_sound(model, opset=opset)
+    if model.graph.sparse_initializer:
+        names = ", ".join(f"'{t.values.name}'" for t in model.graph.sparse_initializer)
+        raise UnsupportedOperatorError(
+            f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
+            hint="export the model with dense weights",
+        )
+    return model
+
+
+def _converted(
+    model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
+) -> onnx.ModelProto:
+    """`model` in the oldest opset that is translated, where it is older than that."""
+    from onnx import version_converter
+
+    opset = _opset(model)
+    if opset >= OLDEST_OPSET:
+        return model
+    try:
+        converted = version_converter.convert_version(model, OLDEST_OPSET)
+    except (
+        RuntimeError,
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        version_converter.ConvertError,
+    ) as error:
+        raise ModelFormatError(
+            f"{files.paths[0]} uses opset {opset}, and onnx cannot convert it to {OLDEST_OPSET}: "
+            f"{error}",
+            hint="export the model again with a newer opset",
+        ) from error
+    decisions.append(
+        Decision(
+            subject="graph",
+            taken=f"converted from opset {opset} to {OLDEST_OPSET}",
+            reason="older operators broadcast and count by rules of their own",
+        )
+    )
+    return converted
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
+    return max(versions, default=1)
+
+
+def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
+    source = model.graph
+    graph = OnnxGraph(
+        nodes=[_copied(node) for node in source.node],
+        inputs=fix_input_shapes(source, shapes),
+        outputs=[value.name for value in source.output],
+        opset=_opset(model),
+    )
+    elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
+    for spec in graph.inputs:
+        graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
+        if 0 in spec.shape:  # it holds nothing, which makes it a constant
+            graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
+    graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
+    for name, value in load_constants(source).items():
+        graph.set_constant(name, value)
+    made = {*graph.types, *(name for node in source.node for name in node.output)}
+    for name in graph.outputs:
+        if name not in made:
+            raise ModelFormatError(
+                f"the graph promises the output '{name}', but no node computes it",
+                hint="export the model again",
+            )
+    return graph
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    """The node with memory of its own: a part of a message keeps all of it, weights too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
+    kept = {spec.name for spec in graph.inputs}
+    constants = {tensor.name for tensor in source.initializer}
+    return [
+        Decision(
+            subject=value.name,
+            taken="left the input out",
+            reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
+        )
+        for value in source.input
+        if value.name not in kept | constants
+    ]
+
+
+def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
+    """Replace operators that the frontend lacks by what the ONNX standard defines them as."""
+    from adrenoc.importers.onnx.convert import supported_operators
+    from adrenoc.importers.onnx.expand import expand_standard_functions
+
+    while True:  # a definition may hold operators that need theirs
+        missing = {n.op_type for n in graph.nodes} - supported_operators()
+        expanded = expand_standard_functions(graph, missing)
+        if not expanded:
+            return graph
+        decisions += [
+            Decision(
+                subject=op_type,
+                taken=f"expanded {count} nodes into their definition",
+                reason="the ONNX standard defines it by other operators, and TVM lacks it",
+            )
+            for op_type, count in sorted(expanded.items())
+        ]
+        decisions += fold_constants(graph)
+
+
+def _check_text(graph: OnnxGraph) -> None:
+    for name in graph.outputs:
+        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
+            raise UnsupportedOperatorError(
+                f"output '{name}' holds text; adrenoc computes tensors of numbers",
+                hint="cut that output off with onnx.utils.extract_model",
+            )
+
+
+def _check_extents(graph: OnnxGraph) -> None:
+    """Refuse tensors that hold too much, or nothing and are not operands that say so."""
+    constants = graph.constants
+    read = {n for node in graph.nodes for n in node.input if n not in constants}
+    for name in sorted(read.union(graph.outputs)):
+        known = graph.types.get(name)
+        if known is not None and len(known.shape or ()) > MOST_AXES:
+            raise ShapeError(
+                f"tensor '{name}' has {len(known.shape or ())} dimensions; expected up to "
+                f"{MOST_AXES}",
+                hint="cut the model before that tensor with onnx.utils.extract_model",
+            )
+        if known is not None and any(d < 0 for d in known.shape or ()):
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape or ())}: a window is larger than "
+                "what it slides over",
+                hint="compile for a larger input: --shape NAME:D,D,...",
+            )
+        if known is not None and known.shape is not None and 0 in known.shape:
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "
+                "no kernel can compute it",
+                hint="cut the model before that tensor with onnx.utils.extract_model",
+            )
+        if known is not None and math.prod(known.shape or ()) > MOST_ELEMENTS:
+            raise ShapeError(
+                f"tensor '{name}' has the shape {list(known.shape or ())}, which is "
+                f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
+                hint="compile for a smaller input: --shape NAME:D,D,...",
+            )
+
+
+def _known(graph: OnnxGraph, name: str) -> TensorType:
+    known = graph.types.get(name)
+    if known is None or known.shape is None:
+        raise UnsupportedOperatorError(
+            f"the shape of output '{name}' depends on data; adrenoc compiles for fixed shapes",
+            hint="cut the model before that output with onnx.utils.extract_model",
+        )
+    return known

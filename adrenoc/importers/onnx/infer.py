@@ -1,0 +1,140 @@
+"""Types of the results of ONNX nodes: the onnx package's inference, and what it overlooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx.graph import (
+    STANDARD_DOMAINS,
+    OnnxGraph,
+    TensorType,
+    attributes,
+    node_label,
+)
+
+# Constants up to this many elements are shown to shape inference: shapes, axes, scales.
+_SHAPE_OPERAND_MAX_ELEMENTS = 4096
+
+FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
+"""Where operators begin that rewrites and optimised models use in opsets that lack them."""
+
+# Operators for which the onnx package infers no shape; theirs is that of their input.
+_SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
+
+
+def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    """Find the types of the results of `node` from those of its inputs, as far as they are known.
+
+    Raises:
+        ModelFormatError: the node contradicts the types of its inputs.
+    """
+    if node.domain not in STANDARD_DOMAINS:
+        return
+    try:
+        schema = onnx.defs.get_schema(node.op_type, _schema_opset(graph, node), "")
+    except onnx.defs.SchemaError:
+        return  # It is listed with all other operators that are not supported.
+    if schema.deprecated:  # inference refuses GroupNormalization-18, which runtimes compute
+        _complete(graph, node)
+        return
+    if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
+        return  # Inference aborts on some; what has such an extent is refused by name.
+    types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
+    data = {n: numpy_helper.from_array(v, n) for n, v in _small(graph, node).items()}
+    try:
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            node,
+            types,
+            data,
+            opset_imports=[onnx.helper.make_opsetid("", graph.opset)],
+            ir_version=onnx.IR_VERSION,
+        )
+    except KeyError:
+        return  # A nested graph reads a tensor of this one, which inference does not see.
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        IndexError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        seen = ", ".join(
+            f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
+        )
+        raise ModelFormatError(
+            f"{node.op_type} {node_label(node)} does not fit its inputs {seen}: "
+            f"{first_line(error)}",
+            hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
+        ) from error
+    for name, proto in found.items():
+        if proto.tensor_type.elem_type:  # inference may leave it open
+            graph.types[name] = _from_proto(proto)
+    _complete(graph, node)
+
+
+def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    """Add what inference overlooks."""
+    name = node.output[0]
+    result = graph.types.get(name)
+    if node.op_type == "STFT" and result is not None:
+        graph.types[name] = _stft_type(graph, node, result)
+    if node.op_type == "MaxUnpool" and len(node.input) > 2 and result is not None:
+        wanted = graph.constants.get(node.input[2])
+        if result.shape is None and wanted is not None:
+            shape = tuple(int(d) for d in wanted.reshape(-1))
+            graph.types[name] = TensorType(element=result.element, shape=shape)
+    source = graph.types.get(node.input[0]) if node.input else None
+    if node.op_type in _SAME_SHAPE and (result is None or result.shape is None) and source:
+        graph.types[name] = source
+
+
+def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
+    """The type of an STFT: inference overlooks that half of the frequencies is the default."""
+    if inferred.shape is None or not attributes(node).get("onesided", 1):
+        return inferred
+    frame = node.input[3] if len(node.input) > 3 else ""
+    window = graph.types.get(node.input[2]) if len(node.input) > 2 else None
+    extents = (window.shape if window is not None else None) or (0,)
+    length = int(graph.scalar(frame)) if frame in graph.constants else extents[0]
+    shape = (*inferred.shape[:2], length // 2 + 1, 2)
+    return TensorType(element=inferred.element, shape=shape)
+
+
+def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
+    """The opset whose shape inference to ask.
+
+    Optimised models hold norms that are newer than their opset, which onnxruntime always had.
+    Before opset 22 that of pools counts windows which start behind the data when rounding up;
+    the runtimes never did.
+    """
+    if node.op_type in ("AveragePool", "MaxPool"):
+        return max(graph.opset, min(22, onnx.defs.onnx_opset_version()))
+    return max(graph.opset, FIRST_OPSETS.get(node.op_type, 0))
+
+
+def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
+    constants = graph.constants
+    return {
+        n: constants[n]
+        for n in node.input
+        if n in constants and constants[n].size <= _SHAPE_OPERAND_MAX_ELEMENTS
+    }
+
+
+def _from_proto(proto: onnx.TypeProto) -> TensorType:
+    tensor = proto.tensor_type
+    shape: tuple[int, ...] | None = None
+    if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+    return TensorType(element=tensor.elem_type, shape=shape)
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its type."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

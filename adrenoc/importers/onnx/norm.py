@@ -1,0 +1,61 @@
+"""Norms of ONNX as Relax norms, for which kernels exist.
+
+TVM spells InstanceNormalization out as mean, variance and arithmetic: five kernels, and squares in
+half floats, which overflow from 256 on.  Exporters write a group norm as an instance norm between
+two reshapes; seen as what it is, it needs neither reshape.
+
+Before -> after:
+    Reshape(x, [N, G, -1]) -> InstanceNormalization(s, b)    reshape(group_norm(x, G))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.relax.values import constant_value, make_constant, static_shape
+
+
+def _instance_norm(node: Node) -> relax.Expr:
+    x, shape = node.inputs[0], node.shape()
+    epsilon = float(node.attrs.get("epsilon", 1e-5))
+    grouped = _ungrouped(node)
+    if grouped is None:
+        axes = list(range(2, len(shape)))
+        return relax.op.nn.instance_norm(
+            x, node.inputs[1], node.inputs[2], channel_axis=1, axes=axes, epsilon=epsilon
+        )
+    whole, scale, offset = grouped
+    axes = list(range(2, len(whole.ty.shape)))
+    normed = relax.op.nn.group_norm(
+        whole,
+        make_constant(scale),
+        make_constant(offset),
+        num_groups=shape[1],
+        channel_axis=1,
+        axes=axes,
+        epsilon=epsilon,
+    )
+    return relax.op.reshape(node.emit(normed), shape)
+
+
+def _ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
+    """What was reshaped to one row a group, and scale and offset for each of its channels."""
+    call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
+    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.reshape":
+        return None
+    batch, groups = node.shape()[:2]
+    shape = static_shape(call.args[0])
+    affine = [constant_value(node.inputs[i]) for i in (1, 2)]
+    if shape is None or len(shape) < 3 or shape[0] != batch or shape[1] % groups:
+        return None
+    if affine[0] is None or affine[1] is None:
+        return None
+    members = shape[1] // groups
+    return call.args[0], np.repeat(affine[0], members), np.repeat(affine[1], members)
+
+
+NORM_OPS: dict[str, Callable[[Node], relax.Expr]] = {"InstanceNormalization": _instance_norm}

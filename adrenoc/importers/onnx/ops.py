@@ -1,0 +1,355 @@
+"""Operators that adrenoc translates itself, because TVM's ONNX frontend gets them wrong.
+
+"Wrong" is: another number, a shape that is computed at run time, a TIR function where a Relax
+operator exists (layout and memory scopes are chosen on Relax operators), or a form that no texture
+kernel fits.  Each function says what it replaces.
+
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.signal import max_pool_indices
+from adrenoc.importers.window import ceil_pads, check_window, same_pads
+from adrenoc.relax.fold import check_grown
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, picked
+
+
+def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
+    """TVM: stacks all inputs in a new axis and reduces over it."""
+
+    def convert(node: Node) -> relax.Expr:
+        total = reduce(lambda a, b: node.emit(combine(a, b)), node.inputs)
+        if not mean or len(node.inputs) == 1:
+            return total
+        return relax.op.multiply(total, node.like(1.0 / len(node.inputs)))
+
+    return convert
+
+
+def _lrn(node: Node) -> relax.Expr:
+    """TVM: a 3-D pool over a five-dimensional view, for which no texture layout exists.
+
+    The sum over a window of channels is a 1x1 convolution with a band of ones.  The data is
+    scaled before it is squared: squares stay small enough for half floats.
+    """
+    x, shape, size = node.inputs[0], node.shape(), int(node.attrs["size"])
+    channels = shape[1]
+    alpha, beta = node.attrs.get("alpha", 1e-4), node.attrs.get("beta", 0.75)
+    bias = node.attrs.get("bias", 1.0)
+    check_grown(channels * channels)
+    out, into = np.indices((channels, channels))
+    reach = into - out
+    band = (reach >= -((size - 1) // 2)) & (reach <= size // 2)
+    scaled = node.emit(relax.op.multiply(x, node.like(np.sqrt(alpha / size))))
+    square = node.emit(relax.op.multiply(scaled, scaled))
+    flat = (shape[0], channels, -1, 1) if len(shape) != 4 else None
+    if flat:
+        square = node.emit(relax.op.reshape(square, flat))
+    summed = node.emit(relax.op.nn.conv2d(square, node.like(band[:, :, None, None])))
+    if flat:
+        summed = node.emit(relax.op.reshape(summed, shape))
+    base = node.emit(relax.op.add(summed, node.like(bias)))
+    return relax.op.multiply(x, node.emit(relax.op.power(base, node.like(-beta))))
+
+
+def _conv(node: Node) -> relax.Expr:
+    """TVM: a pad kernel for SAME padding; the bias reshaped at run time."""
+    rank, weight = len(node.shape()), node.shape(1)
+    axes = rank - 2
+    strides = list(node.attrs.get("strides", [1] * axes))
+    dilations = list(node.attrs.get("dilations", [1] * axes))
+    pads = same_pads(
+        node.text("auto_pad", "NOTSET"),
+        node.attrs.get("pads"),
+        extents=node.shape()[2:],
+        kernel=weight[2:],
+        strides=strides,
+        dilations=dilations,
+    )
+    check_window(node.shape()[2:], weight[2:], dilations, pads)
+    conv = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
+    result = node.emit(
+        conv(
+            node.inputs[0],
+            node.inputs[1],
+            strides=strides,
+            padding=pads,
+            dilation=dilations,
+            groups=int(node.attrs.get("group", 1)),
+        )
+    )
+    return _add_bias(node, result, rank)
+
+
+def _conv_transpose(node: Node) -> relax.Expr:
+    """TVM: ignores output_shape, and pads that auto_pad derives from it; dilation is wrong."""
+    rank, weight = len(node.shape()), node.shape(1)
+    axes, attrs = rank - 2, node.attrs
+    strides = list(attrs.get("strides", [1] * axes))
+    dilations = list(attrs.get("dilations", [1] * axes))
+    extra = list(attrs.get("output_padding", [0] * axes))
+    kernel, auto = weight[2:], node.text("auto_pad", "NOTSET")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    wanted = list(attrs.get("output_shape", []))[-axes:]
+    if not wanted and auto.startswith("SAME"):
+        wanted = [e * s for e, s in zip(node.shape()[2:], strides, strict=True)]
+    begin, end = [0] * axes, [0] * axes
+    if wanted:
+        for axis, extent in enumerate(node.shape()[2:]):
+            full = strides[axis] * (extent - 1) + extra[axis] + spans[axis]
+            total = max(full - wanted[axis], 0)
+            extra[axis] += max(wanted[axis] - full, 0)
+            begin[axis] = total // 2 if auto != "SAME_LOWER" else total - total // 2
+            if auto == "NOTSET":
+                begin[axis] = total - total // 2
+            end[axis] = total - begin[axis]
+    elif "pads" in attrs and auto == "NOTSET":
+        begin, end = list(attrs["pads"][:axes]), list(attrs["pads"][axes:])
+    kernel_value = constant_value(node.inputs[1])
+    filters = node.inputs[1]
+    if kernel_value is not None and any(d != 1 for d in dilations):
+        # A dilated kernel is a larger kernel with zeros between its taps.
+        check_grown(int(np.prod((*weight[:2], *spans), dtype=object)))
+        spread = np.zeros((*weight[:2], *spans), kernel_value.dtype)
+        taps = (slice(None), slice(None), *(slice(None, None, d) for d in dilations))
+        spread[taps] = kernel_value
+        filters, dilations = node.like(spread), [1] * axes
+    name = {3: "conv1d_transpose", 4: "conv2d_transpose", 5: "conv3d_transpose"}[rank]
+    result = node.emit(
+        getattr(relax.op.nn, name)(
+            node.inputs[0],
+            filters,
+            strides=strides,
+            padding=[*begin, *end],
+            output_padding=extra,
+            dilation=dilations,
+            groups=int(attrs.get("group", 1)),
+        )
+    )
+    return _add_bias(node, result, rank)
+
+
+def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
+    if node.input(2) is None:
+        return result
+    bias = constant_value(node.inputs[2])
+    shape = (1, -1, *[1] * (rank - 2))
+    if bias is None:
+        return relax.op.add(result, relax.op.reshape(node.inputs[2], shape))
+    return relax.op.add(result, node.like(bias.reshape(shape)))
+
+
+def _pool(kind: str) -> Callable[[Node], relax.Expr]:
+    """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own; loops over integers."""
+
+    def convert(node: Node) -> relax.Expr:
+        attrs, shape = node.attrs, node.shape()
+        axes = len(shape) - 2
+        kernel = list(attrs["kernel_shape"])
+        strides = list(attrs.get("strides", [1] * axes))
+        dilations = list(attrs.get("dilations", [1] * axes))
+        window: dict[str, Any] = {
+            "extents": shape[2:],
+            "kernel": kernel,
+            "strides": strides,
+            "dilations": dilations,
+        }
+        pads = same_pads(node.text("auto_pad", "NOTSET"), attrs.get("pads"), **window)
+        x = node.inputs[0]
+        include = kind == "avg" and bool(attrs.get("count_include_pad", 0))
+        if attrs.get("ceil_mode", 0):
+            grown = ceil_pads(pads, **window)
+            check_window(shape[2:], kernel, dilations, grown)
+            if include and grown != pads:
+                # Zeros of the model count, those that only round the extent up do not.
+                x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
+                grown = [g - p for g, p in zip(grown, pads, strict=True)]
+                include = False
+            pads = grown
+        else:
+            check_window(shape[2:], kernel, dilations, pads)
+        pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
+        dtype = dtype_of(x)
+        small = kind == "max" and dtype in ("int8", "uint8") and node.outputs == 1
+        if small:  # floats hold them, and pools of floats have kernels
+            x = node.emit(relax.op.astype(x, "float32"))
+        pooled = pool(
+            x,
+            pool_size=kernel,
+            strides=strides,
+            padding=pads,
+            dilation=dilations,
+            count_include_pad=include and any(pads),
+        )
+        if small:
+            return relax.op.astype(node.emit(pooled), dtype)
+        if node.outputs == 1:
+            return pooled
+        values = node.emit(pooled)
+        indices = max_pool_indices(
+            node, values, kernel=kernel, strides=strides, dilations=dilations, pads=pads
+        )
+        return relax.Tuple([values, node.emit(indices)])
+
+    return convert
+
+
+def _pad_width(pads: list[int], axes: int) -> list[int]:
+    """ONNX pads of the spatial axes as (before, after) of each axis of an NCHW-like tensor."""
+    spatial = [v for axis in range(axes) for v in (pads[axis], pads[axis + axes])]
+    return [0, 0, 0, 0, *spatial]
+
+
+def _gemm(node: Node) -> relax.Expr:
+    """TVM: scales and transposes constant weights at run time, and scales the large operand."""
+    a, b = node.inputs[0], node.inputs[1]
+    alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
+    if node.attrs.get("transA", 0):
+        a = node.emit(relax.op.permute_dims(a, [1, 0]))
+    weight = constant_value(b)
+    if weight is not None:
+        weight = weight.T if node.attrs.get("transB", 0) else weight
+        if alpha != 1.0:
+            weight, alpha = weight * weight.dtype.type(alpha), 1.0
+        b = node.like(weight)
+    elif node.attrs.get("transB", 0):
+        b = node.emit(relax.op.permute_dims(b, [1, 0]))
+    result = node.emit(relax.op.matmul(a, b))
+    if alpha != 1.0:
+        result = node.emit(relax.op.multiply(result, node.like(alpha)))
+    if node.input(2) is None or beta == 0.0:
+        return result
+    bias = node.inputs[2]
+    value = constant_value(bias)
+    if value is not None:
+        bias = node.like(value * value.dtype.type(beta))
+    elif beta != 1.0:
+        bias = node.emit(relax.op.multiply(bias, node.like(beta)))
+    return relax.op.add(result, bias)
+
+
+def _slice(node: Node) -> relax.Expr:
+    """TVM: leaves attributes of opset 1 unread."""
+    shape = node.shape()
+    starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
+    if starts is None or ends is None:
+        raise ValueError("starts and ends are missing")
+    axes = node.ints(3, "axes") or list(range(len(starts)))
+    steps = node.ints(4, "steps") or [1] * len(starts)
+    axes = [axis % len(shape) for axis in axes]
+    begins, stops = [], []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        begin, stop, _ = slice(start, end, step).indices(shape[axis])
+        begins.append(max(begin, 0))  # Going backwards from before the first, it is the first.
+        # Going backwards, -1 would mean the last element: what lies before the first is -(n+1).
+        stops.append(stop if stop >= 0 else -(shape[axis] + 1))
+    return relax.op.strided_slice(node.inputs[0], axes, begins, stops, steps)
+
+
+def _gather(node: Node) -> relax.Expr:
+    """TVM: a test for negative indices at run time, and a gather where a slice does.
+
+    Places outside, which ONNX forbids, read the nearest: no read leaves the memory.
+    """
+    shape = node.shape()
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    indices = constant_value(node.inputs[1])
+    if indices is None:
+        index = node.inputs[1]
+        extent = make_constant(np.array(shape[axis], dtype_of(index)))
+        zero = make_constant(np.array(0, dtype_of(index)))
+        negative = node.emit(relax.op.less(index, zero))
+        wrapped = node.emit(relax.op.add(index, extent))
+        index = node.emit(relax.op.where(negative, wrapped, index))
+        return relax.op.take(node.inputs[0], index, axis=axis, mode="clip")
+    indices = np.where(indices < 0, indices + shape[axis], indices)
+    if indices.ndim:
+        return picked(node.inputs[0], indices, axis)
+    one = node.emit(picked(node.inputs[0], indices.reshape(1), axis))
+    return relax.op.squeeze(one, [axis])
+
+
+def _pad(node: Node) -> relax.Expr:
+    """TVM: a TIR function where Relax has an operator, which hides the pad from folding."""
+    rank = len(node.shape())
+    pads = node.ints(1, "pads")
+    value = node.number(2)
+    mode = node.text("mode", "constant")
+    axes = node.ints(3, "axes") or list(range(rank))
+    if pads is None:
+        raise ValueError("the pads are missing")
+    width = [0] * (2 * rank)
+    for index, axis in enumerate(axes):
+        width[2 * (axis % rank)] = pads[index]
+        width[2 * (axis % rank) + 1] = pads[index + len(axes)]
+    x = node.inputs[0]
+    if any(w < 0 for w in width):  # a negative pad cuts off
+        begins = [max(-w, 0) for w in width[::2]]
+        ends = [e - max(-w, 0) for e, w in zip(node.shape(), width[1::2], strict=True)]
+        x = node.emit(relax.op.strided_slice(x, list(range(rank)), begins, ends))
+        width = [max(w, 0) for w in width]
+    fill = float(node.attrs.get("value", 0.0)) if value is None else float(value)
+    modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    if mode not in modes:
+        raise ValueError(f"unknown mode '{mode}'")
+    return relax.op.nn.pad(x, width, pad_mode=modes[mode], pad_value=fill)
+
+
+def _pow(node: Node) -> relax.Expr:
+    """TVM: refuses exponents of another dtype than the base, and integers altogether."""
+    base, exponent, dtype = node.inputs[0], node.inputs[1], dtype_of(node.inputs[0])
+    inner = dtype if dtype.startswith("float") else "float32"
+    if dtype != inner:
+        base = node.emit(relax.op.astype(base, inner))
+    if dtype_of(exponent) != inner:
+        exponent = node.emit(relax.op.astype(exponent, inner))
+    result = relax.op.power(base, exponent)
+    return result if dtype == inner else relax.op.astype(node.emit(result), dtype)
+
+
+def _space_to_depth(node: Node) -> relax.Expr:
+    """TVM: knows one of the two orders of channels."""
+    n, c, h, w = node.shape()
+    block = int(node.attrs["blocksize"])
+    split = (n, c, h // block, block, w // block, block)
+    order = [0, 1, 3, 5, 2, 4] if node.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    parts = node.emit(relax.op.reshape(node.inputs[0], split))
+    moved = node.emit(relax.op.permute_dims(parts, order))
+    return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+def _dropout(node: Node) -> relax.Expr:
+    """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
+    if node.number(2) and node.number(1) != 0:
+        raise ValueError("it trains: export the model for inference")
+    mask = node.emit(relax.op.ones(node.shape(), "bool"))
+    return relax.Tuple([node.inputs[0], mask])
+
+
+OWN: dict[str, Callable[[Node], relax.Expr]] = {
+    "AveragePool": _pool("avg"),
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Dropout": _dropout,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "LRN": _lrn,
+    "Max": _n_ary(relax.op.maximum),
+    "MaxPool": _pool("max"),
+    "Mean": _n_ary(relax.op.add, mean=True),
+    "Min": _n_ary(relax.op.minimum),
+    "Pad": _pad,
+    "Pow": _pow,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Sum": _n_ary(relax.op.add),
+}

@@ -1,0 +1,165 @@
+"""Quantised products: integers as floats, which is exact up to sums of 2^24.
+
+A product of two 8-bit values is below 2^16, so sums of 256 products and more come out exactly;
+longer ones are off by less than one part in 2^24, which can move a result that lies on the
+border between two quanta by one.
+
+Source: ONNX operator reference: QLinearConv-10, QLinearMatMul-21, ConvInteger-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.ops import OWN
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
+
+
+def _as_float(node: Node, expr: relax.Expr) -> relax.Expr:
+    value = constant_value(expr)
+    if value is not None:
+        return make_constant(value.astype(np.float32))
+    return expr if dtype_of(expr) == "float32" else node.emit(relax.op.astype(expr, "float32"))
+
+
+def _centred(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
+    """An input minus its zero point, in float; `axis` is that of a zero point a channel."""
+    x, zero = node.inputs[index], node.input(zero_index)
+    if zero is None:
+        return _as_float(node, x)
+    rank = len(node.shape(index))
+    value, zero_value = constant_value(x), constant_value(zero)
+    if value is not None and zero_value is not None:
+        zeros = _along(zero_value.astype(np.float32), axis, rank)
+        return make_constant(value.astype(np.float32) - zeros)
+    return node.emit(
+        relax.op.subtract(_as_float(node, x), _spread(node, _as_float(node, zero), axis, rank))
+    )
+
+
+def _along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
+    if axis is None or values.ndim != 1 or values.size == 1:
+        return values.reshape([]) if values.size == 1 else values
+    return values.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
+
+
+def _spread(node: Node, expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
+    """A vector of one value a channel, shaped to meet a tensor of this rank."""
+    shape = static_shape(expr) or ()
+    if int(np.prod(shape)) == 1:
+        return expr if not shape else node.emit(relax.op.reshape(expr, []))
+    if axis is None or len(shape) != 1:
+        return expr
+    along = [shape[0] if a == axis % rank else 1 for a in range(rank)]
+    return node.emit(relax.op.reshape(expr, along))
+
+
+def _requantised(
+    node: Node, total: relax.Expr, factor: relax.Expr, scale: int, zero: int
+) -> relax.Expr:
+    """round(total * factor / scale) + zero, kept within the zero point's dtype."""
+    dtype = dtype_of(node.inputs[zero])
+    ratio = node.emit(relax.op.divide(factor, _as_float(node, node.inputs[scale])))
+    rounded = node.emit(relax.op.round(node.emit(relax.op.multiply(total, ratio))))
+    shifted = node.emit(relax.op.add(rounded, _as_float(node, node.inputs[zero])))
+    bounds = np.iinfo(dtype)
+    kept = node.emit(relax.op.clip(shifted, float(bounds.min), float(bounds.max)))
+    return relax.op.astype(kept, dtype)
+
+
+def _conv(node: Node, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return node.emit(OWN["Conv"](replace(node, inputs=inputs)))
+
+
+def _qlinear_conv(node: Node) -> relax.Expr:
+    rank = len(node.shape())
+    bias = node.input(8)
+    total = _conv(
+        node,
+        _centred(node, 0, 2),
+        _centred(node, 3, 5, axis=0),
+        None if bias is None else _as_float(node, bias),
+    )
+    scale = _spread(node, _as_float(node, node.inputs[4]), 1, rank)
+    factor = node.emit(relax.op.multiply(_as_float(node, node.inputs[1]), scale))
+    return _requantised(node, total, factor, 6, 7)
+
+
+def _conv_integer(node: Node) -> relax.Expr:
+    total = _conv(node, _centred(node, 0, 2), _centred(node, 1, 3, axis=0), None)
+    return relax.op.astype(total, "int32")
+
+
+def _matmul_integer(node: Node) -> relax.Expr:
+    a, b = _centred(node, 0, 2, axis=-2), _centred(node, 1, 3, axis=-1)
+    return relax.op.astype(node.emit(relax.op.matmul(a, b)), "int32")
+
+
+def _qlinear_matmul(node: Node) -> relax.Expr:
+    a, b = _centred(node, 0, 2, axis=-2), _centred(node, 3, 5, axis=-1)
+    total = node.emit(relax.op.matmul(a, b))
+    rank = len(static_shape(total) or ())
+    by_row = _spread(node, _as_float(node, node.inputs[1]), -2, rank)
+    by_column = _spread(node, _as_float(node, node.inputs[4]), -1, rank)
+    factor = node.emit(relax.op.multiply(by_row, by_column))
+    return _requantised(node, total, factor, 6, 7)
+
+
+def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
+    """Scales or zero points, one for each element of the first input."""
+    shape, block = node.shape(), int(node.attrs.get("block_size", 0))
+    axis = int(node.attrs.get("axis", 1))
+    own = static_shape(expr) or ()
+    if block:
+        numbers = make_constant((np.arange(shape[axis]) // block).astype(np.int32))
+        return node.emit(relax.op.take(expr, numbers, axis=axis % len(shape), mode="clip"))
+    return _spread(node, expr, axis if len(own) == 1 else None, len(shape))
+
+
+def dequantize(node: Node) -> relax.Expr:
+    """(x - zero) * scale, with a scale for all, a channel or a block."""
+    x = _as_float(node, node.inputs[0])
+    if node.input(2) is not None:
+        zero = _blocks(node, _as_float(node, node.inputs[2]))
+        x = node.emit(relax.op.subtract(x, zero))
+    result = relax.op.multiply(x, _blocks(node, _as_float(node, node.inputs[1])))
+    dtype = dtype_of(node.inputs[1])
+    return result if dtype == "float32" else relax.op.astype(node.emit(result), dtype)
+
+
+def quantize(node: Node) -> relax.Expr:
+    """round(x / scale) + zero, kept within the dtype of the zero point."""
+    scale = _blocks(node, _as_float(node, node.inputs[1]))
+    quotient = _as_float(node, node.inputs[0])
+    value = constant_value(scale)
+    if value is None or (value != 1).any():
+        quotient = node.emit(relax.op.divide(quotient, scale))
+    rounded = node.emit(relax.op.round(quotient))
+    dtype = "uint8"
+    if node.attrs.get("output_dtype"):
+        kind = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["output_dtype"]))
+        dtype = str(kind)
+    if node.input(2) is not None:
+        dtype = dtype_of(node.inputs[2])
+        zero = _blocks(node, _as_float(node, node.inputs[2]))
+        rounded = node.emit(relax.op.add(rounded, zero))
+    bounds = np.iinfo(dtype)
+    kept = node.emit(relax.op.clip(rounded, float(bounds.min), float(bounds.max)))
+    return relax.op.astype(kept, dtype)
+
+
+QUANTISED_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "ConvInteger": _conv_integer,
+    "DequantizeLinear": dequantize,
+    "MatMulInteger": _matmul_integer,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "QuantizeLinear": quantize,
+}

@@ -1,0 +1,123 @@
+"""One error for all nodes of an ONNX model that cannot be imported, each with its reason.
+
+A node that reads what another refused node makes is not named: nothing is known of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+
+import onnx
+
+from adrenoc.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.importers.onnx.graph import (
+    STANDARD_DOMAINS,
+    OnnxGraph,
+    all_nodes,
+    first_output,
+    node_label,
+)
+from adrenoc.importers.onnx.remedies import REMEDIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A node that cannot be imported, and why; the reason may be empty."""
+
+    node: onnx.NodeProto
+    reason: str
+
+
+def foreign_nodes(graph: OnnxGraph) -> list[Refused]:
+    """The nodes outside of the standard, those of nested graphs included."""
+    return [
+        Refused(node=node, reason=graph.refusals.get(first_output(node), ""))
+        for node in all_nodes(graph.nodes)
+        if node.domain not in STANDARD_DOMAINS
+    ]
+
+
+def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
+    """The nodes of the standard's domain whose operator is not one of `known`."""
+    return [
+        Refused(
+            node=node,
+            reason=graph.refusals.get(first_output(node)) or REMEDIES.get(node.op_type, ""),
+        )
+        for node in graph.nodes
+        if node.domain in STANDARD_DOMAINS
+        and (node.op_type not in known or first_output(node) in graph.refusals)
+    ]
+
+
+def behind(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
+    """The tensors that refused nodes make, and all that is computed from these."""
+    unknown = {name for one in refused for name in one.node.output if name}
+    for node in graph.nodes:
+        if unknown.intersection(n for inner in all_nodes([node]) for n in inner.input):
+            unknown.update(name for name in node.output if name)
+    return frozenset(unknown)
+
+
+def raise_refusals(
+    graph: OnnxGraph,
+    foreign: Sequence[Refused],
+    missing: Sequence[Refused],
+    failed: Sequence[Refused],
+) -> None:
+    """Raise one error that names all refused nodes; do nothing where there are none.
+
+    `failed` are nodes of known operators that are used as no translation covers.
+
+    Raises:
+        CustomDomainError: some are outside of the standard.
+        UnsupportedOperatorError: all are of the standard.
+    """
+    parts = [
+        ("operators outside of the ONNX standard", foreign, _full_name),
+        ("operators not supported", missing, _op_type),
+        ("operators cannot be imported as it is used here", failed, _op_type),
+    ]
+    listed = [f"{what}: {_counts(nodes, name)}" for what, nodes, name in parts if nodes]
+    if not listed:
+        return
+    where = "; ".join(_told(graph, one) for _, nodes, _ in parts for one in nodes)
+    message = f"{'; '.join(listed)}; at {where}"
+    if foreign:
+        raise CustomDomainError(
+            message,
+            hint="export without optimisation for one runtime, or cut these nodes off with "
+            "onnx.utils.extract_model",
+        )
+    raise UnsupportedOperatorError(
+        message,
+        hint="cut the model before these nodes with onnx.utils.extract_model, or export it with "
+        "other operators",
+    )
+
+
+def _counts(refused: Iterable[Refused], name: Callable[[onnx.NodeProto], str]) -> str:
+    kinds = Counter(name(one.node) for one in refused)
+    return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
+
+
+def _full_name(node: onnx.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}"
+
+
+def _op_type(node: onnx.NodeProto) -> str:
+    return str(node.op_type)
+
+
+def _told(graph: OnnxGraph, one: Refused) -> str:
+    """`'name' (float32 [1, 3], ?): why`: the operands by dtype and shape."""
+    types = [graph.types.get(name) for name in one.node.input if name]
+    shown = ", ".join("?" if t is None else f"{t.dtype} {_dims(t.shape)}" for t in types)
+    label = node_label(one.node) + (f" ({shown})" if shown else "")
+    return label + (f": {one.reason}" if one.reason else "")
+
+
+def _dims(shape: tuple[int, ...] | None) -> str:
+    return "of unknown shape" if shape is None else str(list(shape))

@@ -1,0 +1,169 @@
+"""Operators that read or write by regions and positions: AffineGrid, RoiAlign, MaxUnpool.
+
+Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.relax.fold import check_grown
+from adrenoc.relax.values import constant_value, dtype_of, make_constant
+
+_HALF_PIXEL_OPSET = 16
+"""The first opset in which regions are shifted by half a pixel unless told otherwise."""
+
+
+def _roi_align(node: Node) -> relax.Expr:
+    """TVM: shifts by half a pixel of the image; of the feature map it is in ONNX."""
+    if node.text("mode", "avg") == "max":
+        return _roi_align_max(node)
+    half_pixel = _has_half_pixel(node)
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    dtype = dtype_of(node.inputs[1])
+    regions = node.emit(relax.op.multiply(node.inputs[1], make_constant(np.array(scale, dtype))))
+    if half_pixel:
+        regions = node.emit(relax.op.subtract(regions, make_constant(np.array(0.5, dtype))))
+    batches = node.emit(relax.op.astype(node.inputs[2], dtype))
+    batches = node.emit(relax.op.reshape(batches, [node.shape(1)[0], 1]))
+    return relax.op.vision.roi_align(
+        node.inputs[0],
+        node.emit(relax.op.concat([batches, regions], axis=1)),
+        pooled_size=tuple(int(node.attrs.get(f"output_{s}", 1)) for s in ("height", "width")),
+        spatial_scale=1.0,
+        sample_ratio=int(node.attrs.get("sampling_ratio", 0)),
+        aligned=half_pixel,
+        layout="NCHW",
+        mode="avg",
+    )
+
+
+def _has_half_pixel(node: Node) -> bool:
+    default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
+    mode = node.text("coordinate_transformation_mode", default)
+    if mode not in ("half_pixel", "output_half_pixel"):
+        raise ValueError(f"the coordinate_transformation_mode {mode} is unknown")
+    return mode == "half_pixel"
+
+
+def _roi_align_max(node: Node) -> relax.Expr:
+    """TVM: takes the largest sample, ONNX the largest of its four weighted neighbours."""
+    shape, regions = node.shape(), node.shape(1)[0]
+    height, width = (int(node.attrs.get(f"output_{side}", 1)) for side in ("height", "width"))
+    samples = int(node.attrs.get("sampling_ratio", 0))
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    half_pixel = _has_half_pixel(node)
+    if samples < 1:
+        raise ValueError("the mode max needs a sampling_ratio of 1 or more")
+    extents = (shape[2], shape[3])
+
+    def axis_sample(rois: te.Tensor, roi: tirx.Expr, position: tirx.Expr, axis: int) -> _Sample:
+        """Where sample `position` of a region lies on an axis: 0 for rows, 1 for columns."""
+        cells, extent = (height, width)[axis], extents[axis]
+        shift = 0.5 if half_pixel else 0.0
+        start = rois(roi, 1 - axis) * scale - shift
+        end = rois(roi, 3 - axis) * scale - shift
+        size = end - start if half_pixel else te.max(end - start, tirx.const(1.0, "float32"))
+        step = size / tirx.const(float(cells * samples), "float32")
+        at = start + (position.astype("float32") + 0.5) * step
+        inside = tirx.all(at >= -1.0, at <= float(extent))
+        kept = te.min(te.max(at, tirx.const(0.0, "float32")), tirx.const(extent - 1.0, "float32"))
+        low = te.floor(kept).astype("int32")
+        high = te.min(low + 1, tirx.const(extent - 1, "int32"))
+        return inside, low, high, kept - low.astype("float32")
+
+    def build(data: te.Tensor, rois: te.Tensor, batches: te.Tensor) -> te.Tensor:
+        down = te.reduce_axis((0, samples), name="down")
+        across = te.reduce_axis((0, samples), name="across")
+
+        def element(roi: tirx.Expr, c: tirx.Expr, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+            row_in, top, bottom, v = axis_sample(rois, roi, y * samples + down, 0)
+            column_in, left, right, u = axis_sample(rois, roi, x * samples + across, 1)
+            n = batches(roi).astype("int32")
+            parts = (
+                data(n, c, top, left) * (1 - v) * (1 - u),
+                data(n, c, top, right) * (1 - v) * u,
+                data(n, c, bottom, left) * v * (1 - u),
+                data(n, c, bottom, right) * v * u,
+            )
+            largest = te.max(te.max(parts[0], parts[1]), te.max(parts[2], parts[3]))
+            inside = tirx.all(row_in, column_in)
+            return te.max(
+                tirx.Select(inside, largest, tirx.const(0.0, "float32")), axis=[down, across]
+            )
+
+        return te.compute((regions, shape[1], height, width), element, name="roi_align_max")
+
+    return node.bb.call_te(build, *node.inputs[:3], primfunc_name_hint="roi_align_max")
+
+
+_Sample = tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]
+"""Whether a sample lies inside, its two neighbours, and the weight of the second."""
+
+
+def _max_unpool(node: Node) -> relax.Expr:
+    """TVM: fails on a constant output_shape.
+
+    The positions count in the shape that kernel, strides and pads give; a larger output_shape
+    adds zeros behind it.
+    """
+    shape, wanted = node.shape(), node.ints(2, "output_shape")
+    axes = len(shape) - 2
+    kernel = node.attrs["kernel_shape"]
+    strides = node.attrs.get("strides", [1] * axes)
+    pads = node.attrs.get("pads", [0] * 2 * axes)
+    spatial = [
+        (shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + axes] for i in range(axes)
+    ]
+    whole = (*shape[:2], *spatial)
+    index = constant_value(node.inputs[1])
+    flat_index = (
+        make_constant(index.reshape(-1))
+        if index is not None
+        else node.emit(relax.op.reshape(node.inputs[1], [-1]))
+    )
+    values = node.emit(relax.op.reshape(node.inputs[0], [-1]))
+    zeros = node.emit(relax.op.zeros([math.prod(whole)], dtype_of(node.inputs[0])))
+    filled = node.emit(relax.op.scatter_elements(zeros, flat_index, values, axis=0))
+    result = relax.op.reshape(filled, whole)
+    if wanted is None or tuple(wanted) == whole:
+        return result
+    width = [v for have, want in zip(whole, wanted, strict=True) for v in (0, want - have)]
+    if any(w < 0 for w in width):
+        raise ValueError(f"output_shape {wanted} is smaller than {list(whole)}, which it unpools")
+    return relax.op.nn.pad(node.emit(result), width)
+
+
+def _affine_grid(node: Node) -> relax.Expr:
+    """TVM: two dimensions alone, and fails late where an extent is one.  A product is all it is."""
+    size = node.ints(1, "size")
+    if size is None:
+        raise ValueError("the size is missing")
+    extents = size[2:]
+    aligned = bool(node.attrs.get("align_corners", 0))
+    if aligned and 1 in extents:
+        # onnxruntime places the one sample at the end, PyTorch in the middle.
+        raise ValueError(f"a grid of {extents} has no corners to align: use align_corners=0")
+    check_grown(math.prod(extents))
+    axes = [
+        np.linspace(-1, 1, extent) if aligned else (2 * np.arange(extent) + 1) / extent - 1
+        for extent in extents
+    ]
+    places = np.stack(np.meshgrid(*axes, indexing="ij")[::-1], axis=-1)  # x comes first
+    places = places.reshape(-1, len(extents))
+    homogeneous = np.concatenate([places, np.ones((len(places), 1))], axis=1)
+    turned = node.emit(relax.op.permute_dims(node.inputs[0], [0, 2, 1]))
+    moved = node.emit(relax.op.matmul(node.like(homogeneous), turned))
+    return relax.op.reshape(moved, (size[0], *extents, len(extents)))
+
+
+REGION_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "AffineGrid": _affine_grid,
+    "MaxUnpool": _max_unpool,
+    "RoiAlign": _roi_align,
+}

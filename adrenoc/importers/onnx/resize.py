@@ -1,0 +1,219 @@
+"""Resize and Upsample: exact where TVM's operator is, by interpolation matrices elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.relax.values import make_constant
+
+# Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
+Wanted = tuple[float | None, int | None, tuple[float, float] | None]
+
+_LONGEST_AXIS = 1 << 16
+_LARGEST_MATRIX = 1 << 26
+
+_EXACT_MODES = {
+    "nearest": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
+    "linear": ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel"),
+}
+
+
+def convert_resize(node: Node) -> relax.Expr:
+    """TVM: takes the ratio of extents for the scale, and has no antialias and no aspect policy.
+
+    `resize2d` serves where it computes what ONNX says.  Elsewhere the resize, which is linear and
+    separable, becomes a product with one matrix an axis; the matrices are what ONNX's reference
+    gives for unit vectors.
+    """
+    shape = node.shape()
+    if node.opset < 11:
+        scales, sizes, roi = node.constant(1), None, None
+    else:
+        roi, scales, sizes = node.constant(1), node.constant(2), node.constant(3)
+    if scales is None and "scales" in node.attrs:
+        scales = np.asarray(node.attrs["scales"], np.float32)
+    scales = None if scales is None or scales.size == 0 else scales
+    sizes = None if sizes is None or sizes.size == 0 else sizes
+    attrs = _attributes(node)
+    axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
+    crops = attrs["coordinate_transformation_mode"] == b"tf_crop_and_resize"
+    matrices: dict[int, Wanted] = {}
+    for index, axis in enumerate(axes):
+        scale = None if scales is None else float(scales[index])
+        size = None if sizes is None else int(sizes[index])
+        part = None
+        if crops and roi is not None and roi.size:
+            part = (float(roi[index]), float(roi[index + len(axes)]))
+        same = scale == 1.0 or (scale is None and size == shape[axis])
+        if same and part in (None, (0.0, 1.0)):
+            continue
+        matrices[axis] = (scale, size, part)
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and sizes is not None:
+        matrices = _keep_aspect(matrices, shape, policy)
+    if not matrices:
+        return node.inputs[0]
+    exact = _as_resize2d(node, matrices, shape, attrs)
+    return exact if exact is not None else _as_products(node, matrices, shape, attrs)
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    known = {
+        "mode": b"nearest",
+        "coordinate_transformation_mode": b"asymmetric" if node.opset < 11 else b"half_pixel",
+        "nearest_mode": b"floor" if node.opset < 11 else b"round_prefer_floor",
+        "cubic_coeff_a": -0.75,
+        "exclude_outside": 0,
+        "antialias": 0,
+        "extrapolation_value": 0.0,
+    }
+    attrs: dict[str, Any] = {key: node.attrs.get(key, value) for key, value in known.items()}
+    if attrs["mode"] == b"bilinear":
+        attrs["mode"] = b"linear"
+    return attrs
+
+
+def _keep_aspect(
+    wanted: dict[int, Wanted], shape: tuple[int, ...], policy: str
+) -> dict[int, Wanted]:
+    ratios = [size / shape[axis] for axis, (_, size, _) in wanted.items() if size is not None]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return {
+        axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
+        for axis, (_, _, part) in wanted.items()
+    }
+
+
+def _extent(extent: int, scale: float | None, size: int | None) -> int:
+    return size if size is not None else int(np.floor(extent * (scale or 1.0)))
+
+
+def _as_resize2d(
+    node: Node,
+    wanted: dict[int, Wanted],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr | None:
+    mode, coordinates = attrs["mode"].decode(), attrs["coordinate_transformation_mode"].decode()
+    if len(shape) != 4 or not set(wanted) <= {2, 3} or attrs["antialias"]:
+        return None
+    if coordinates not in _EXACT_MODES.get(mode, ()):
+        return None
+    rounding = attrs["nearest_mode"].decode()
+    size = [
+        _extent(shape[axis], *wanted[axis][:2]) if axis in wanted else shape[axis]
+        for axis in (2, 3)
+    ]
+    if mode == "nearest":
+        # Where an extent is no multiple, a sample may lie halfway between two elements, and which
+        # one is taken hangs on the last bit of the ratio.
+        whole = all(size[axis - 2] % shape[axis] == 0 for axis in wanted)
+        if not whole or (coordinates, rounding) not in (
+            ("asymmetric", "floor"),
+            ("half_pixel", "round_prefer_floor"),
+            ("half_pixel", "round_prefer_ceil"),
+        ):
+            return None
+    for axis, (scale, _, _) in wanted.items():
+        # resize2d takes the ratio of the extents; ONNX takes the scale that the node gives.
+        if scale is not None and abs(scale * shape[axis] - size[axis - 2]) > 1e-4:
+            return None
+    if coordinates in ("pytorch_half_pixel", "align_corners") and 1 in size:
+        return None  # one sample has no other corner: resize2d divides by zero
+    return relax.op.image.resize2d(
+        node.inputs[0],
+        size=tuple(size),
+        layout="NCHW",
+        method="nearest_neighbor" if mode == "nearest" else mode,
+        coordinate_transformation_mode=coordinates,
+        rounding_method=rounding if mode == "nearest" else "",
+    )
+
+
+def _as_products(
+    node: Node,
+    wanted: dict[int, Wanted],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr:
+    value = node.inputs[0]
+    rank = len(shape)
+    outside: np.ndarray = np.zeros((), bool)
+    for axis, one in wanted.items():
+        if attrs["mode"] == b"nearest" and one[2] is None:
+            taken = make_constant(_nearest(shape[axis], one, attrs))
+            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
+            continue
+        matrix = _matrix(shape[axis], one, attrs)
+        beyond = ~matrix.any(axis=1)  # samples outside of the data, which a crop may ask for
+        outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(rank)])
+        if attrs["mode"] == b"nearest" and not beyond.any():
+            taken = make_constant(matrix.argmax(axis=1).astype(np.int32))
+            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
+            continue
+        value = _product(node, value, matrix, axis=axis, rank=rank)
+    if outside.any() and attrs["extrapolation_value"]:
+        filling = node.like(outside * np.float32(attrs["extrapolation_value"]))
+        value = node.emit(relax.op.add(value, filling))
+    return value
+
+
+def _product(
+    node: Node, value: relax.Expr, matrix: np.ndarray, *, axis: int, rank: int
+) -> relax.Expr:
+    if axis == rank - 2:
+        return node.emit(relax.op.matmul(node.like(matrix), value))
+    order = [*(a for a in range(rank) if a != axis), axis]
+    if axis != rank - 1:
+        value = node.emit(relax.op.permute_dims(value, order))
+    value = node.emit(relax.op.matmul(value, node.like(np.ascontiguousarray(matrix.T))))
+    if axis != rank - 1:
+        value = node.emit(relax.op.permute_dims(value, list(np.argsort(order))))
+    return value
+
+
+def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """The matrix [outputs, extent] that resizes one axis; rows of samples outside are zeros."""
+    _check_size(extent, wanted, extent)
+    return _resized(np.eye(extent, dtype=np.float32), wanted, attrs).T
+
+
+def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
+    target = _extent(extent, wanted[0], wanted[1])
+    if max(extent, target) > _LONGEST_AXIS or max(extent, target) * rows > _LARGEST_MATRIX:
+        raise ValueError(f"resizing {extent} elements to {target} is too much")
+
+
+def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """The element that each result takes: resized numbers of elements are such numbers."""
+    _check_size(extent, wanted, 1)
+    return _resized(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(np.int32)
+
+
+def _resized(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+    """Rows [count, extent], each resized as ONNX's reference does."""
+    from onnx.reference import ReferenceEvaluator
+
+    (count, extent), (scale, size, part) = rows.shape, wanted
+    single = _extent(extent, scale, size) == 1  # of which ONNX says so; its reference does not
+    mode = attrs["coordinate_transformation_mode"]
+    by_scale = scale is not None and size is None
+    by_scale = by_scale and not (single and mode == b"pytorch_half_pixel")
+    operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
+    resize = onnx.helper.make_node(
+        "Resize", operands, ["y"], **{**attrs, "extrapolation_value": 0.0}
+    )
+    feeds: dict[str, np.ndarray] = {"x": rows}
+    if part:
+        feeds["r"] = np.array([0.0, part[0], 1.0, part[1]], np.float32)
+    if by_scale:
+        feeds["s"] = np.array([1.0, scale], np.float32)
+    else:
+        feeds["s"] = np.array([count, _extent(extent, scale, size)], np.int64)
+    result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
+    return np.asarray(result[0])

@@ -1,0 +1,264 @@
+"""RNN, GRU and LSTM, unrolled over their steps.
+
+The projections of all inputs are one product; each step then multiplies the state, which is small.
+
+Source: ONNX operator reference, RNN-14, GRU-14, LSTM-14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.unroll import MOST_ITERATIONS
+from adrenoc.relax.values import constant_value, make_constant
+
+Activation = Callable[[relax.Expr], relax.Expr]
+State = tuple[relax.Expr, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Direction:
+    """The weights of one direction, as expressions.
+
+    Shapes:
+        recurrence: [hidden, gates * hidden]
+        projected: [steps, batch, gates * hidden], biases of the input included
+        bias: [gates * hidden] of the recurrence
+        peepholes: [3 * hidden], for an LSTM that has them
+    """
+
+    node: Node
+    hidden: int
+    recurrence: relax.Expr
+    projected: relax.Expr
+    bias: relax.Expr | None
+    peepholes: relax.Expr | None
+    activations: Sequence[Activation]
+
+    def part(self, expr: relax.Expr, axis: int, number: int, count: int = 1) -> relax.Expr:
+        """Gates `number` to `number + count` of a tensor."""
+        begin, end = number * self.hidden, (number + count) * self.hidden
+        return self.node.emit(relax.op.strided_slice(expr, [axis], [begin], [end]))
+
+    def recurrent(self, state: relax.Expr, number: int = 0, count: int | None = None) -> relax.Expr:
+        """The state's share in some gates, with its bias."""
+        weights, bias = self.recurrence, self.bias
+        if count is not None:
+            weights = self.part(weights, 1, number, count)
+            bias = None if bias is None else self.part(bias, 0, number, count)
+        product = self.node.emit(relax.op.matmul(state, weights))
+        return product if bias is None else self.node.emit(relax.op.add(product, bias))
+
+
+Step = Callable[[_Direction, relax.Expr, State], State]
+
+
+def _rnn_step(d: _Direction, x: relax.Expr, state: State) -> State:
+    emit = d.node.emit
+    return (emit(d.activations[0](emit(relax.op.add(x, d.recurrent(state[0]))))),)
+
+
+def _gru_step(d: _Direction, x: relax.Expr, state: State) -> State:
+    emit, h = d.node.emit, state[0]
+    gates = emit(relax.op.add(d.part(x, 1, 0, 2), d.recurrent(h, 0, 2)))
+    gates = emit(d.activations[0](gates))
+    update, reset = d.part(gates, 1, 0), d.part(gates, 1, 1)
+    if d.node.attrs.get("linear_before_reset", 0):
+        inner = emit(relax.op.multiply(reset, d.recurrent(h, 2, 1)))
+    else:
+        inner = d.recurrent(emit(relax.op.multiply(reset, h)), 2, 1)
+    new = emit(d.activations[1](emit(relax.op.add(d.part(x, 1, 2), inner))))
+    # (1 - z) * new + z * h
+    change = emit(relax.op.multiply(update, emit(relax.op.subtract(h, new))))
+    return (emit(relax.op.add(new, change)),)
+
+
+def _lstm_step(d: _Direction, x: relax.Expr, state: State) -> State:
+    emit, (h, c) = d.node.emit, state
+    gates = emit(relax.op.add(x, d.recurrent(h)))
+    i, o, f, g = (d.part(gates, 1, number) for number in range(4))
+
+    def peek(gate: relax.Expr, cell: relax.Expr, number: int) -> relax.Expr:
+        if d.peepholes is None:
+            return gate
+        seen = emit(relax.op.multiply(d.part(d.peepholes, 0, number), cell))
+        return emit(relax.op.add(gate, seen))
+
+    i = emit(d.activations[0](peek(i, c, 0)))
+    f = emit(d.activations[0](peek(f, c, 2)))
+    new = emit(relax.op.multiply(i, emit(d.activations[1](g))))
+    cell = emit(relax.op.add(emit(relax.op.multiply(f, c)), new))
+    o = emit(d.activations[0](peek(o, cell, 1)))
+    return emit(relax.op.multiply(o, emit(d.activations[2](cell)))), cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    gates: int
+    step: Step
+    activations: tuple[str, ...]
+    states: int = 1
+
+
+_KINDS = {
+    "RNN": _Kind(gates=1, step=_rnn_step, activations=("Tanh",)),
+    "GRU": _Kind(gates=3, step=_gru_step, activations=("Sigmoid", "Tanh")),
+    "LSTM": _Kind(gates=4, step=_lstm_step, activations=("Sigmoid", "Tanh", "Tanh"), states=2),
+}
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": relax.op.nn.relu,
+    "sigmoid": relax.op.sigmoid,
+    "softplus": relax.op.nn.softplus,
+    "tanh": relax.op.tanh,
+}
+
+
+def _converter(name: str) -> Callable[[Node], relax.Expr]:
+    kind = _KINDS[name]
+
+    def convert(node: Node) -> relax.Expr:
+        if node.attrs.get("input_forget", 0):
+            raise ValueError("input_forget is not supported")
+        x, batch_first = node.inputs[0], bool(node.attrs.get("layout", 0))
+        if batch_first:
+            x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
+        steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
+        if steps > MOST_ITERATIONS:
+            raise ValueError(f"it has {steps} steps, expected up to {MOST_ITERATIONS}")
+        direction = node.text("direction", "forward")
+        backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+        runs = [
+            _run(node, kind, x, number, steps, batch, reverse, batch_first)
+            for number, reverse in enumerate(backward[direction])
+        ]
+        # Y: [steps, directions, batch, hidden]
+        sequences = [node.emit(relax.op.stack(outputs, axis=0)) for outputs, _ in runs]
+        results = [node.emit(relax.op.stack(sequences, axis=1))]
+        for state in range(kind.states):
+            results.append(node.emit(relax.op.stack([last[state] for _, last in runs], axis=0)))
+        if batch_first:
+            results[0] = node.emit(relax.op.permute_dims(results[0], [2, 0, 1, 3]))
+            results[1:] = [node.emit(relax.op.permute_dims(r, [1, 0, 2])) for r in results[1:]]
+        return relax.Tuple(results)
+
+    return convert
+
+
+def _run(
+    node: Node,
+    kind: _Kind,
+    x: relax.Expr,
+    number: int,
+    steps: int,
+    batch: int,
+    reverse: bool,
+    batch_first: bool,
+) -> tuple[list[relax.Expr], State]:
+    """The outputs of all steps in order, and the last state, of one direction."""
+    d = _direction(node, kind, x, number, steps, batch)
+    state = _initial(node, kind, d.hidden, number, batch, batch_first)
+    lengths = node.input(4)
+    zero = make_constant(np.zeros((), np.float32))
+    outputs: list[relax.Expr] = [None] * steps
+    for step in reversed(range(steps)) if reverse else range(steps):
+        row = node.emit(relax.op.strided_slice(d.projected, [0], [step], [step + 1]))
+        made = kind.step(d, node.emit(relax.op.squeeze(row, [0])), state)
+        outputs[step] = made[0]
+        if lengths is not None:
+            # A sequence that has ended keeps its state and gives zeros.
+            number_of_step = make_constant(np.array(step, np.int32))
+            alive = node.emit(
+                relax.op.greater(node.emit(relax.op.astype(lengths, "int32")), number_of_step)
+            )
+            alive = node.emit(relax.op.expand_dims(alive, 1))
+            outputs[step] = node.emit(relax.op.where(alive, made[0], zero))
+            made = tuple(
+                node.emit(relax.op.where(alive, new, old))
+                for new, old in zip(made, state, strict=True)
+            )
+        state = made
+    return outputs, state
+
+
+def _direction(
+    node: Node, kind: _Kind, x: relax.Expr, number: int, steps: int, batch: int
+) -> _Direction:
+    hidden = node.shape(2)[-1]
+
+    def of(index: int) -> relax.Expr | None:
+        """Input `index` of this direction, without the axis of directions."""
+        expr = node.input(index)
+        if expr is None:
+            return None
+        value = constant_value(expr)
+        if value is not None:
+            return make_constant(np.ascontiguousarray(value[number]))
+        part = node.emit(relax.op.strided_slice(expr, [0], [number], [number + 1]))
+        return node.emit(relax.op.squeeze(part, [0]))
+
+    weights, recurrence, bias = of(1), of(2), of(3)
+    projected = node.emit(relax.op.matmul(x, _transposed(node, weights)))
+    recurrent_bias = None
+    if bias is not None:
+        half = kind.gates * hidden
+        own = node.emit(relax.op.strided_slice(bias, [0], [0], [half]))
+        projected = node.emit(relax.op.add(projected, own))
+        recurrent_bias = node.emit(relax.op.strided_slice(bias, [0], [half], [2 * half]))
+    return _Direction(
+        node=node,
+        hidden=hidden,
+        recurrence=_transposed(node, recurrence),
+        projected=projected,
+        bias=recurrent_bias,
+        peepholes=of(7) if kind.states == 2 else None,
+        activations=_activations(node, kind, number),
+    )
+
+
+def _transposed(node: Node, expr: relax.Expr) -> relax.Expr:
+    value = constant_value(expr)
+    if value is not None:
+        return make_constant(np.ascontiguousarray(value.T))
+    return node.emit(relax.op.permute_dims(expr, [1, 0]))
+
+
+def _initial(
+    node: Node, kind: _Kind, hidden: int, number: int, batch: int, batch_first: bool
+) -> State:
+    states = []
+    for index in range(5, 5 + kind.states):
+        expr = node.input(index)
+        if expr is None:
+            states.append(make_constant(np.zeros((batch, hidden), np.float32)))
+            continue
+        axis = 1 if batch_first else 0
+        part = node.emit(relax.op.strided_slice(expr, [axis], [number], [number + 1]))
+        states.append(node.emit(relax.op.squeeze(part, [axis])))
+    return tuple(states)
+
+
+def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
+    named = [n.decode() if isinstance(n, bytes) else n for n in node.attrs.get("activations", [])]
+    count = len(kind.activations)
+    names = named[number * count : (number + 1) * count] or list(kind.activations)
+    unknown = [n for n in names if n.lower() not in _ACTIVATIONS]
+    if unknown:
+        raise ValueError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
+    limit = float(node.attrs.get("clip", 0.0))
+    return [_clipped(node, _ACTIVATIONS[name.lower()], limit) for name in names]
+
+
+def _clipped(node: Node, activation: Activation, limit: float) -> Activation:
+    """The activation of a value kept within -limit..limit; a limit of 0 is none."""
+    if not limit:
+        return activation
+    return lambda value: activation(node.emit(relax.op.clip(value, -limit, limit)))
+
+
+RNN_OPS: dict[str, Callable[[Node], relax.Expr]] = {name: _converter(name) for name in _KINDS}

@@ -1,0 +1,280 @@
+"""Nested graphs of an ONNX node, written out: the branches of If, the steps of Scan and Loop.
+
+A loop is unrolled one iteration at a time, since whether there is a next one may only be known
+once the constants of the last one are folded.
+
+Before → after:
+    y = Scan(x: [3, 4])  {y_t = Relu(x_t)}      y_0 = Relu(x[0]); ...; y = Concat(y_0, y_1, y_2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx.graph import (
+    OnnxGraph,
+    TensorType,
+    array_of,
+    attributes,
+    first_output,
+    node_label,
+)
+
+MOST_ITERATIONS = 1024
+"""Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
+
+MOST_NODES = 20_000
+"""That the nested graphs of a model may be written out to."""
+
+_FIRST_SCAN_OPSET = 9
+"""Before, Scan had an axis of batches that each run by themselves."""
+
+
+def instantiate(
+    graph: OnnxGraph, body: onnx.GraphProto, inputs: Sequence[str], prefix: str
+) -> tuple[list[onnx.NodeProto], list[str]]:
+    """The nodes of a nested graph applied to `inputs`, and the names of its results.
+
+    Names inside may repeat outside: they get `prefix`.
+    """
+    names = dict(zip((v.name for v in body.input), inputs, strict=True))
+    for tensor in body.initializer:
+        names[tensor.name] = prefix + tensor.name
+        graph.set_constant(prefix + tensor.name, array_of(tensor))
+    for node in body.node:
+        names.update({name: prefix + name for name in node.output if name})
+    nodes = []
+    for original in body.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(original)
+        rename(copy, names)
+        nodes.append(copy)
+    return nodes, [names.get(value.name, value.name) for value in body.output]
+
+
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Rename tensors in a node and in the graphs nested in it."""
+    for field_ in (node.input, node.output):
+        for index, name in enumerate(field_):
+            field_[index] = names.get(name, name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                rename(inner, names)
+            for value in attribute.g.output:
+                value.name = names.get(value.name, value.name)
+
+
+def too_many(count: int) -> str:
+    """Why nested graphs of `count` nodes in all are refused."""
+    return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
+
+
+def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The nodes of all steps, or None where their number is not known or is too large."""
+    if graph.opset < _FIRST_SCAN_OPSET:
+        return _unroll_batches(graph, node)
+    return _unroll_steps(graph, node, attributes(node))
+
+
+def _unroll_steps(
+    graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, object]
+) -> list[onnx.NodeProto] | None:
+    body: onnx.GraphProto = attrs["body"]
+    count = int(attrs["num_scan_inputs"])  # type: ignore[call-overload]
+    states, scanned = list(node.input[:-count]), list(node.input[-count:])
+    in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
+    backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
+    steps = _steps(graph, node, scanned, in_axes)
+    if steps is None:
+        return None
+    if steps * len(body.node) > MOST_NODES:
+        graph.refusals[first_output(node)] = too_many(steps * len(body.node))
+        return None
+    prefix = f"{node.output[0] or node.output[-1]}/scan/"
+    nodes: list[onnx.NodeProto] = []
+    collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
+    for step in range(steps):
+        own = f"{prefix}{step}/"
+        elements = []
+        for index, (name, axis, backward) in enumerate(
+            zip(scanned, in_axes, backwards, strict=True)
+        ):
+            position = f"{own}at{index}"
+            graph.set_constant(position, np.array(steps - 1 - step if backward else step))
+            elements.append(f"{own}in{index}")
+            nodes.append(helper.make_node("Gather", [name, position], [elements[-1]], axis=axis))
+        made, results = instantiate(graph, body, [*states, *elements], own)
+        nodes += made
+        states = results[: len(states)]
+        for outputs, name in zip(collected, results[len(states) :], strict=True):
+            outputs.append(name)
+    out_axes = list(attrs.get("scan_output_axes") or [0] * len(collected))  # type: ignore[call-overload]
+    reversed_ = list(attrs.get("scan_output_directions") or [0] * len(collected))  # type: ignore[call-overload]
+    for outputs, axis, backward, name in zip(
+        collected, out_axes, reversed_, node.output[len(states) :], strict=True
+    ):
+        if name:
+            nodes += stacked(graph, outputs[::-1] if backward else outputs, axis, name)
+    for name, state in zip(node.output, states, strict=False):
+        if name:
+            nodes.append(helper.make_node("Identity", [state], [name]))
+    return nodes
+
+
+def _steps(
+    graph: OnnxGraph, node: onnx.NodeProto, scanned: Sequence[str], axes: Sequence[int]
+) -> int | None:
+    """How many steps a Scan takes; None where that is not known or too many.
+
+    Raises:
+        ModelFormatError: the tensors lack the axis, or differ along it.
+    """
+    found = set()
+    for name, axis in zip(scanned, axes, strict=True):
+        known = graph.types.get(name)
+        if known is None or known.shape is None:
+            return None
+        rank = len(known.shape)
+        if not -rank <= axis < rank:
+            raise _damaged_scan(node, f"along axis {axis} of '{name}', which has {rank} axes")
+        found.add(known.shape[axis])
+    if len(found) != 1:
+        raise _damaged_scan(node, f"tensors of {sorted(found)} elements at once")
+    steps = found.pop()
+    return steps if 0 < steps <= MOST_ITERATIONS else None
+
+
+def _damaged_scan(node: onnx.NodeProto, what: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"Scan {node_label(node)} goes {what}",
+        hint="check the model: python -m onnx.bin.checker MODEL",
+    )
+
+
+def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The steps of a Scan of opset 8, each batch on its own.
+
+    None where lengths are given, or where there are too many batches.
+
+    Raises:
+        ModelFormatError: the tensors have different numbers of batches.
+    """
+    types = [graph.types.get(name) for name in node.input[1:]]
+    shapes = [t.shape for t in types if t is not None and t.shape is not None]
+    if node.input[0] or len(shapes) != len(types) or not shapes or not all(shapes):
+        return None
+    batches = {shape[0] for shape in shapes}
+    if len(batches) > 1:
+        raise _damaged_scan(node, f"over {sorted(batches)} batches at once")
+    if shapes[0][0] > MOST_ITERATIONS:
+        return None
+    prefix = f"{next(n for n in node.output if n)}/scan/batch"
+    nodes: list[onnx.NodeProto] = []
+    results: list[list[str]] = [[] for _ in node.output]
+    for batch in range(shapes[0][0]):
+        own = f"{prefix}{batch}/"
+        graph.set_constant(f"{own}at", np.array(batch, np.int64))
+        taken = [f"{own}in{index}" for index in range(len(types))]
+        for name, source, known in zip(taken, node.input[1:], types, strict=True):
+            nodes.append(helper.make_node("Gather", [source, f"{own}at"], [name], axis=0))
+            if known is not None and known.shape is not None:
+                graph.types[name] = TensorType(element=known.element, shape=known.shape[1:])
+        outputs = [f"{own}out{index}" for index in range(len(node.output))]
+        scan = helper.make_node("Scan", taken, outputs)
+        for attribute in node.attribute:
+            scan.attribute.add().CopyFrom(attribute)
+            if attribute.name == "directions":
+                scan.attribute[-1].name = "scan_input_directions"
+        made = _unroll_steps(graph, scan, attributes(scan))
+        if made is None:
+            return None
+        nodes += made
+        for collected, name in zip(results, outputs, strict=True):
+            collected.append(name)
+    for collected, name in zip(results, node.output, strict=True):
+        if name:
+            nodes += stacked(graph, collected, 0, name)
+    return nodes
+
+
+def stacked(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[onnx.NodeProto]:
+    """Join tensors along a new axis."""
+    axes = f"{result}/stack/axis"
+    graph.set_constant(axes, np.array([axis], np.int64))
+    nodes, parts = [], []
+    for index, name in enumerate(names):
+        parts.append(f"{result}/stack/{index}")
+        if graph.opset < 13:  # the axes were an attribute
+            nodes.append(helper.make_node("Unsqueeze", [name], [parts[-1]], axes=[axis]))
+        else:
+            nodes.append(helper.make_node("Unsqueeze", [name, axes], [parts[-1]]))
+    return [*nodes, helper.make_node("Concat", parts, [result], axis=axis)]
+
+
+@dataclass(kw_only=True)
+class LoopState:
+    """How far the unrolling of a Loop has come."""
+
+    iteration: int = 0
+    collected: list[list[str]] = field(default_factory=list)
+
+
+def unroll_loop(
+    graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
+) -> list[onnx.NodeProto] | None:
+    """The nodes of the next iteration and the loop again, or those of its end.
+
+    None where it is not known whether there is a next iteration, or there are too many.
+    """
+    body = attributes(node)["body"]
+    limit, condition = node.input[0], node.input[1]
+    carried = list(node.input[2:])
+    if (limit and limit not in graph.constants) or (condition and condition not in graph.constants):
+        return None
+    if state.iteration >= MOST_ITERATIONS:
+        return None
+    if limit and isinstance(graph.scalar(limit), float):
+        raise ModelFormatError(
+            f"Loop {node_label(node)} has a trip count of {graph.scalar(limit)}, expected a whole "
+            "number",
+            hint="check the model: python -m onnx.bin.checker MODEL",
+        )
+    goes_on = not condition or bool(graph.scalar(condition))
+    if limit and state.iteration >= int(graph.scalar(limit)):
+        goes_on = False
+    if not state.collected:
+        state.collected = [[] for _ in node.output[len(carried) :]]
+    if goes_on:
+        own = f"{node.output[0] or node.output[-1]}/loop/{state.iteration}/"
+        graph.set_constant(f"{own}number", np.array(state.iteration, np.int64))
+        graph.set_constant(f"{own}go", np.array(True))
+        nodes, results = instantiate(
+            graph,
+            body,
+            [f"{own}number", condition or f"{own}go", *carried],
+            own,
+        )
+        state.iteration += 1
+        for outputs, name in zip(state.collected, results[1 + len(carried) :], strict=True):
+            outputs.append(name)
+        again = onnx.NodeProto()
+        again.CopyFrom(node)
+        again.input[1:] = results[: 1 + len(carried)]
+        return [*nodes, again]
+    nodes = []
+    for name, value in zip(node.output, carried, strict=False):
+        if name:
+            nodes.append(helper.make_node("Identity", [value], [name]))
+    for outputs, name in zip(state.collected, node.output[len(carried) :], strict=True):
+        if name and not outputs:
+            return None
+        if name:
+            nodes += stacked(graph, outputs, 0, name)
+    return nodes

@@ -1,0 +1,142 @@
+"""Writes the standard nodes that take the place of one node of onnxruntime's own domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
+
+
+class CannotWriteError(Exception):
+    """A node is used in a way that has no standard form here; the text says which."""
+
+
+class Writer:
+    """Collects the nodes that take the place of one; names are unique by its output."""
+
+    def __init__(self, node: onnx.NodeProto, graph: OnnxGraph) -> None:
+        self.node, self.opset = node, graph.opset
+        self.attrs: dict[str, Any] = attributes(node)
+        self.nodes: list[onnx.NodeProto] = []
+        self._graph = graph
+        self._prefix = f"{next(name for name in node.output if name)}/{node.op_type}/"
+        self._constants = 0
+
+    @property
+    def result(self) -> str:
+        """The name of the first output."""
+        return str(self.node.output[0])
+
+    def input(self, index: int) -> str:
+        """An input's name, empty where it is left out."""
+        return str(self.node.input[index]) if index < len(self.node.input) else ""
+
+    def output(self, index: int) -> str:
+        """An output's name, empty where nobody reads it."""
+        return str(self.node.output[index]) if index < len(self.node.output) else ""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The static shape of an input.
+
+        Raises:
+            CannotWriteError: it is not known.
+        """
+        known = self._graph.types.get(name)
+        if known is None or known.shape is None:
+            raise CannotWriteError(f"the shape of '{name}' is not known")
+        return known.shape
+
+    def dtype(self, name: str) -> str:
+        """The element type of an input.
+
+        Raises:
+            CannotWriteError: it is not known.
+        """
+        known = self._graph.types.get(name)
+        if known is None:
+            raise CannotWriteError(f"the dtype of '{name}' is not known")
+        return known.dtype
+
+    def value(self, name: str) -> np.ndarray | None:
+        """The value of a constant input."""
+        return self._graph.constants.get(name)
+
+    def number(self, name: str, default: float) -> float:
+        """An attribute of one number."""
+        return float(self.attrs.get(name, default))
+
+    def text(self, name: str, default: str = "") -> str:
+        """An attribute of text."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def constant(self, value: float) -> str:
+        """A scalar of `float_dtype`."""
+        return self.array(np.array(value, self.float_dtype))
+
+    @property
+    def float_dtype(self) -> np.dtype[Any]:
+        """The dtype of the first input, or float32 where that holds integers.
+
+        Raises:
+            CannotWriteError: it is not known.
+        """
+        dtype = np.dtype(self.dtype(self.input(0)))
+        return dtype if dtype.kind == "f" else np.dtype(np.float32)
+
+    def array(self, value: np.ndarray) -> str:
+        """A constant tensor."""
+        name = f"{self._prefix}constant{self._constants}"
+        self._constants += 1
+        self._graph.set_constant(name, value)
+        return name
+
+    def __call__(self, op: str, *inputs: str, out: str = "", **attrs: Any) -> str:
+        """Add a standard operator; `out` names its output."""
+        output = out or f"{self._prefix}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [output], **attrs))
+        return output
+
+    def like(self, op: str, *inputs: str, out: str = "", **attrs: Any) -> str:
+        """Add an operator that the opset may not have, of the type of the node's first input."""
+        output = self(op, *inputs, out=out, **attrs)
+        first = self._graph.types.get(self.input(0))
+        if first is not None:
+            self._graph.types[output] = TensorType(element=first.element, shape=first.shape)
+        return output
+
+    def reshape(self, x: str, *shape: int, out: str = "") -> str:
+        """Reshape to fixed extents."""
+        return self("Reshape", x, self.array(np.array(shape, np.int64)), out=out)
+
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """Parts of `x` along an axis, as slices, whose form is the same in each opset from 10."""
+        parts, begin = [], 0
+        for size in sizes:
+            parts.append(self.slice(x, begin, begin + size, axis))
+            begin += size
+        return parts
+
+    def slice(self, x: str, begin: int, end: int, axis: int) -> str:
+        """x[begin:end] along an axis."""
+        if self.opset < 10:
+            return self("Slice", x, starts=[begin], ends=[end], axes=[axis])
+        ints = (self.array(np.array([v], np.int64)) for v in (begin, end, axis))
+        return self("Slice", x, *ints)
+
+    def activate(self, name: str, x: str, params: Sequence[float], out: str = "") -> str:
+        """The activation of a fused operator."""
+        if name == "Clip" and self.opset < 11:
+            return self("Clip", x, min=params[0], max=params[1], out=out)
+        if name == "Clip":
+            return self("Clip", x, *[self.constant(bound) for bound in params], out=out)
+        if name in ("LeakyRelu", "Elu"):
+            return self(name, x, out=out, **({"alpha": params[0]} if params else {}))
+        if name == "HardSigmoid":
+            return self(name, x, alpha=params[0], beta=params[1], out=out)
+        return self(name or "Identity", x, out=out)

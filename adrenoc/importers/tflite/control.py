@@ -1,0 +1,53 @@
+"""Control flow without resources, written out.
+
+Before → after:
+    y = IF(c, x) {then: f, else: g}      y = where(c, f(x), g(x)), or one of them where c is known
+    y = WHILE(n, x) {n < 2} {n+1, f(x)}  y = f(f(x))
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.node import Node, Result, Value
+from adrenoc.relax.values import constant_value
+
+MOST_ITERATIONS = 1024
+"""Longer loops are refused: each iteration becomes kernels of its own."""
+
+
+def _if(node: Node) -> list[Result]:
+    numbers = [int(node.option(f"{name}SubgraphIndex")) for name in ("Then", "Else")]
+    values = [node.value(i) for i in range(1, len(node.inputs))]
+    condition = constant_value(node.data(0))
+    if condition is not None:
+        return list(node.call(numbers[0 if condition.reshape(-1)[0] else 1], values))
+    branches = [node.call(number, values) for number in numbers]
+    choice = node.emit(relax.op.reshape(node.data(0), []))
+    return [_chosen(node, choice, a, b) for a, b in zip(*branches, strict=True)]
+
+
+def _chosen(node: Node, choice: relax.Expr, a: Value, b: Value) -> Value:
+    """Both branches are computed: they have no effects, and kernels cannot be skipped."""
+    return Value(info=a.info, expr=node.emit(relax.op.where(choice, a.expr, b.expr)))
+
+
+def _while(node: Node) -> list[Result]:
+    condition, body = (int(node.option(f"{name}SubgraphIndex")) for name in ("Cond", "Body"))
+    values = [node.value(i) for i in range(len(node.inputs))]
+    for _ in range(MOST_ITERATIONS):
+        known = constant_value(node.call(condition, values)[0].expr)
+        if known is None:
+            raise NotImplementedError("the number of iterations depends on data at run time")
+        if not known.reshape(-1)[0]:
+            return list(values)
+        values = node.call(body, values)
+    raise NotImplementedError(f"more than {MOST_ITERATIONS} iterations")
+
+
+CONTROL_OPS: dict[str, Convert] = {
+    "IF": _if,
+    "STABLEHLO_WHILE": _while,
+    "WHILE": _while,
+}

@@ -1,0 +1,334 @@
+"""Operators that compute each element by itself.
+
+A quantised operand is read as real numbers and the result is requantised: what LiteRT computes
+with tables and fixed point, rounded once.
+
+Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
+
+Convert = Callable[[Node], "Result | list[Result]"]
+
+
+def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Convert:
+    return lambda node: op(node.real())
+
+
+def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    return lambda node: node.activated(op(node.real(0), node.real(1)))
+
+
+def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    """In quanta of the result: one rounding after the sum."""
+
+    def convert(node: Node) -> Result:
+        if not node.info(0).is_quantised:
+            return node.activated(op(node.real(0), node.real(1)))
+        unit = node.results[0].scale
+        parts = []
+        for index in (0, 1):
+            factor = make_constant(np.float32(node.info(index).scale / unit))
+            parts.append(node.emit(relax.op.multiply(node.data(index), factor)))
+        return node.activated(Quanta(expr=op(*parts), scale=np.float32(unit)))
+
+    return convert
+
+
+def _multiply(node: Node) -> Result:
+    if not node.info(0).is_quantised:
+        return node.activated(relax.op.multiply(node.real(0), node.real(1)))
+    scale = np.float32(node.info(0).scale * node.info(1).scale)
+    return node.activated(Quanta(expr=relax.op.multiply(node.data(0), node.data(1)), scale=scale))
+
+
+def _divide(node: Node) -> Result:
+    a, b = node.real(0), node.real(1)
+    if dtype_of(a).startswith("float"):
+        return node.activated(relax.op.divide(a, b))
+    return node.activated(truncated_quotient(node, a, b))
+
+
+def truncated_quotient(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Integers divided towards zero."""
+    floor = node.emit(relax.op.floor_divide(a, b))
+    rest = node.emit(relax.op.subtract(a, node.emit(relax.op.multiply(floor, b))))
+    zero = make_constant(np.zeros((), dtype_of(a)))
+    negative = node.emit(relax.op.less(floor, zero))
+    inexact = node.emit(relax.op.not_equal(rest, zero))
+    up = node.emit(relax.op.logical_and(negative, inexact))
+    return relax.op.add(floor, node.emit(relax.op.astype(up, dtype_of(a))))
+
+
+def _power(node: Node) -> Result:
+    base, exponent = node.real(0), node.real(1)
+    if dtype_of(base).startswith("float"):
+        return relax.op.power(base, exponent)
+    known = constant_value(exponent)
+    if known is not None and known.size == 1 and 0 < known.item() <= 8:
+        result = base
+        for _ in range(int(known.item()) - 1):
+            result = node.emit(relax.op.multiply(result, base))
+        return result
+    # Exact while the power is below 2^24.
+    floats = [node.emit(relax.op.astype(v, "float32")) for v in (base, exponent)]
+    size = node.emit(relax.op.power(node.emit(relax.op.abs(floats[0])), floats[1]))
+    two, zero = make_constant(np.float32(2)), make_constant(np.float32(0))
+    half = node.emit(relax.op.floor(node.emit(relax.op.divide(floats[1], two))))
+    odd = node.emit(relax.op.subtract(floats[1], node.emit(relax.op.multiply(half, two))))
+    odd = node.emit(relax.op.greater(odd, zero))
+    negative = node.emit(relax.op.less(floats[0], zero))
+    flips = node.emit(relax.op.logical_and(odd, negative))
+    signed = node.emit(relax.op.where(flips, node.emit(relax.op.negative(size)), size))
+    return relax.op.astype(node.emit(relax.op.round(signed)), dtype_of(base))
+
+
+def _floor_mod(node: Node) -> Result:
+    """a - floor(a / b) * b, which has the sign of b."""
+    a, b = node.real(0), node.real(1)
+    if not dtype_of(a).startswith("float"):
+        return relax.op.floor_mod(a, b)
+    whole = node.emit(relax.op.floor(node.emit(relax.op.divide(a, b))))
+    return relax.op.subtract(a, node.emit(relax.op.multiply(whole, b)))
+
+
+def _floor_div(node: Node) -> Result:
+    a, b = node.real(0), node.real(1)
+    if not dtype_of(a).startswith("float"):
+        return relax.op.floor_divide(a, b)
+    return relax.op.floor(node.emit(relax.op.divide(a, b)))
+
+
+def _squared_difference(node: Node) -> Result:
+    difference = node.emit(relax.op.subtract(node.real(0), node.real(1)))
+    return relax.op.multiply(difference, difference)
+
+
+def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    def convert(node: Node) -> Result:
+        same = all(
+            node.info(i).is_quantised and node.info(i).scale == node.info(0).scale for i in (0, 1)
+        )
+        if same:
+            return node.moved(op(node.data(0), node.data(1)))
+        return op(node.real(0), node.real(1))
+
+    return convert
+
+
+def _compare(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    def convert(node: Node) -> Result:
+        a, b = node.info(0), node.info(1)
+        if a.is_quantised and b.is_quantised and a.scale == b.scale and a.zero == b.zero:
+            return op(node.data(0), node.data(1))
+        return op(node.real(0), node.real(1))
+
+    return convert
+
+
+def _add_n(node: Node) -> Result:
+    total = node.real(0)
+    for index in range(1, len(node.inputs)):
+        total = node.emit(relax.op.add(total, node.real(index)))
+    return total
+
+
+def _clipped(low: float, high: float) -> Convert:
+    def convert(node: Node) -> Result:
+        if node.info().is_quantised:
+            bounds = (low, high)
+            return Quanta(
+                expr=node.data(), scale=node.info().scales, is_integer=True, bounds=bounds
+            )
+        if math.isinf(high):
+            return relax.op.nn.relu(node.real())
+        return relax.op.clip(node.real(), low, high)
+
+    return convert
+
+
+def _leaky_relu(node: Node) -> Result:
+    x = node.real()
+    slope = make_constant(np.float32(node.option("Alpha", 0.0)))
+    negative = node.emit(relax.op.multiply(x, slope))
+    zero = make_constant(np.float32(0))
+    return relax.op.where(node.emit(relax.op.greater(x, zero)), x, negative)
+
+
+def _prelu(node: Node) -> Result:
+    x, zero = node.real(0), make_constant(np.float32(0))
+    negative = node.emit(relax.op.multiply(x, node.real(1)))
+    return relax.op.where(node.emit(relax.op.greater_equal(x, zero)), x, negative)
+
+
+def _elu(node: Node) -> Result:
+    x, one = node.real(), make_constant(np.float32(1))
+    low = node.emit(relax.op.minimum(x, make_constant(np.float32(0))))
+    negative = node.emit(relax.op.subtract(node.emit(relax.op.exp(low)), one))
+    positive = node.emit(relax.op.greater_equal(x, make_constant(np.float32(0))))
+    return relax.op.where(positive, x, negative)
+
+
+def _hard_swish(node: Node) -> Result:
+    x = node.real()
+    shifted = node.emit(relax.op.add(x, make_constant(np.float32(3))))
+    kept = node.emit(relax.op.clip(shifted, 0.0, 6.0))
+    gate = node.emit(relax.op.multiply(kept, make_constant(np.float32(1 / 6))))
+    return relax.op.multiply(x, gate)
+
+
+def _gelu(node: Node) -> Result:
+    op = relax.op.nn.gelu_tanh if node.option("Approximate", False) else relax.op.nn.gelu
+    return op(node.real())
+
+
+def _sign(node: Node) -> Result:
+    return relax.op.sign(node.real())
+
+
+def _cast(node: Node) -> Result:
+    """From integers as they are stored: a cast does not look at scales."""
+    wanted = node.results[0].dtype
+    expr = node.stored()
+    if wanted == "bool":
+        zero = make_constant(np.zeros((), dtype_of(expr)))
+        return relax.op.not_equal(expr, zero)
+    return relax.op.astype(expr, wanted)
+
+
+def _select(node: Node) -> Result:
+    """SELECT lets one condition choose whole rows; SELECT_V2 broadcasts."""
+    condition = node.data(0)
+    rank, own = len(node.shape(1)), node.shape(0)
+    if node.operator.kind == "SELECT" and len(own) == 1 and rank > 1:
+        condition = node.emit(relax.op.reshape(condition, [own[0], *[1] * (rank - 1)]))
+    a, b = node.info(1), node.info(2)
+    if a.is_quantised and a.scale == b.scale and a.zero == b.zero:
+        return node.moved(relax.op.where(condition, node.data(1), node.data(2)), 1)
+    return relax.op.where(condition, node.real(1), node.real(2))
+
+
+def _fake_quant(node: Node) -> Result:
+    bits = int(node.option("NumBits", 8))
+    low, high = float(node.option("Min", 0.0)), float(node.option("Max", 0.0))
+    least = 1 if node.option("NarrowRange", False) else 0
+    most = (1 << bits) - 1
+    scale = (high - low) / (most - least)
+    zero = min(max(least - low / scale, least), most)
+    zero = math.floor(zero + 0.5)
+    low, high = (least - zero) * scale, (most - zero) * scale
+    kept = node.emit(relax.op.clip(node.real(), low, high))
+    shifted = node.emit(relax.op.subtract(kept, make_constant(np.float32(low))))
+    steps = node.emit(relax.op.multiply(shifted, make_constant(np.float32(1 / scale))))
+    half = node.emit(relax.op.add(steps, make_constant(np.float32(0.5))))
+    whole = node.emit(relax.op.floor(half))
+    grown = node.emit(relax.op.multiply(whole, make_constant(np.float32(scale))))
+    return relax.op.add(grown, make_constant(np.float32(low)))
+
+
+def _requantise(node: Node) -> Result:
+    """QUANTIZE takes floats, or integers of another scale."""
+    info = node.info()
+    if not info.is_quantised:
+        return node.real()
+    return Quanta(expr=node.data(), scale=info.scales, is_integer=True)
+
+
+def _dequantise(node: Node) -> Result:
+    return node.real()
+
+
+def _real_part(number: int) -> Convert:
+    """Complex numbers are at hand as pairs along a further axis."""
+
+    def convert(node: Node) -> Result:
+        axis = len(node.shape()) - 1
+        part = node.emit(relax.op.strided_slice(node.data(), [axis], [number], [number + 1]))
+        return relax.op.squeeze(part, [axis])
+
+    return convert
+
+
+def _complex_abs(node: Node) -> Result:
+    square = node.emit(relax.op.multiply(node.data(), node.data()))
+    total = node.emit(relax.op.sum(square, [len(node.shape()) - 1]))
+    return relax.op.sqrt(total)
+
+
+def _zeros_like(node: Node) -> Result:
+    return make_constant(np.zeros(static_shape(node.data()) or (), node.dtype()))
+
+
+def _right_shift(node: Node) -> Result:
+    return relax.op.right_shift(node.data(0), node.data(1))
+
+
+ELEMENTWISE_OPS: dict[str, Convert] = {
+    "ABS": _unary(relax.op.abs),
+    "ADD": _sum(relax.op.add),
+    "ADD_N": _add_n,
+    "ATAN2": _binary(relax.op.atan2),
+    "BITWISE_XOR": _binary(relax.op.bitwise_xor),
+    "CAST": _cast,
+    "CEIL": _unary(relax.op.ceil),
+    "COMPLEX_ABS": _complex_abs,
+    "COS": _unary(relax.op.cos),
+    "DEQUANTIZE": _dequantise,
+    "DIV": _divide,
+    "ELU": _elu,
+    "EQUAL": _compare(relax.op.equal),
+    "EXP": _unary(relax.op.exp),
+    "FAKE_QUANT": _fake_quant,
+    "FLOOR": _unary(relax.op.floor),
+    "FLOOR_DIV": _floor_div,
+    "FLOOR_MOD": _floor_mod,
+    "GELU": _gelu,
+    "GREATER": _compare(relax.op.greater),
+    "GREATER_EQUAL": _compare(relax.op.greater_equal),
+    "HARD_SWISH": _hard_swish,
+    "IMAG": _real_part(1),
+    "LEAKY_RELU": _leaky_relu,
+    "LESS": _compare(relax.op.less),
+    "LESS_EQUAL": _compare(relax.op.less_equal),
+    "LOG": _unary(relax.op.log),
+    "LOGICAL_AND": _binary(relax.op.logical_and),
+    "LOGICAL_NOT": _unary(relax.op.logical_not),
+    "LOGICAL_OR": _binary(relax.op.logical_or),
+    "LOGISTIC": _unary(relax.op.sigmoid),
+    "MAXIMUM": _extreme(relax.op.maximum),
+    "MINIMUM": _extreme(relax.op.minimum),
+    "MUL": _multiply,
+    "NEG": _unary(relax.op.negative),
+    "NOT_EQUAL": _compare(relax.op.not_equal),
+    "POW": _power,
+    "PRELU": _prelu,
+    "QUANTIZE": _requantise,
+    "REAL": _real_part(0),
+    "RELU": _clipped(0.0, math.inf),
+    "RELU6": _clipped(0.0, 6.0),
+    "RELU_0_TO_1": _clipped(0.0, 1.0),
+    "RELU_N1_TO_1": _clipped(-1.0, 1.0),
+    "RIGHT_SHIFT": _right_shift,
+    "ROUND": _unary(relax.op.round),
+    "RSQRT": _unary(relax.op.rsqrt),
+    "SELECT": _select,
+    "SELECT_V2": _select,
+    "SIGN": _sign,
+    "SIN": _unary(relax.op.sin),
+    "SQRT": _unary(relax.op.sqrt),
+    "SQUARE": lambda node: relax.op.multiply(node.real(), node.real()),
+    "SQUARED_DIFFERENCE": _squared_difference,
+    "SUB": _sum(relax.op.subtract),
+    "TANH": _unary(relax.op.tanh),
+    "ZEROS_LIKE": _zeros_like,
+}

@@ -1,0 +1,345 @@
+"""Reads a TFLite file whole, and proves that it is sound before anything trusts its offsets.
+
+Flatbuffers are read lazily: a damaged file fails, if at all, somewhere in the middle of its use.
+
+Source: TFLite schema version 3.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.tflite.sparse import dense_of
+
+# What the flatbuffers runtime raises on an offset that leads out of the file.
+_DAMAGE = (
+    struct.error,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    UnicodeDecodeError,
+    OverflowError,
+    MemoryError,
+)
+
+_DTYPES = {
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "FLOAT64": "float64",
+    "INT4": "int4",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "BOOL": "bool",
+}
+_NIBBLE = 4
+_MOST_AXES = 16
+_MOST_ELEMENTS = 2**30
+"""Of one tensor: kernels count in 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TensorInfo:
+    """A tensor of the file.
+
+    `dtype` is NumPy's name, or the schema's where NumPy has none (STRING, RESOURCE, ...).  Where
+    `scales` holds something, real = scale * (stored - zero), with one scale for all or for each
+    index of `axis`.  `value` is what a constant stores.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: np.ndarray | None = None
+    scales: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    zeros: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    axis: int = 0
+    is_variable: bool = False
+    open_axes: frozenset[int] = frozenset()
+    """Those whose extents the file leaves open; `shape` has what the converter put there."""
+
+    def admits(self, shape: tuple[int, ...]) -> bool:
+        """Whether the tensor may have `shape`: it is as the file says but for open axes."""
+        if len(shape) != len(self.shape):
+            return False
+        pairs = enumerate(zip(shape, self.shape, strict=True))
+        return all(a == b or (axis in self.open_axes and a > 0) for axis, (a, b) in pairs)
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether integers stand for real numbers."""
+        # int32 carries scales on biases: they follow from those of data and weights.
+        return self.scales.size > 0 and self.dtype in ("int4", "int8", "uint8", "int16")
+
+    @property
+    def scale(self) -> float:
+        """The one scale of a tensor.
+
+        Raises:
+            NotImplementedError: it has one for each channel.
+        """
+        if self.scales.size != 1:
+            raise NotImplementedError(f"'{self.name}' has a scale for each channel")
+        return float(self.scales[0])
+
+    @property
+    def zero(self) -> int:
+        """The one zero point of a tensor."""
+        return int(self.zeros[0]) if self.zeros.size else 0
+
+    def along(self, values: np.ndarray) -> np.ndarray:
+        """Scales or zero points in a shape that meets the tensor's."""
+        if values.size <= 1:
+            return values.reshape(())
+        return values.reshape([-1 if a == self.axis else 1 for a in range(len(self.shape))])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operator:
+    """A node: its kind (a custom operator's own name), and tensors by index, -1 for none."""
+
+    kind: str
+    custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphInfo:
+    """A graph of the file: operators in order, over tensors named by index."""
+
+    name: str
+    tensors: tuple[TensorInfo, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def label(self, operator: Operator) -> str:
+        """How a message names an operator: by the tensor that it makes."""
+        return f"'{self.tensors[operator.outputs[0]].name}'" if operator.outputs else "?"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TFLiteFile:
+    """A verified model; the first graph is the main one."""
+
+    graphs: tuple[GraphInfo, ...]
+
+    @property
+    def main(self) -> GraphInfo:
+        """The graph that a run computes."""
+        return self.graphs[0]
+
+
+def read_tflite(path: Path) -> TFLiteFile:
+    """Read and verify the file at `path`.
+
+    Raises:
+        ModelFormatError: damaged, cut off, or without a graph.
+    """
+    content = path.read_bytes()
+    hint = "convert or download the model again"
+    try:
+        model = tflite.Model.GetRootAsModel(content, 0)
+        found = _Reader(model, len(content)).read()
+    except _DAMAGE as error:
+        raise ModelFormatError(
+            f"{path} ({len(content)} bytes) is damaged or cut off: {error}", hint=hint
+        ) from error
+    if not found.main.operators or not found.main.outputs:
+        raise ModelFormatError(
+            f"{path} holds a graph with {len(found.main.operators)} operators and "
+            f"{len(found.main.outputs)} outputs; expected at least one of each",
+            hint=hint,
+        )
+    return found
+
+
+class _Reader:
+    def __init__(self, model: Any, size: int) -> None:
+        self.model, self.size = model, size
+
+    def read(self) -> TFLiteFile:
+        count = self.model.SubgraphsLength()
+        if count < 1:
+            raise ValueError("it holds no graph")
+        return TFLiteFile(graphs=tuple(self._graph(i) for i in range(count)))
+
+    @cached_property
+    def buffers(self) -> list[np.ndarray | None]:
+        found: list[np.ndarray | None] = []
+        for index in range(self.model.BuffersLength()):
+            # A vector that leads out of the file makes NumPy refuse it.
+            data = self.model.Buffers(index).DataAsNumpy()
+            empty = isinstance(data, int) or data.size == 0
+            if not empty and data.nbytes > self.size:
+                raise ValueError(f"buffer {index} is larger than the file")
+            found.append(None if empty else data)
+        return found
+
+    def _graph(self, number: int) -> GraphInfo:
+        graph = self.model.Subgraphs(number)
+        seen: Counter[str] = Counter()
+        tensors = []
+        for index in range(graph.TensorsLength()):
+            tensor = graph.Tensors(index)
+            name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
+            seen[name] += 1
+            unique = name if seen[name] == 1 else f"{name}__{seen[name] - 1}"
+            tensors.append(self._tensor(tensor, index, unique))
+        operators = tuple(
+            self._operator(graph.Operators(i), len(tensors)) for i in range(graph.OperatorsLength())
+        )
+        inputs = _indices(graph.InputsAsNumpy(), len(tensors), least=0)
+        outputs = _indices(graph.OutputsAsNumpy(), len(tensors), least=0)
+        made = {*inputs, *(index for operator in operators for index in operator.outputs)}
+        for index in outputs:
+            if index not in made and tensors[index].value is None:
+                raise ValueError(f"its output '{tensors[index].name}' is computed by nothing")
+        return GraphInfo(
+            name=(graph.Name() or b"").decode("utf-8"),
+            tensors=tuple(tensors),
+            operators=operators,
+            inputs=inputs,
+            outputs=outputs,
+        )
+
+    def _tensor(self, tensor: Any, index: int, name: str) -> TensorInfo:
+        if tensor.Buffer() >= len(self.buffers):
+            raise ValueError(f"tensor {index} names a buffer that does not exist")
+        shape = tuple(int(d) for d in _array(tensor.ShapeAsNumpy()))
+        kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
+        dtype = _DTYPES.get(kind, kind)
+        if len(shape) > _MOST_AXES or math.prod(abs(d) for d in shape) > _MOST_ELEMENTS:
+            raise ValueError(f"'{name}' has the shape {list(shape)}")
+        stored, value = self.buffers[tensor.Buffer()], None
+        if stored is not None and dtype in _DTYPES.values():
+            if tensor.Sparsity() is not None:
+                value = dense_of(tensor.Sparsity(), stored, dtype, shape)
+            else:
+                value = _decoded(stored, dtype, shape, name)
+        quantisation = tensor.Quantization()
+        scales, zeros, axis = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
+        if quantisation is not None:
+            scales = _array(quantisation.ScaleAsNumpy()).astype(np.float32)
+            zeros = _array(quantisation.ZeroPointAsNumpy()).astype(np.int64)
+            axis = int(quantisation.QuantizedDimension())
+            if scales.size > 1 and (axis >= len(shape) or shape[axis] != scales.size):
+                raise ValueError(f"'{name}' has {scales.size} scales, which fit none of its axes")
+        return TensorInfo(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            value=value,
+            scales=scales,
+            zeros=zeros,
+            axis=axis,
+            is_variable=bool(tensor.IsVariable()),
+            open_axes=frozenset(
+                a for a, d in enumerate(_array(tensor.ShapeSignatureAsNumpy())) if d < 0
+            ),
+        )
+
+    def _operator(self, node: Any, tensor_count: int) -> Operator:
+        code = self.model.OperatorCodes(node.OpcodeIndex())
+        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        custom = number == tflite.BuiltinOperator.CUSTOM
+        kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
+        return Operator(
+            kind=kind,
+            custom=custom,
+            inputs=_indices(node.InputsAsNumpy(), tensor_count),
+            outputs=_indices(node.OutputsAsNumpy(), tensor_count, least=0),
+            options=_custom_options(node) if custom else _options(node),
+        )
+
+
+_KINDS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+_TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+_OPTIONS2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
+
+
+def _array(found: Any) -> np.ndarray:
+    return np.zeros(0, np.int64) if isinstance(found, int) else np.asarray(found)
+
+
+def _decoded(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """The stored bytes as an array; two numbers of four bits lie in a byte, the lower one first."""
+    count = math.prod(shape)
+    if dtype == "int4":
+        pairs = np.stack([stored & 15, stored >> _NIBBLE], -1).reshape(-1)[:count]
+        return ((pairs.astype(np.int8) ^ 8) - 8).reshape(shape)
+    wanted = count * np.dtype(dtype).itemsize
+    if stored.nbytes != wanted:
+        raise ValueError(f"'{name}' stores {stored.nbytes} bytes, expected {wanted}")
+    return stored.view(dtype).reshape(shape)
+
+
+def _options(node: Any) -> dict[str, Any]:
+    """All options of a built-in operator by name; a list for a vector."""
+    found: dict[str, Any] = {}
+    unions = (
+        (node.BuiltinOptions(), _OPTIONS.get(node.BuiltinOptionsType())),
+        (node.BuiltinOptions2(), _OPTIONS2.get(node.BuiltinOptions2Type())),
+    )
+    for table, name in unions:
+        if table is None or name in (None, "NONE"):
+            continue
+        reader = getattr(tflite, str(name))()
+        reader.Init(table.Bytes, table.Pos)
+        found.update(_fields(reader))
+    return found
+
+
+def _fields(reader: Any) -> dict[str, Any]:
+    skipped = ("Init", "AsNumpy", "IsNone", "Length")
+    names = [n for n in vars(type(reader)) if n[0].isupper() and not n.endswith(skipped)]
+    vectors = {n.removesuffix("Length") for n in vars(type(reader)) if n.endswith("Length")}
+    found: dict[str, Any] = {}
+    for name in names:
+        if name.startswith("GetRootAs") or name.endswith("BufferHasIdentifier"):
+            continue
+        if name in vectors:
+            count = getattr(reader, f"{name}Length")()
+            found[name] = [getattr(reader, name)(i) for i in range(count)]
+        else:
+            found[name] = getattr(reader, name)()
+    return found
+
+
+def _custom_options(node: Any) -> dict[str, Any]:
+    stored = node.CustomOptionsAsNumpy()
+    if isinstance(stored, int) or stored.size == 0:
+        return {}
+    from flatbuffers import flexbuffers
+
+    found = flexbuffers.Loads(bytes(stored))
+    return found if isinstance(found, dict) else {}
+
+
+def _indices(found: Any, count: int, *, least: int = -1) -> tuple[int, ...]:
+    """Numbers of tensors; -1 is one that is left out."""
+    indices = tuple(int(i) for i in _array(found))
+    for index in indices:
+        if not least <= index < count:
+            raise ValueError(f"tensor {index} does not exist; there are {count}")
+    return indices

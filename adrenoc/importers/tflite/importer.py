@@ -1,0 +1,296 @@
+"""TFLite files to Relax IR with static shapes and constant weights.
+
+The graph stays NHWC, as the file has it; `passes` choose layouts.  The translation is our own:
+TVM's frontend keeps quantised networks in integers by operators of a dialect that has no kernels
+here, refuses data in float with weights in integers, and leaves TFLite's rounding out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from adrenoc.decision import Decision
+from adrenoc.errors import CustomDomainError, ModelFormatError, ShapeError, UnsupportedOperatorError
+from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
+from adrenoc.importers.shapes import check_names
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile, read_tflite
+from adrenoc.importers.tflite.node import (
+    Emitter,
+    Node,
+    Value,
+    constant_of,
+    finished,
+    stored,
+    value_of,
+)
+from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
+from adrenoc.manifest import TensorSpec
+from adrenoc.relax.values import (
+    UniqueNames,
+    emit_named,
+    make_constant,
+    static_shape,
+)
+
+_DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16, 32, 64)))
+_IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
+
+
+def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+    """Import the TFLite model in `files`.
+
+    A TFLite file fixes the shape of each tensor, but for axes that it leaves open: `shapes` may
+    give inputs other extents there.
+
+    Raises:
+        ModelFormatError: damaged or cut off.
+        CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
+        ShapeError: `shapes` names an unknown input or another shape.
+    """
+    file = read_tflite(files.paths[0])
+    main = file.main
+    _check_operators(file)
+    for i in main.outputs:
+        _spec(main.tensors[i])
+    infos = [main.tensors[i] for i in main.inputs]
+    inputs = _with_shapes(infos, [_spec(info) for info in infos], shapes)
+    converter = _Converter(file, inputs)
+    module = converter.convert()
+    if converter.failures:
+        failed = [operator for operator, _, _ in converter.failures]
+        where = "; ".join(f"{label}: {why}" for _, label, why in converter.failures)
+        raise UnsupportedOperatorError(
+            f"operators that cannot be imported: {_counts(failed)}; at {where}",
+            hint="convert the model with other operators, or cut it before these",
+        )
+    return Imported(
+        module=module,
+        format="tflite",
+        inputs=inputs,
+        outputs=tuple(
+            replace(_spec(main.tensors[i]), shape=shape)
+            for i, shape in zip(main.outputs, converter.shapes, strict=True)
+        ),
+        decisions=converter.decisions(),
+        model_sha256=files.sha256(),
+        tensors=converter.names,
+    )
+
+
+def _check_operators(file: TFLiteFile) -> None:
+    custom = [
+        (g, o) for g in file.graphs for o in g.operators if o.custom and o.kind not in CUSTOM_OPS
+    ]
+    if custom:
+        raise CustomDomainError(
+            f"custom operators: {_counts([o for _, o in custom])}; "
+            f"at {', '.join(g.label(o) for g, o in custom)}",
+            hint="convert the model with TFLITE_BUILTINS alone as supported_ops",
+        )
+
+
+def _counts(operators: Sequence[Operator]) -> str:
+    kinds = Counter(o.kind for o in operators)
+    return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
+
+
+def _with_shapes(
+    infos: Sequence[TensorInfo],
+    specs: Sequence[TensorSpec],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[TensorSpec, ...]:
+    """The inputs with the extents that `shapes` gives to axes which the file leaves open."""
+    check_names(shapes, [spec.name for spec in specs])
+    for info in infos:
+        wanted = tuple(shapes.get(info.name, info.shape))
+        if not info.admits(wanted):
+            given = ",".join(
+                "D" if a in info.open_axes else str(d) for a, d in enumerate(info.shape)
+            )
+            raise ShapeError(
+                f"--shape {info.name}:{','.join(map(str, wanted))} differs from "
+                f"{list(info.shape)}, which the TFLite file fixes for all its tensors",
+                hint=f"--shape {info.name}:{given}"
+                if info.open_axes
+                else "leave --shape out, or convert the model with that input shape",
+            )
+    return tuple(replace(spec, shape=tuple(shapes.get(spec.name, spec.shape))) for spec in specs)
+
+
+def _spec(info: TensorInfo) -> TensorSpec:
+    if any(extent <= 0 for extent in info.shape):
+        raise ShapeError(
+            f"'{info.name}' has the shape {list(info.shape)} in the TFLite file, expected fixed "
+            "extents above zero",
+            hint="convert the model with a fixed input shape",
+        )
+    if info.dtype not in _IO_DTYPES:
+        raise UnsupportedOperatorError(
+            f"'{info.name}' holds {info.dtype}, which no OpenCL device computes",
+            hint="cut the model where it holds numbers",
+        )
+    return TensorSpec(name=info.name, shape=info.shape, dtype=info.dtype)
+
+
+class _Converter:
+    """Translates graph by graph; all failures are collected."""
+
+    def __init__(self, file: TFLiteFile, inputs: Sequence[TensorSpec]) -> None:
+        self.file = file
+        self.inputs = inputs
+        self._active = [0]
+        """Numbers of the graphs that are being translated, each called by the one before it."""
+        self._written = 0
+        self.shapes: list[tuple[int, ...]] = []
+        """Those that the outputs come out with."""
+        self.builder = relax.BlockBuilder()
+        self.emit = Emitter(self.builder)
+        self.failures: list[tuple[Operator, str, str]] = []
+        self.names: dict[str, str] = {}
+        """Variable -> the tensor that it holds, as the file stores it."""
+        self._unique = UniqueNames()
+
+    def convert(self) -> tvm.IRModule:
+        """The module; on failures it computes nothing of worth."""
+        main = self.file.main
+        params = []
+        for spec in self.inputs:
+            param = relax.Var(
+                self._unique.take(spec.name), relax.TensorType(spec.shape, spec.dtype)
+            )
+            self.names[param.name] = spec.name
+            params.append(param)
+        with self.builder.function("main", params):
+            with self.builder.dataflow():
+                values = [
+                    value_of(self.emit, main.tensors[i], p)
+                    for i, p in zip(main.inputs, params, strict=True)
+                ]
+                results = [
+                    self._output(v, main.tensors[i])
+                    for v, i in zip(self._graph(main, values, ""), main.outputs, strict=True)
+                ]
+            self.builder.emit_func_output(results[0] if len(results) == 1 else results)
+        return self.builder.get()
+
+    def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
+        expr = stored(self.emit, value)
+        var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
+        self.names[var.name] = info.name
+        self.shapes.append(static_shape(var) or info.shape)
+        return var
+
+    def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of a graph applied to `inputs`."""
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for operator in graph.operators:
+            try:
+                self._translate(graph, operator, env, prefix)
+            except CONVERTER_ERRORS as error:
+                self.failures.append((operator, graph.label(operator), quote(error)))
+                for index in operator.outputs:
+                    env[index] = _stand_in(self.emit, graph.tensors[index])
+        unmade = [i for i in graph.outputs if i not in env and graph.tensors[i].value is None]
+        if unmade:
+            raise ModelFormatError(
+                f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it",
+                hint=EXPORT_AGAIN,
+            )
+        return [self._read(graph, env, index) for index in graph.outputs]
+
+    def _called(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of another graph of the file, of those that are not being translated."""
+        if number in self._active:
+            raise ValueError(f"graph {number} of the file calls itself")
+        graph = self.file.graphs[number]
+        self._written += len(graph.operators)
+        if self._written > MOST_NODES:
+            raise ValueError(too_many(self._written))
+        self._active.append(number)
+        try:
+            return self._graph(graph, inputs, prefix)
+        finally:
+            self._active.pop()
+
+    def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
+        if index not in env:
+            env[index] = constant_of(graph.tensors[index])
+        return env[index]
+
+    def _translate(
+        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+    ) -> None:
+        table = CUSTOM_OPS if operator.custom else OPS
+        convert = table.get(operator.kind)
+        if convert is None:
+            raise NotImplementedError("not supported")
+        inputs = [self._input(graph, env, i) for i in operator.inputs]
+        node = Node(
+            emit=self.emit,
+            operator=operator,
+            inputs=inputs,
+            results=[graph.tensors[i] for i in operator.outputs],
+            file=self.file,
+            call=lambda number, values: self._called(
+                number, values, f"{prefix}{graph.label(operator)}/"
+            ),
+        )
+        result = convert(node)
+        results = result if isinstance(result, list) else [result]
+        for index, one in zip(operator.outputs, results, strict=False):
+            env[index] = self._set(graph.tensors[index], one, is_main=not prefix)
+
+    def _input(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value | None:
+        if index < 0:
+            return None
+        info = graph.tensors[index]
+        if index not in env and info.value is None:
+            # What nothing computes and nothing stores: a state's first value, or no number at all.
+            return None if not info.is_variable else _zeros(info)
+        return self._read(graph, env, index)
+
+    def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> Value:
+        value = (
+            result
+            if isinstance(result, Value)
+            else finished(self.emit, info, result, self._unique.take(info.name))
+        )
+        found = static_shape(value.expr)
+        if info.dtype.startswith("COMPLEX") and found:
+            found = found[:-1]  # pairs of numbers along a further axis
+        if is_main and info.shape and not info.admits(found or ()):
+            raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
+        if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
+            self.names.setdefault(value.expr.name, info.name)
+        return Value(info=info, expr=value.expr)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was chosen, each with all the tensors concerned."""
+        return tuple(
+            Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
+            for (taken, reason), where in self.emit.decisions.items()
+        )
+
+
+def _stand_in(emit: Emitter, info: TensorInfo) -> Value:
+    """What takes the place of a tensor that could not be translated, to find further failures."""
+    return Value(info=info, expr=emit(relax.op.zeros(*_numbers_of(info))))
+
+
+def _zeros(info: TensorInfo) -> Value:
+    """The first value of a state."""
+    return Value(info=info, expr=make_constant(np.zeros(*_numbers_of(info))))
+
+
+def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:
+    dtype = "float32" if info.is_quantised or info.dtype not in _IO_DTYPES else info.dtype
+    return tuple(max(1, extent) for extent in info.shape), dtype

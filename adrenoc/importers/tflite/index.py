@@ -1,0 +1,245 @@
+"""Operators that read or write at computed places, and those that look things up.
+
+Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.relax.fold import check_grown
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, picked
+
+
+def _index(node: Node, number: int, dtype: str = "int32") -> relax.Expr:
+    return node.emit(relax.op.astype(node.data(number), dtype))
+
+
+def _gather(node: Node) -> Result:
+    rank, batch = len(node.shape()), int(node.option("BatchDims", 0))
+    axis = int(node.option("Axis", 0)) % rank
+    index = _index(node, 1)
+    if batch % len(node.shape(1)) if len(node.shape(1)) else 0:
+        return node.moved(_batched(node, index, axis, batch % len(node.shape(1))))
+    places = constant_value(index)
+    if places is None:
+        return node.moved(relax.op.take(node.data(), index, axis=axis, mode="clip"))
+    if places.ndim:
+        return node.moved(picked(node.data(), places, axis))
+    one = node.emit(picked(node.data(), places.reshape(1), axis))
+    return node.moved(relax.op.squeeze(one, [axis]))
+
+
+def _batched(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
+    """Each batch looks up by its own indices: one take from all batches in a row."""
+    shape, own = node.shape(), node.shape(1)
+    count = math.prod(shape[:batch])
+    order = [*range(batch), axis, *(a for a in range(batch, len(shape)) if a != axis)]
+    rest = [shape[a] for a in order[batch + 1 :]]
+    x = node.emit(relax.op.permute_dims(node.data(), order))
+    x = node.emit(relax.op.reshape(x, [count * shape[axis], *rest]))
+    offsets = np.arange(count, dtype=np.int32).reshape(*shape[:batch], *[1] * (len(own) - batch))
+    index = node.emit(relax.op.add(index, make_constant(offsets * np.int32(shape[axis]))))
+    found = node.emit(relax.op.take(x, index, axis=0, mode="clip"))
+    picked = len(own) - batch
+    # Axes between the batches and the one looked up go before what was found.
+    between = axis - batch
+    last = batch + picked
+    final = [
+        *range(batch),
+        *(last + a for a in range(between)),
+        *range(batch, last),
+        *(last + a for a in range(between, len(rest))),
+    ]
+    return relax.op.permute_dims(found, final)
+
+
+def _gather_nd(node: Node) -> Result:
+    return node.moved(relax.op.gather_nd(node.data(), _index(node, 1, "int64")))
+
+
+def _scatter_nd(node: Node) -> Result:
+    """Into zeros; what falls on one place is summed."""
+    check_grown(math.prod(node.ints(2)))
+    zeros = make_constant(np.zeros(node.ints(2), node.dtype(1)))
+    index = _index(node, 0, "int64")
+    return node.moved(relax.op.scatter_nd(zeros, index, node.data(1), "add"), 1)
+
+
+def _sparse_to_dense(node: Node) -> Result:
+    shape = node.ints(1)
+    check_grown(math.prod(shape))
+    index = node.constant(0).astype(np.int64).reshape(-1, len(shape))
+    default = np.full(shape, node.scalar(3), node.dtype(2))
+    values = node.emit(relax.op.broadcast_to(node.data(2), [len(index)]))
+    return node.moved(
+        relax.op.scatter_nd(make_constant(default), make_constant(index), values, "update"), 2
+    )
+
+
+def _embedding_lookup(node: Node) -> Result:
+    return node.moved(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
+
+
+def _embedding_lookup_sparse(node: Node) -> Result:
+    """Rows weighted and joined by sum, mean, or the root of the squares' sum: a product."""
+    ids, places, shape, weights = (node.constant(n) for n in range(4))
+    places = places.reshape(len(ids), -1)
+    outer = [int(d) for d in shape[:-1]]
+    rows = math.prod(outer)
+    check_grown(rows * node.shape(4)[0])
+    matrix = np.zeros((rows, node.shape(4)[0]), np.float32)
+    factor = np.zeros(rows)
+    kind = int(node.option("Combiner", 0))
+    for number, place, weight in zip(ids, places, weights, strict=True):
+        row = int(np.ravel_multi_index(tuple(int(p) for p in place[:-1]), outer))
+        matrix[row, int(number)] += weight
+        factor[row] += weight**2 if kind == 2 else weight
+    if kind:
+        size = np.sqrt(factor) if kind == 2 else factor
+        matrix /= np.where(size == 0, 1, size)[:, None].astype(np.float32)
+    table = node.shape(4)
+    flat = node.emit(relax.op.reshape(node.real(4), [table[0], math.prod(table[1:])]))
+    joined = node.emit(relax.op.matmul(make_constant(matrix), flat))
+    return relax.op.reshape(joined, [*outer, *table[1:]])
+
+
+def _hashtable_lookup(node: Node) -> list[Result]:
+    """Rows by constant keys; zeros where there is none."""
+    wanted, keys = node.constant(0), [int(v) for v in node.constant(1)]
+    places = np.array([keys.index(int(v)) if int(v) in keys else -1 for v in wanted], np.int32)
+    rows = node.emit(relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0))
+    hits = (places >= 0).reshape(-1, *[1] * (len(node.shape(2)) - 1))
+    zero = make_constant(np.zeros((), node.dtype(2)))
+    kept = relax.op.where(make_constant(hits), rows, zero)
+    return [node.moved(kept, 2), make_constant((places >= 0).astype(np.uint8))]
+
+
+def _one_hot(node: Node) -> Result:
+    depth, rank = int(node.scalar(1)), len(node.shape()) + 1
+    check_grown(depth)
+    axis = int(node.option("Axis", -1)) % rank
+    index = node.emit(relax.op.expand_dims(_index(node, 0), axis))
+    along = [depth if a == axis else 1 for a in range(rank)]
+    numbers = make_constant(np.arange(depth, dtype=np.int32).reshape(along))
+    hit = node.emit(relax.op.equal(index, numbers))
+    return node.moved(relax.op.where(hit, node.data(2), node.data(3)), 2)
+
+
+def _matrix_diagonal(node: Node) -> Result:
+    """The last axis on the diagonal of zeros."""
+    extent = node.shape()[-1]
+    check_grown(extent * extent)
+    row = node.emit(relax.op.expand_dims(node.data(), -2))
+    on = make_constant(np.eye(extent, dtype=bool))
+    return node.moved(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
+
+
+def _matrix_set_diagonal(node: Node) -> Result:
+    check_grown(math.prod(node.shape()))
+    rows, columns = node.shape()[-2:]
+    shortest = min(rows, columns)
+    diagonal = node.data(1)
+    if columns > shortest:
+        batch = node.shape(1)[:-1]
+        filler = make_constant(np.zeros((*batch, columns - shortest), node.dtype()))
+        diagonal = node.emit(relax.op.concat([diagonal, filler], axis=-1))
+    row = node.emit(relax.op.expand_dims(diagonal, -2))
+    on = make_constant(np.eye(rows, columns, dtype=bool))
+    return node.moved(relax.op.where(on, row, node.data()))
+
+
+def _top_k(node: Node) -> list[Result]:
+    count = int(node.scalar(1))
+    found = node.emit(
+        relax.op.topk(node.data(), k=count, axis=-1, ret_type="both", largest=True, dtype="int32")
+    )
+    values, places = (node.emit(relax.TupleGetItem(found, n)) for n in range(2))
+    return [node.moved(values), places]
+
+
+def _bucketize(node: Node) -> Result:
+    """How many boundaries are not above each element."""
+    x = node.real()
+    bounds = np.asarray(node.option("Boundaries", []), np.float32)
+    x = node.emit(relax.op.expand_dims(x, -1))
+    passed = node.emit(relax.op.greater_equal(x, make_constant(bounds.astype(dtype_of(x)))))
+    return relax.op.sum(node.emit(relax.op.astype(passed, "int32")), [-1])
+
+
+def _where(node: Node) -> Result:
+    """The places of what is true: how many there are must be known."""
+    return make_constant(np.argwhere(node.constant(0)).astype(np.int64))
+
+
+def _unique(node: Node) -> list[Result]:
+    """In the order of first appearance; how many there are must be known."""
+    values, first, back = np.unique(node.constant(0), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    places = rank[back.reshape(-1)].astype(node.results[1].dtype)
+    return [make_constant(values[order]), make_constant(places)]
+
+
+_SEGMENTS = {"SUM": ("add", 0.0), "PROD": ("mul", 1.0), "MAX": ("max", -1), "MIN": ("min", 1)}
+
+
+def _segment(node: Node) -> Result:
+    """Rows of one segment joined; TFLite fills a segment without rows with the neutral element."""
+    kind = node.operator.kind.rpartition("_")[2]
+    reduction, neutral = _SEGMENTS[kind]
+    if node.operator.kind == "SEGMENT_SUM":
+        count = int(node.constant(1).max()) + 1
+    else:
+        count = int(node.scalar(2))
+    dtype = node.dtype()
+    if kind in ("MAX", "MIN"):
+        bounds = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+        neutral = float(bounds.min if kind == "MAX" else bounds.max)
+    rest = node.shape()[len(node.shape(1)) :]
+    check_grown(count * math.prod(rest))
+    start = make_constant(np.full((count, *rest), neutral, dtype))
+    index = node.emit(relax.op.expand_dims(_index(node, 1, "int64"), -1))
+    return relax.op.scatter_nd(start, index, node.data(), reduction)
+
+
+def _bitcast(node: Node) -> Result:
+    wanted = node.results[0].dtype
+    bits = [np.dtype(d).itemsize for d in (node.dtype(), wanted)]
+    if bits[0] != bits[1]:
+        raise NotImplementedError(f"from {node.dtype()} to {wanted}, which has another size")
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *at: tirx.reinterpret(wanted, x(*at)), name="bits")
+
+    return node.emit.builder.emit_te(compute, node.data())
+
+
+INDEX_OPS: dict[str, Convert] = {
+    "BITCAST": _bitcast,
+    "BUCKETIZE": _bucketize,
+    "EMBEDDING_LOOKUP": _embedding_lookup,
+    "EMBEDDING_LOOKUP_SPARSE": _embedding_lookup_sparse,
+    "GATHER": _gather,
+    "GATHER_ND": _gather_nd,
+    "HASHTABLE_LOOKUP": _hashtable_lookup,
+    "MATRIX_DIAG": _matrix_diagonal,
+    "MATRIX_SET_DIAG": _matrix_set_diagonal,
+    "ONE_HOT": _one_hot,
+    "SCATTER_ND": _scatter_nd,
+    "SEGMENT_SUM": _segment,
+    "SPARSE_TO_DENSE": _sparse_to_dense,
+    "TOPK_V2": _top_k,
+    "UNIQUE": _unique,
+    "UNSORTED_SEGMENT_MAX": _segment,
+    "UNSORTED_SEGMENT_MIN": _segment,
+    "UNSORTED_SEGMENT_PROD": _segment,
+    "UNSORTED_SEGMENT_SUM": _segment,
+    "WHERE": _where,
+}

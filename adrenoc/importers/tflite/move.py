@@ -1,0 +1,346 @@
+"""Operators that move elements: what is quantised stays as it is.
+
+Source: TFLite operator reference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.relax.fold import check_grown
+from adrenoc.relax.values import dtype_of, make_constant
+
+_MOST_REPEATS = 1 << 16
+"""Of an axis: each is an operand of a concatenation."""
+
+
+def _reshape(node: Node) -> Result:
+    stated = node.results[0].shape and all(d > 0 for d in node.results[0].shape)
+    computed = node.has(1) and not node.is_constant(1)
+    if stated and (computed or not node.results[0].open_axes):
+        shape = list(node.results[0].shape)
+    elif len(node.inputs) > 1 and node.has(1):
+        shape = node.ints(1)
+    else:
+        shape = [int(d) for d in node.option("NewShape", [])] or list(node.results[0].shape)
+    size = math.prod(node.shape())
+    if -1 in shape:
+        rest = -math.prod(shape)
+        shape = [size // rest if d == -1 else d for d in shape]
+    return node.moved(relax.op.reshape(node.data(), shape))
+
+
+def _squeeze(node: Node) -> Result:
+    rank = len(node.shape())
+    given = [int(d) % rank for d in node.option("SqueezeDims", [])]
+    axes = given or [a for a, d in enumerate(node.shape()) if d == 1]
+    shape = [d for a, d in enumerate(node.shape()) if a not in axes]
+    return node.moved(relax.op.reshape(node.data(), shape))
+
+
+def _expand_dims(node: Node) -> Result:
+    return node.moved(relax.op.expand_dims(node.data(), int(node.scalar(1))))
+
+
+def _transpose(node: Node) -> Result:
+    return node.moved(relax.op.permute_dims(node.data(), node.ints(1)))
+
+
+def _joined(node: Node, parts: Sequence[relax.Expr], axis: int) -> Result:
+    return node.moved(relax.op.concat(list(parts), axis=axis))
+
+
+def _same_scale(node: Node, index: int) -> relax.Expr:
+    """An operand in the units of the first one; LiteRT rounds it to those of the result."""
+    info, first = node.info(index), node.info(0)
+    if not info.is_quantised or info.scale == first.scale:
+        return node.data(index)
+    factor = make_constant(np.float32(info.scale / first.scale))
+    return node.emit(relax.op.multiply(node.data(index), factor))
+
+
+def _concat(node: Node) -> Result:
+    present = [i for i in range(len(node.inputs)) if 0 not in node.shape(i)]
+    parts = [_same_scale(node, i) for i in present]
+    axis = int(node.option("Axis")) % len(node.shape(present[0]))
+    joined = relax.op.concat(parts, axis=axis)
+    info = node.info(0)
+    if not info.is_quantised:
+        return node.activated(joined)
+    exact = all(node.info(i).scale == info.scale for i in present)
+    return node.activated(Quanta(expr=joined, scale=info.scales, is_integer=exact))
+
+
+def _pack(node: Node) -> Result:
+    axis = int(node.option("Axis")) % (len(node.shape()) + 1)
+    parts = [
+        node.emit(relax.op.expand_dims(_same_scale(node, i), axis)) for i in range(len(node.inputs))
+    ]
+    return _joined(node, parts, axis)
+
+
+def _unpack(node: Node) -> list[Result]:
+    shape = node.shape()
+    axis = int(node.option("Axis")) % len(shape)
+    rest = [d for a, d in enumerate(shape) if a != axis]
+    return [
+        node.moved(relax.op.reshape(_slice_of(node, axis, i, i + 1), rest))
+        for i in range(shape[axis])
+    ]
+
+
+def _slice_of(node: Node, axis: int, begin: int, end: int, index: int = 0) -> relax.Expr:
+    return node.emit(relax.op.strided_slice(node.data(index), [axis], [begin], [end]))
+
+
+def _split(node: Node) -> list[Result]:
+    axis = int(node.scalar(0)) % len(node.shape(1))
+    each = node.shape(1)[axis] // len(node.results)
+    return [
+        node.moved(_slice_of(node, axis, i * each, (i + 1) * each, 1), 1)
+        for i in range(len(node.results))
+    ]
+
+
+def _split_v(node: Node) -> list[Result]:
+    axis = int(node.scalar(2)) % len(node.shape())
+    sizes = node.ints(1)
+    rest = node.shape()[axis] - sum(s for s in sizes if s >= 0)
+    bounds = np.cumsum([0, *(rest if s < 0 else s for s in sizes)])
+    return [
+        node.moved(_slice_of(node, axis, int(b), int(e))) for b, e in itertools.pairwise(bounds)
+    ]
+
+
+def _pad(node: Node) -> Result:
+    """PAD fills with zero, which is the zero point of what is quantised; PADV2 names a value."""
+    width = node.ints(1)
+    fill = 0.0
+    if node.operator.kind == "PADV2":
+        fill = float(node.scalar(2))
+        if node.info(2).is_quantised:
+            fill = fill * node.info(2).scale / node.info(0).scale
+    dtype = node.dtype()
+    if dtype.startswith("float"):
+        return node.moved(relax.op.nn.pad(node.data(), width, pad_value=fill))
+    value = make_constant(np.asarray(fill).astype(dtype))
+    return _with_borders(node, width, value)
+
+
+def _with_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
+    """A pad of integers, as a concatenation: relax pads with floats."""
+    x, shape = node.data(), list(node.shape())
+    for axis in range(len(shape)):
+        before, after = width[2 * axis : 2 * axis + 2]
+        parts = []
+        for extent in (before, after):
+            border = [*shape[:axis], extent, *shape[axis + 1 :]]
+            parts.append(None if not extent else node.emit(relax.op.broadcast_to(value, border)))
+        joined = [p for p in (parts[0], x, parts[1]) if p is not None]
+        shape[axis] += before + after
+        if len(joined) > 1:
+            x = node.emit(relax.op.concat(joined, axis=axis))
+    return node.moved(x)
+
+
+def _mirror_pad(node: Node) -> Result:
+    """Mirrored with the edge (SYMMETRIC) or without it (REFLECT): one take an axis."""
+    width, x = node.ints(1), node.data()
+    symmetric = int(node.option("Mode", 0)) == 1
+    for axis, extent in enumerate(node.shape()):
+        before, after = width[2 * axis : 2 * axis + 2]
+        if not 0 <= min(before, after) <= max(before, after) <= extent - (not symmetric):
+            raise ValueError(f"it mirrors {before} and {after} of {extent} elements")
+        if before or after:
+            places = np.arange(-before, extent + after)
+            if symmetric:
+                places = np.where(places < 0, -1 - places, places)
+                places = np.where(places >= extent, 2 * extent - 1 - places, places)
+            else:
+                places = np.abs(places)
+                places = np.where(places >= extent, 2 * extent - 2 - places, places)
+            x = node.emit(relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis))
+    return node.moved(x)
+
+
+def _tile(node: Node) -> Result:
+    x, axes = node.data(), len(node.shape())
+    for axis, count in enumerate(node.ints(1)):
+        if count > _MOST_REPEATS:
+            raise ValueError(
+                f"it repeats axis {axis} {count} times, expected up to {_MOST_REPEATS}"
+            )
+        if count > 1 and axis < axes:
+            x = node.emit(relax.op.concat([x] * count, axis=axis))
+    return node.moved(x)
+
+
+def _broadcast_to(node: Node) -> Result:
+    return node.moved(relax.op.broadcast_to(node.data(), node.ints(1)))
+
+
+def _broadcast_args(node: Node) -> Result:
+    shape = np.broadcast_shapes(tuple(node.ints(0)), tuple(node.ints(1)))
+    return node.like(shape)
+
+
+def _fill(node: Node) -> Result:
+    return node.moved(relax.op.broadcast_to(node.data(1), node.ints(0)), 1)
+
+
+def _shape(node: Node) -> Result:
+    return make_constant(np.asarray(node.shape()).astype(node.results[0].dtype))
+
+
+def _rank(node: Node) -> Result:
+    return make_constant(np.asarray(len(node.shape()), np.int32))
+
+
+def _range(node: Node) -> Result:
+    start, limit, step = (node.scalar(i) for i in range(3))
+    check_grown(math.ceil((limit - start) / step))
+    return make_constant(np.arange(start, limit, step).astype(node.dtype()))
+
+
+def _reverse(node: Node) -> Result:
+    x = node.data()
+    for axis in node.ints(1):
+        x = node.emit(relax.op.flip(x, axis % len(node.shape())))
+    return node.moved(x)
+
+
+def _reverse_sequence(node: Node) -> Result:
+    return node.moved(
+        relax.op.reverse_sequence(
+            node.data(),
+            node.emit(relax.op.astype(node.data(1), "int32")),
+            int(node.option("SeqDim")),
+            int(node.option("BatchDim")),
+        )
+    )
+
+
+def _rearranged(
+    node: Node, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
+) -> relax.Expr:
+    parts = node.emit(relax.op.reshape(node.data(), list(split)))
+    turned = node.emit(relax.op.permute_dims(parts, list(order)))
+    return relax.op.reshape(turned, list(shape))
+
+
+def _depth_to_space(node: Node) -> Result:
+    n, h, w, c = node.shape()
+    b = int(node.option("BlockSize"))
+    split = (n, h, w, b, b, c // (b * b))
+    shape = (n, h * b, w * b, c // (b * b))
+    return node.moved(_rearranged(node, split, (0, 1, 3, 2, 4, 5), shape))
+
+
+def _space_to_depth(node: Node) -> Result:
+    n, h, w, c = node.shape()
+    b = int(node.option("BlockSize"))
+    split = (n, h // b, b, w // b, b, c)
+    shape = (n, h // b, w // b, c * b * b)
+    return node.moved(_rearranged(node, split, (0, 1, 3, 2, 4, 5), shape))
+
+
+def _batch_to_space(node: Node) -> Result:
+    block, crops = node.ints(1), np.asarray(node.ints(2)).reshape(-1, 2)
+    batch, *rest = node.shape()
+    axes = len(block)
+    spatial, tail = rest[:axes], rest[axes:]
+    split = [*block, batch // math.prod(block), *spatial, *tail]
+    order = [axes]
+    for axis in range(axes):
+        order += [axes + 1 + axis, axis]
+    order += range(2 * axes + 1, len(split))
+    grown = [d * b for d, b in zip(spatial, block, strict=True)]
+    whole = node.emit(_rearranged(node, split, order, [batch // math.prod(block), *grown, *tail]))
+    ends = [int(g - c[1]) for g, c in zip(grown, crops, strict=True)]
+    begins = [int(c[0]) for c in crops]
+    return node.moved(relax.op.strided_slice(whole, list(range(1, axes + 1)), begins, ends))
+
+
+def _space_to_batch(node: Node) -> Result:
+    block, pads = node.ints(1), node.ints(2)
+    batch, *rest = node.shape()
+    axes = len(block)
+    width = [0, 0, *pads, *[0] * (2 * (len(rest) - axes))]
+    padded = node.emit(relax.op.nn.pad(node.data(), width)) if any(width) else node.data()
+    grown = [
+        rest[a] + pads[2 * a] + pads[2 * a + 1] if a < axes else rest[a] for a in range(len(rest))
+    ]
+    split = [batch]
+    for axis in range(axes):
+        split += [grown[axis] // block[axis], block[axis]]
+    split += grown[axes:]
+    order = [*(2 + 2 * a for a in range(axes)), 0, *(1 + 2 * a for a in range(axes))]
+    order += range(2 * axes + 1, len(split))
+    shape = [
+        batch * math.prod(block),
+        *(g // b for g, b in zip(grown, block, strict=False)),
+        *grown[axes:],
+    ]
+    parts = node.emit(relax.op.reshape(padded, split))
+    turned = node.emit(relax.op.permute_dims(parts, order))
+    return node.moved(relax.op.reshape(turned, shape))
+
+
+def _dilate(node: Node) -> Result:
+    """Elements apart by steps, with a value between them."""
+    x, shape = node.data(), list(node.shape())
+    fill = node.data(2)
+    if dtype_of(fill) != dtype_of(x):
+        raise NotImplementedError("a value of another dtype")
+    fill = node.emit(relax.op.reshape(fill, []))
+    for axis, step in enumerate(node.ints(1)):
+        if step == 1:
+            continue
+        between = [*shape[: axis + 1], step - 1, *shape[axis + 1 :]]
+        gaps = node.emit(relax.op.broadcast_to(fill, between))
+        apart = node.emit(relax.op.expand_dims(x, axis + 1))
+        joined = node.emit(relax.op.concat([apart, gaps], axis=axis + 1))
+        shape[axis] *= step
+        joined = node.emit(relax.op.reshape(joined, shape))
+        shape[axis] -= step - 1
+        x = node.emit(relax.op.strided_slice(joined, [axis], [0], [shape[axis]]))
+    return node.moved(x)
+
+
+MOVE_OPS: dict[str, Convert] = {
+    "BATCH_TO_SPACE_ND": _batch_to_space,
+    "BROADCAST_ARGS": _broadcast_args,
+    "BROADCAST_TO": _broadcast_to,
+    "CONCATENATION": _concat,
+    "DENSIFY": lambda node: node.moved(node.data()),
+    "DEPTH_TO_SPACE": _depth_to_space,
+    "DILATE": _dilate,
+    "EXPAND_DIMS": _expand_dims,
+    "FILL": _fill,
+    "MIRROR_PAD": _mirror_pad,
+    "PACK": _pack,
+    "PAD": _pad,
+    "PADV2": _pad,
+    "RANGE": _range,
+    "RANK": _rank,
+    "RESHAPE": _reshape,
+    "REVERSE_SEQUENCE": _reverse_sequence,
+    "REVERSE_V2": _reverse,
+    "SHAPE": _shape,
+    "SPACE_TO_BATCH_ND": _space_to_batch,
+    "SPACE_TO_DEPTH": _space_to_depth,
+    "SPLIT": _split,
+    "SPLIT_V": _split_v,
+    "SQUEEZE": _squeeze,
+    "TILE": _tile,
+    "TRANSPOSE": _transpose,
+    "UNPACK": _unpack,
+}

@@ -1,0 +1,251 @@
+"""What an operator's translation sees of a TFLite operator: values in the form that it wants.
+
+A quantised tensor is kept as its stored integers less the zero point, in float32: `quanta`.
+Integers of eight bits are exact in half and in float, zero padding is zero, and a convolution
+takes them as they are.  real = scale * quanta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, centred_constant, rounded
+from adrenoc.relax.fold import fold_call
+from adrenoc.relax.values import (
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    static_shape,
+)
+
+Result: TypeAlias = "relax.Expr | Quanta"
+"""What a translation gives: real numbers or plain integers, or quanta of some scale."""
+
+
+class Emitter:
+    """Binds expressions; what has only constants is computed at once."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+        self.decisions: dict[tuple[str, str], list[str]] = {}
+        """(taken, reason) -> the tensors concerned."""
+
+    def __call__(self, expr: relax.Expr, name: str = "") -> relax.Expr:
+        """A variable or a constant for `expr`."""
+        if not isinstance(expr, relax.Call | relax.TupleGetItem):
+            return expr
+        call = self.builder.normalize(expr)
+        if isinstance(call, relax.Call) and isinstance(call.ty, relax.TensorType):
+            folded = fold_call(call, call)
+            if folded is not None:
+                return make_constant(folded)
+        return emit_named(self.builder, call, name) if name else self.builder.emit(call)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Value:
+    """What a tensor of the file holds: of a quantised one the quanta, else the numbers."""
+
+    info: TensorInfo
+    expr: relax.Expr
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Node:
+    """One operator with translated inputs; `inputs` holds None for one that is left out."""
+
+    emit: Emitter
+    operator: Operator
+    inputs: Sequence[Value | None]
+    results: Sequence[TensorInfo]
+    file: TFLiteFile
+    call: Any = None
+    """Translates another graph of the file: (number, values) -> values."""
+    env: Mapping[int, Value] = field(default_factory=dict)
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        """An option, or its default where the file leaves all options out."""
+        return self.operator.options.get(name, default)
+
+    def steps(self, names: str, axes: str = "HW") -> list[int]:
+        """Strides or dilations, of options called like "Stride{}", for each of `axes`.
+
+        Raises:
+            ValueError: one is below 1.
+        """
+        steps = [int(self.option(names.format(axis), 1)) for axis in axes]
+        if min(steps) < 1:
+            raise ValueError(f"{names.format(axes)} of {steps}; expected 1 or more")
+        return steps
+
+    def has(self, index: int) -> bool:
+        """Whether input `index` is there."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        """Input `index`.
+
+        Raises:
+            ValueError: it is left out.
+        """
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise ValueError(f"input {index} is missing")
+        return found
+
+    def info(self, index: int = 0) -> TensorInfo:
+        """The type of an input."""
+        return self.value(index).info
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """The static shape of an input."""
+        shape = static_shape(self.value(index).expr)
+        if shape is None:
+            raise ValueError(f"input {index} has no static shape")
+        return shape
+
+    def dtype(self, index: int = 0) -> str:
+        """The dtype in which an input is at hand."""
+        return dtype_of(self.value(index).expr)
+
+    def is_constant(self, index: int) -> bool:
+        """Whether the value of an input is known."""
+        return constant_value(self.value(index).expr) is not None
+
+    def constant(self, index: int) -> np.ndarray:
+        """The value of a constant input, as stored less its zero point.
+
+        Raises:
+            ValueError: it is not constant.
+        """
+        value = constant_value(self.value(index).expr)
+        if value is None:
+            raise ValueError(f"input {index} must be constant")
+        return value
+
+    def ints(self, index: int) -> list[int]:
+        """A constant input as integers."""
+        return [int(v) for v in self.constant(index).reshape(-1)]
+
+    def scalar(self, index: int) -> Any:
+        """A constant input of one element."""
+        return self.constant(index).reshape(-1)[0].item()
+
+    # Forms of an input
+
+    def data(self, index: int = 0) -> relax.Expr:
+        """An input as it is at hand: quanta where it is quantised."""
+        return self.value(index).expr
+
+    def real(self, index: int = 0) -> relax.Expr:
+        """An input as real numbers in float; integers that are not quantised stay integers."""
+        value = self.value(index)
+        if value.info.is_quantised:
+            scales = value.info.along(value.info.scales)
+            return self.emit(relax.op.multiply(value.expr, make_constant(scales)))
+        if dtype_of(value.expr) == "float16":
+            return self.emit(relax.op.astype(value.expr, "float32"))
+        return value.expr
+
+    def stored(self, index: int = 0) -> relax.Expr:
+        """An input as the file would store it: integers with their zero point."""
+        return stored(self.emit, self.value(index))
+
+    def like(self, value: Any, index: int = 0) -> relax.Expr:
+        """A constant of the dtype in which an input is at hand."""
+        return make_constant(np.asarray(value).astype(self.dtype(index)))
+
+    # Results
+
+    def moved(self, expr: relax.Expr, index: int = 0) -> Result:
+        """A result that holds elements of input `index` at other places."""
+        info = self.info(index)
+        if not info.is_quantised:
+            return expr
+        return Quanta(expr=expr, scale=info.scales, is_integer=True)
+
+    def activated(self, result: Result) -> Result:
+        """The result with the operator's fused activation."""
+        kind = int(self.option("FusedActivationFunction", 0))
+        if kind == 0:
+            return result
+        bounds = _BOUNDS.get(kind)
+        if isinstance(result, Quanta) and bounds is not None:
+            return Quanta(
+                expr=result.expr, scale=result.scale, is_integer=result.is_integer, bounds=bounds
+            )
+        expr = self.emit(result)
+        if kind == 1:
+            return relax.op.nn.relu(expr)
+        if bounds is not None:
+            low, high = (b if dtype_of(expr).startswith("float") else int(b) for b in bounds)
+            return relax.op.clip(expr, low, high)
+        if kind == _TANH:
+            return relax.op.tanh(expr)
+        raise NotImplementedError(f"fused activation {kind}")
+
+
+_TANH = 4
+_BOUNDS = {1: (0.0, float("inf")), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+"""ActivationFunctionType -> the interval that it keeps: RELU, RELU_N1_TO_1, RELU6."""
+
+
+def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> Value:
+    """A tensor from what the file or the user stores."""
+    if info.is_quantised:
+        expr = emit(relax.op.astype(expr, "float32"))
+        if info.zero:
+            expr = emit(relax.op.subtract(expr, make_constant(np.float32(info.zero))))
+    return Value(info=info, expr=expr)
+
+
+def constant_of(info: TensorInfo) -> Value:
+    """A constant of the file."""
+    if info.value is None:
+        raise ValueError(f"'{info.name}' of type {info.dtype} holds no numbers")
+    value = centred_constant(info) if info.is_quantised else info.value
+    return Value(info=info, expr=make_constant(value))
+
+
+def stored(emit: Emitter, value: Value) -> relax.Expr:
+    """A tensor as the file would store it."""
+    info, expr = value.info, value.expr
+    if not info.is_quantised:
+        return expr
+    if info.zero:
+        expr = emit(relax.op.add(expr, make_constant(np.float32(info.zero))))
+    return emit(relax.op.astype(expr, info.dtype))
+
+
+def finished(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> Value:
+    """A tensor from what a translation gives: requantised where the file wants integers."""
+    if not info.is_quantised:
+        if isinstance(result, Quanta):
+            result = relax.op.multiply(result.expr, make_constant(result.factor(1.0)))
+        expr = emit(result, name)
+        if info.dtype == "float16" and dtype_of(expr) == "float32":
+            expr = emit(relax.op.astype(expr, "float16"))
+        return Value(info=info, expr=expr)
+    if not isinstance(result, Quanta):
+        result = Quanta(expr=emit(result), scale=np.float32(1.0))
+    expr = emit(result.expr)
+    factor = result.factor(info.scale)
+    same = bool(np.all(factor == 1.0))
+    if not same:
+        expr = emit(relax.op.multiply(expr, make_constant(factor)))
+    if not (same and result.is_integer):
+        expr = emit(rounded(emit, expr))
+    low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
+    if result.bounds is not None:
+        low = max(low, float(np.round(result.bounds[0] / info.scale)))
+        high = min(high, float(np.round(min(result.bounds[1], 1e30) / info.scale)))
+    elif same and result.is_integer:
+        return Value(info=info, expr=expr)
+    return Value(info=info, expr=emit(relax.op.clip(expr, low, high), name))

@@ -1,0 +1,56 @@
+"""Quantised numbers of TFLite as floats that hold integers.
+
+A product of two 8-bit values is below 2^16, so sums of 256 products and more come out exactly;
+longer ones are off by less than one part in 2^24, which can move a result that lies on the
+border between two quanta by one.
+
+Source: TFLite 8-bit quantization specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.file import TensorInfo
+
+QUANTISED_RANGES = {
+    "int4": (-8, 7),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+}
+"""dtype -> the least and the greatest integer that it stores."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Quanta:
+    """A result in units of `scale`: real = scale * expr.
+
+    `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
+    `expr` holds integers already.  `bounds` are real numbers that a fused activation keeps to.
+    """
+
+    expr: relax.Expr
+    scale: np.ndarray | np.float32
+    is_integer: bool = False
+    bounds: tuple[float, float] | None = None
+
+    def factor(self, unit: float) -> np.ndarray:
+        """What turns `expr` into multiples of `unit`, rounded once."""
+        ratio = np.asarray(self.scale, np.float64) / unit
+        return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
+
+
+def centred_constant(info: TensorInfo) -> np.ndarray:
+    """A quantised constant less its zero points, in float32."""
+    value = np.asarray(info.value).astype(np.float32)
+    return np.asarray(value - info.along(info.zeros).astype(np.float32))
+
+
+def rounded(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
+    """`expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
+    return relax.op.round(emit(expr))

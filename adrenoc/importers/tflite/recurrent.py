@@ -1,0 +1,264 @@
+"""Recurrent operators, unrolled over their steps; states are zero when a run begins.
+
+LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A compiled model does not: each run
+computes what LiteRT does after a reset, and a Decision says so.
+
+Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.relax.values import make_constant
+
+Expr: TypeAlias = "relax.Expr"
+
+_ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
+    0: lambda x: x,
+    1: relax.op.nn.relu,
+    2: lambda x: relax.op.clip(x, -1.0, 1.0),
+    3: lambda x: relax.op.clip(x, 0.0, 6.0),
+    4: relax.op.tanh,
+    6: relax.op.sigmoid,
+}
+
+
+def _activation(node: Node) -> Callable[[Expr], Expr]:
+    kind = int(node.option("FusedActivationFunction", 0))
+    if kind not in _ACTIVATIONS:
+        raise NotImplementedError(f"activation {kind}")
+    return _ACTIVATIONS[kind]
+
+
+def _forgets(node: Node) -> None:
+    key = ("a state that is zero when a run begins", "runs of a bundle do not depend on each other")
+    node.emit.decisions.setdefault(key, []).append(node.results[0].name)
+
+
+def _product(node: Node, x: Expr, number: int) -> Expr:
+    """x times the transpose of weights [units, depth]."""
+    weights = node.emit(relax.op.permute_dims(node.real(number), [1, 0]))
+    return node.emit(relax.op.matmul(x, weights))
+
+
+def _zeros(*shape: int) -> Expr:
+    return make_constant(np.zeros(shape, np.float32))
+
+
+def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
+    """The data [batch, depth] of each step."""
+    axis = 0 if time_major else 1
+    shape = node.shape()
+    rest = [d for a, d in enumerate(shape) if a != axis]
+    parts = []
+    for step in range(shape[axis]):
+        part = node.emit(relax.op.strided_slice(x, [axis], [step], [step + 1]))
+        parts.append(node.emit(relax.op.reshape(part, rest)))
+    return parts
+
+
+def _stacked(node: Node, parts: Sequence[Expr], *, time_major: bool) -> Expr:
+    axis = 0 if time_major else 1
+    rows = [node.emit(relax.op.expand_dims(p, axis)) for p in parts]
+    return node.emit(relax.op.concat(rows, axis=axis)) if len(rows) > 1 else rows[0]
+
+
+def _rnn_steps(node: Node, steps: Sequence[Expr], first: int) -> list[Expr]:
+    """Weights, recurrent weights and bias begin at input `first`."""
+    act = _activation(node)
+    batch = int(steps[0].ty.shape[0])
+    state, results = _zeros(batch, node.shape(first)[0]), []
+    for x in steps:
+        total = relax.op.add(_product(node, x, first), _product(node, state, first + 1))
+        total = node.emit(relax.op.add(node.emit(total), node.real(first + 2)))
+        state = node.emit(act(total))
+        results.append(state)
+    return results
+
+
+def _rnn(node: Node) -> Result:
+    _forgets(node)
+    return _rnn_steps(node, [node.real()], 1)[0]
+
+
+def _rnn_sequence(node: Node) -> Result:
+    _forgets(node)
+    major = bool(node.option("TimeMajor", False))
+    steps = _steps(node, node.real(), time_major=major)
+    return _stacked(node, _rnn_steps(node, steps, 1), time_major=major)
+
+
+def _both_ways(
+    node: Node, run: Callable[[Sequence[Expr], int], list[Expr]], backward: int, forward: int
+) -> list[Result]:
+    major = bool(node.option("TimeMajor", False))
+    steps = _steps(node, node.real(), time_major=major)
+    ahead = _stacked(node, run(steps, forward), time_major=major)
+    back = _stacked(node, run(steps[::-1], backward)[::-1], time_major=major)
+    if node.option("MergeOutputs", False):
+        return [relax.op.concat([ahead, back], axis=-1)]
+    return [ahead, back]
+
+
+def _rnn_both_ways(node: Node) -> list[Result]:
+    _forgets(node)
+    if any(node.has(i) for i in range(9, len(node.inputs))):
+        raise NotImplementedError("auxiliary data")
+    return _both_ways(node, lambda steps, first: _rnn_steps(node, steps, first), 5, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LstmInputs:
+    """Where the parts of an LSTM lie among the inputs; each has input, forget, cell, output."""
+
+    by_input: int
+    by_state: int
+    peephole: int
+    bias: int
+    projection: int
+    norm: int | None
+
+
+_GATES = ("input", "forget", "cell", "output")
+_PEEPHOLES = {"input": 0, "forget": 1, "output": 2}
+
+
+def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:
+    units = node.shape(at.by_input + 1)[0]
+    width = node.shape(at.by_state + 1)[1]
+    batch = int(steps[0].ty.shape[0])
+    output, cell, results = _zeros(batch, width), _zeros(batch, units), []
+    for x in steps:
+        output, cell = _lstm_step(node, x, output, cell, at)
+        results.append(output)
+    return results
+
+
+def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -> tuple[Expr, Expr]:
+    emit, act = node.emit, _activation(node)
+
+    def gate(name: str, state: Expr | None) -> Expr:
+        number = _GATES.index(name)
+        total = relax.op.add(
+            _product(node, x, at.by_input + number), _product(node, output, at.by_state + number)
+        )
+        total = emit(total)
+        if state is not None and node.has(at.peephole + _PEEPHOLES[name]):
+            weights = node.real(at.peephole + _PEEPHOLES[name])
+            total = emit(relax.op.add(total, emit(relax.op.multiply(state, weights))))
+        if at.norm is not None and node.has(at.norm + number):
+            total = _normalised(node, total, at.norm + number)
+        return emit(relax.op.add(total, node.real(at.bias + number)))
+
+    forget = emit(relax.op.sigmoid(gate("forget", cell)))
+    new = emit(act(gate("cell", None)))
+    if node.has(at.by_input):
+        take = emit(relax.op.sigmoid(gate("input", cell)))
+    else:
+        take = emit(relax.op.subtract(make_constant(np.float32(1)), forget))
+    kept = emit(relax.op.multiply(forget, cell))
+    cell = emit(relax.op.add(kept, emit(relax.op.multiply(take, new))))
+    cell = _clipped(node, cell, "CellClip")
+    let = emit(relax.op.sigmoid(gate("output", cell)))
+    output = emit(relax.op.multiply(let, emit(act(cell))))
+    if node.has(at.projection):
+        output = _product(node, output, at.projection)
+        if node.has(at.projection + 1):
+            output = emit(relax.op.add(output, node.real(at.projection + 1)))
+        output = _clipped(node, output, "ProjClip")
+    return output, cell
+
+
+def _clipped(node: Node, x: Expr, option: str) -> Expr:
+    bound = float(node.option(option, 0.0))
+    return node.emit(relax.op.clip(x, -bound, bound)) if bound > 0 else x
+
+
+def _normalised(node: Node, x: Expr, number: int) -> Expr:
+    """To mean zero and deviation one over the units, times a factor a unit."""
+    emit = node.emit
+    mean = emit(relax.op.mean(x, [-1], True))
+    centred = emit(relax.op.subtract(x, mean))
+    variance = emit(relax.op.mean(emit(relax.op.multiply(centred, centred)), [-1], True))
+    inverse = emit(relax.op.rsqrt(emit(relax.op.add(variance, make_constant(np.float32(1e-8))))))
+    return emit(relax.op.multiply(emit(relax.op.multiply(centred, inverse)), node.real(number)))
+
+
+def _float_lstm(node: Node) -> None:
+    _forgets(node)
+    if node.info().is_quantised:
+        raise NotImplementedError("an LSTM on quantised data")
+
+
+def _lstm(node: Node) -> list[Result] | Result:
+    _float_lstm(node)
+    if int(node.option("KernelType", 0)) == 1 or len(node.inputs) == 5:
+        raise NotImplementedError("the basic kernel, with one matrix for all gates")
+    norm = 20 if len(node.inputs) > 20 else None
+    at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
+    return _lstm_steps(node, [node.real()], at)[0]
+
+
+def _lstm_sequence(node: Node) -> Result:
+    _float_lstm(node)
+    norm = 20 if len(node.inputs) > 20 else None
+    at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
+    major = bool(node.option("TimeMajor", False))
+    steps = _steps(node, node.real(), time_major=major)
+    return _stacked(node, _lstm_steps(node, steps, at), time_major=major)
+
+
+def _lstm_both_ways(node: Node) -> list[Result]:
+    _float_lstm(node)
+    if any(node.has(i) for i in range(39, len(node.inputs))):
+        raise NotImplementedError("auxiliary data")
+
+    def run(steps: Sequence[Expr], first: int) -> list[Expr]:
+        at = _LstmInputs(
+            by_input=first,
+            by_state=first + 4,
+            peephole=first + 8,
+            bias=first + 11,
+            projection=first + 15,
+            norm=None,
+        )
+        return _lstm_steps(node, steps, at)
+
+    return _both_ways(node, run, 18, 1)
+
+
+def _svdf(node: Node) -> Result:
+    """Of a memory of zeros only the newest place counts: the last column of the time weights."""
+    _forgets(node)
+    if node.info().is_quantised:
+        raise NotImplementedError("SVDF on quantised data")
+    rank = int(node.option("Rank", 1))
+    filters, memory = node.shape(2)
+    newest = _product(node, node.real(0), 1)
+    last = node.emit(relax.op.strided_slice(node.real(2), [1], [memory - 1], [memory]))
+    weighted = relax.op.multiply(newest, node.emit(relax.op.reshape(last, [filters])))
+    grouped = [int(newest.ty.shape[0]), filters // rank, rank]
+    parts = node.emit(relax.op.reshape(node.emit(weighted), grouped))
+    total = node.emit(relax.op.sum(parts, [-1]))
+    if node.has(3):
+        total = node.emit(relax.op.add(total, node.real(3)))
+    return _activation(node)(total)
+
+
+RECURRENT_OPS: dict[str, Convert] = {
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _lstm_both_ways,
+    "BIDIRECTIONAL_SEQUENCE_RNN": _rnn_both_ways,
+    "LSTM": _lstm,
+    "RNN": _rnn,
+    "SVDF": _svdf,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm_sequence,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _rnn_sequence,
+}

@@ -1,0 +1,254 @@
+"""Operators over windows and axes: pools, reductions, norms, softmax, resizes.
+
+Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.tflite.conv import pads_of
+from adrenoc.importers.tflite.elementwise import Convert, truncated_quotient
+from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.quant import Quanta
+from adrenoc.relax.fold import check_grown
+from adrenoc.relax.values import dtype_of, make_constant
+
+_TIE = 2.0**-10
+"""Pushes a mean that lies between two integers away from zero; others are further from a tie."""
+
+
+def _window(node: Node) -> dict[str, Any]:
+    kernel = [int(node.option("FilterHeight", 1)), int(node.option("FilterWidth", 1))]
+    strides = node.steps("Stride{}")
+    pads = pads_of(node, node.shape()[1:3], kernel, strides, [1, 1])
+    return {"pool_size": kernel, "strides": strides, "padding": pads, "layout": "NHWC"}
+
+
+def _max_pool(node: Node) -> Result:
+    return node.activated(node.moved(relax.op.nn.max_pool2d(node.data(), **_window(node))))
+
+
+def _average_pool(node: Node) -> Result:
+    """The mean of a window's elements inside of the data; of integers, ties away from zero."""
+    pooled = relax.op.nn.avg_pool2d(node.data(), **_window(node), count_include_pad=False)
+    info = node.info()
+    if not info.is_quantised:
+        return node.activated(pooled)
+    whole = _nearest(node, node.emit(pooled), info.zero)
+    return node.activated(Quanta(expr=whole, scale=info.scales, is_integer=True))
+
+
+def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
+    """A mean of quanta as an integer: LiteRT rounds what is stored, ties away from zero."""
+    border = make_constant(np.float32(-zero))
+    positive = node.emit(relax.op.greater_equal(mean, border))
+    up, down = make_constant(np.float32(_TIE)), make_constant(np.float32(-_TIE))
+    push = node.emit(relax.op.where(positive, up, down))
+    return node.emit(relax.op.round(node.emit(relax.op.add(mean, push))))
+
+
+def _l2_pool(node: Node) -> Result:
+    square = node.emit(relax.op.multiply(node.real(), node.real()))
+    pooled = relax.op.nn.avg_pool2d(square, **_window(node), count_include_pad=False)
+    return node.activated(relax.op.sqrt(node.emit(pooled)))
+
+
+def _axes(node: Node) -> list[int]:
+    rank = len(node.shape())
+    return sorted({a % rank for a in node.ints(1)}) if rank else []
+
+
+def _reduce(op: Callable[..., relax.Expr]) -> Convert:
+    def convert(node: Node) -> Result:
+        axes, keep = _axes(node), bool(node.option("KeepDims", False))
+        if not axes:
+            return node.moved(node.data())
+        return op(node.real(), axes, keep)
+
+    return convert
+
+
+def _mean(node: Node) -> Result:
+    axes, keep = _axes(node), bool(node.option("KeepDims", False))
+    if node.info().is_quantised:
+        total = relax.op.mean(node.data(), axes, keep)
+        return Quanta(expr=total, scale=node.info().scales)
+    if node.dtype().startswith("float"):
+        return relax.op.mean(node.data(), axes, keep)
+    count = int(np.prod([node.shape()[a] for a in axes]))
+    total = node.emit(relax.op.sum(node.data(), axes, keep))
+    return truncated_quotient(node, total, node.like(count))
+
+
+def _sum(node: Node) -> Result:
+    axes, keep = _axes(node), bool(node.option("KeepDims", False))
+    if node.info().is_quantised:
+        total = relax.op.sum(node.data(), axes, keep)
+        return Quanta(expr=total, scale=node.info().scales)
+    return relax.op.sum(node.data(), axes, keep)
+
+
+def _extreme(op: Callable[..., relax.Expr]) -> Convert:
+    def convert(node: Node) -> Result:
+        return node.moved(op(node.data(), _axes(node), bool(node.option("KeepDims", False))))
+
+    return convert
+
+
+def _logical(op: Callable[..., relax.Expr]) -> Convert:
+    """All and any, as the least and the greatest of zeros and ones."""
+
+    def convert(node: Node) -> Result:
+        numbers = node.emit(relax.op.astype(node.data(), "int32"))
+        found = node.emit(op(numbers, _axes(node), bool(node.option("KeepDims", False))))
+        return relax.op.astype(found, "bool")
+
+    return convert
+
+
+def _arg(op: Callable[..., relax.Expr]) -> Convert:
+    """The place of the first of equals."""
+
+    def convert(node: Node) -> Result:
+        axis = int(node.scalar(1)) % len(node.shape())
+        found = node.emit(op(node.data(), axis, False))
+        return relax.op.astype(found, node.results[0].dtype)
+
+    return convert
+
+
+def _cumsum(node: Node) -> Result:
+    axis = int(node.scalar(1)) % len(node.shape())
+    x = node.real()
+    backwards = bool(node.option("Reverse", False))
+    if backwards:
+        x = node.emit(relax.op.flip(x, axis))
+    total = relax.op.cumsum(x, axis, dtype_of(x), bool(node.option("Exclusive", False)))
+    return relax.op.flip(node.emit(total), axis) if backwards else total
+
+
+def _softmax(node: Node) -> Result:
+    x, beta = node.real(), float(node.option("Beta", 1.0))
+    if beta != 1.0:
+        x = node.emit(relax.op.multiply(x, make_constant(np.float32(beta))))
+    return relax.op.nn.softmax(x, axis=-1)
+
+
+def _log_softmax(node: Node) -> Result:
+    return relax.op.nn.log_softmax(node.real(), axis=-1)
+
+
+def _l2_normalisation(node: Node) -> Result:
+    """Over the last axis."""
+    x = node.real()
+    square = node.emit(relax.op.multiply(x, x))
+    total = node.emit(relax.op.sum(square, [-1], True))
+    kept = node.emit(relax.op.maximum(total, make_constant(np.float32(1e-12))))
+    inverse = node.emit(relax.op.rsqrt(kept))
+    return node.activated(relax.op.multiply(x, inverse))
+
+
+def _local_response(node: Node) -> Result:
+    """Over `radius` channels on each side: a product with a band of ones sums the squares."""
+    x, channels = node.real(), node.shape()[-1]
+    radius = int(node.option("Radius"))
+    square = node.emit(relax.op.multiply(x, x))
+    check_grown(channels * channels)
+    places = np.arange(channels)
+    band = (np.abs(places[:, None] - places[None, :]) <= radius).astype(np.float32)
+    total = node.emit(relax.op.matmul(square, make_constant(band)))
+    scaled = relax.op.multiply(total, make_constant(np.float32(node.option("Alpha", 1.0))))
+    base = node.emit(
+        relax.op.add(node.emit(scaled), make_constant(np.float32(node.option("Bias", 1.0))))
+    )
+    power = make_constant(np.float32(-float(node.option("Beta", 1.0))))
+    return relax.op.multiply(x, node.emit(relax.op.power(base, power)))
+
+
+def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
+    """Where each output element lies in the data, before rounding; in float32 as LiteRT."""
+    extent = node.shape()[axis]
+    corners = bool(node.option("AlignCorners", False)) and outputs > 1
+    half = bool(node.option("HalfPixelCenters", False))
+    scale = np.float32(extent - 1) / np.float32(outputs - 1) if corners else None
+    if scale is None:
+        scale = np.float32(extent) / np.float32(outputs)
+    check_grown(outputs)
+    places = np.arange(outputs, dtype=np.float32)
+    if half:
+        offset = np.float32(0.5)
+        return np.asarray((places + offset) * scale)
+    return np.asarray(places * scale)
+
+
+def _resize_nearest(node: Node) -> Result:
+    x = node.data()
+    for axis, outputs in zip((1, 2), node.ints(1), strict=True):
+        extent = node.shape()[axis]
+        places = _source_places(node, axis, outputs)
+        corners = bool(node.option("AlignCorners", False))
+        # Half away from zero, as C's round.
+        whole = np.floor(places + 0.5) if corners else np.floor(places)
+        index = np.clip(whole, 0, extent - 1).astype(np.int32)
+        if not np.array_equal(index, np.arange(extent)):
+            x = node.emit(relax.op.take(x, make_constant(index), axis=axis))
+    return node.moved(x)
+
+
+def _resize_bilinear(node: Node) -> Result:
+    """Along one axis, then the other; each result element is a mix of two neighbours."""
+    x = node.data()
+    quantised = node.info().is_quantised
+    for axis, outputs in zip((1, 2), node.ints(1), strict=True):
+        extent = node.shape()[axis]
+        places = _source_places(node, axis, outputs)
+        if bool(node.option("HalfPixelCenters", False)):
+            places = places - np.float32(0.5)
+        low = np.floor(places)
+        share = (places - low).astype(np.float32)
+        first, second = (np.clip(low + step, 0, extent - 1).astype(np.int32) for step in (0, 1))
+        # Beyond the first element there is nothing to mix with.
+        share = np.where(places < 0, 0, share).astype(np.float32)
+        first = np.where(places < 0, 0, first).astype(np.int32)
+        if np.array_equal(first, np.arange(extent)) and not share.any():
+            continue
+        a = node.emit(relax.op.take(x, make_constant(first), axis=axis))
+        if share.any():
+            b = node.emit(relax.op.take(x, make_constant(second), axis=axis))
+            along = [outputs if i == axis else 1 for i in range(len(node.shape()))]
+            weight = make_constant(share.reshape(along))
+            difference = node.emit(relax.op.subtract(b, a))
+            a = node.emit(relax.op.add(a, node.emit(relax.op.multiply(difference, weight))))
+        x = a
+    if not quantised:
+        return x if dtype_of(x) == "float32" else node.moved(x)
+    # LiteRT cuts the stored number off in fixed point, or rounds it: both lie within a quantum.
+    return Quanta(expr=x, scale=node.info().scales)
+
+
+REDUCE_OPS: dict[str, Convert] = {
+    "ARG_MAX": _arg(relax.op.argmax),
+    "ARG_MIN": _arg(relax.op.argmin),
+    "AVERAGE_POOL_2D": _average_pool,
+    "CUMSUM": _cumsum,
+    "L2_NORMALIZATION": _l2_normalisation,
+    "L2_POOL_2D": _l2_pool,
+    "LOCAL_RESPONSE_NORMALIZATION": _local_response,
+    "LOG_SOFTMAX": _log_softmax,
+    "MAX_POOL_2D": _max_pool,
+    "MEAN": _mean,
+    "REDUCE_ALL": _logical(relax.op.min),
+    "REDUCE_ANY": _logical(relax.op.max),
+    "REDUCE_MAX": _extreme(relax.op.max),
+    "REDUCE_MIN": _extreme(relax.op.min),
+    "REDUCE_PROD": _reduce(relax.op.prod),
+    "RESIZE_BILINEAR": _resize_bilinear,
+    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+    "SOFTMAX": _softmax,
+    "SUM": _sum,
+}

@@ -1,0 +1,1 @@
+"""Relax to Relax, before planning: `simplify` and `order_channels`."""
