@@ -1,18 +1,22 @@
-"""Runs cases in forked processes with limits of time and memory, and judges what became of them."""
+"""Runs cases in processes of their own with limits of time and memory, and judges what became.
+
+A worker is a new interpreter, not a fork: locks of threads that a fork leaves behind are never
+given back, so that a worker that ends waits for them.  Its memory is watched from here: a limit on
+its address space would make allocations fail in libraries that cannot stand it.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import multiprocessing
 import os
-import resource
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import Pipe
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 LIMIT_S = 30.0
@@ -22,7 +26,13 @@ MOST_WAITED_S = 600.0
 """On the clock, for a case that waits for what never comes."""
 
 LIMIT_BYTES = 4 << 30
-CASES_A_PROCESS = 200
+"""Of a worker, with all that it has loaded."""
+
+MOST_KEPT_BYTES = 1 << 30
+"""A worker that holds more after a case makes room for another."""
+
+CASES_A_PROCESS = 500
+STEP_S = 0.05
 
 Case = Callable[[int], tuple[str, bytes]]
 
@@ -41,6 +51,9 @@ class Outcome:
     def is_finding(self) -> bool:
         """Whether it is neither a result nor an error of adrenoc's."""
         return self.kind not in ("compiled", "planned", "refused")
+
+
+Judge = Callable[[Path], Outcome]
 
 
 def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcome:
@@ -106,68 +119,105 @@ def _place(error: BaseException | None) -> str:
 
 
 def run(
-    numbers: range, case: Case, folder: Path, *, compiles: bool = False
+    numbers: range,
+    case: Case,
+    folder: Path,
+    *,
+    compiles: bool = False,
+    judges: Judge | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
-    """Judge all cases; processes are forked from this one, which has everything loaded."""
-    import adrenoc.make
-    import adrenoc.pipeline  # noqa: F401 - loaded once, before the forks
+    """Judge all cases, by `judges` where it is given: a function that a worker can import."""
+    judges = judges or partial(judge, compiles=compiles)
+    worker: _Worker | None = None
+    try:
+        for number in numbers:
+            name, content = case(number)
+            path = folder / f"case{Path(name).suffix}"
+            path.write_bytes(content)
+            if worker is None or worker.is_spent():
+                if worker is not None:
+                    worker.end()
+                worker = _Worker(judges)
+            yield number, worker.judge(path)
+    finally:
+        if worker is not None:
+            worker.end()
 
-    position = numbers.start
-    while position < numbers.stop:
-        end = min(position + CASES_A_PROCESS, numbers.stop)
-        ours, theirs = Pipe()
-        child = os.fork()
-        if child == 0:
-            ours.close()
-            _serve(range(position, end), case, folder, theirs, compiles)
+
+class _Worker:
+    """A process that judges one model after the other."""
+
+    def __init__(self, judges: Judge) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_serve, args=(theirs, judges))
+        self._process.start()
         theirs.close()
-        for number in range(position, end):
-            position = number + 1
-            outcome = _next(ours, child)
-            yield number, outcome
-            if outcome.kind in ("hang", "died"):
-                break
-        ours.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+        self._pipe.recv()  # it has imported what the first case is judged by
+        self._cases = 0
+        self._is_lost = False
 
+    def is_spent(self) -> bool:
+        """Whether the next case needs another one."""
+        if self._is_lost or self._cases >= CASES_A_PROCESS:
+            return True
+        return _status_bytes(self._process.pid, "VmRSS") > MOST_KEPT_BYTES
 
-def _next(pipe: Connection, child: int) -> Outcome:
-    began, used = time.monotonic(), _processor_s(child)
-    while not pipe.poll(1.0):
-        if _processor_s(child) - used > LIMIT_S:
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def judge(self, path: Path) -> Outcome:
+        self._cases += 1
+        self._pipe.send(path)
+        began, used = time.monotonic(), _processor_s(self._process.pid)
+        while not self._pipe.poll(STEP_S):
+            lost = self._too_much() or self._too_long(began, used)
+            if lost is not None:
+                self._is_lost = True
+                return lost
+        lost = self._too_much()  # between two looks
+        self._is_lost = lost is not None
+        try:
+            outcome = self._pipe.recv()
+        except EOFError:
+            self._is_lost = True
+            self._process.join()
+            return Outcome("died", f"ended with {self._process.exitcode}")
+        return lost or outcome
+
+    def _too_much(self) -> Outcome | None:
+        if _status_bytes(self._process.pid, "VmHWM") <= LIMIT_BYTES:
+            return None
+        return Outcome("memory", f"more than {LIMIT_BYTES >> 20} MiB")
+
+    def _too_long(self, began: float, used: float) -> Outcome | None:
+        if _processor_s(self._process.pid) - used > LIMIT_S:
             return Outcome("hang", f"more than {LIMIT_S:.0f} s of processor time")
         if time.monotonic() - began > MOST_WAITED_S:
             return Outcome("hang", f"more than {MOST_WAITED_S:.0f} s on the clock")
-    try:
-        kind, text = pipe.recv()
-    except EOFError:
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        return Outcome("died", f"ended with {code}")
-    return Outcome(kind, text)
+        return None
 
 
-def _processor_s(process: int) -> float:
+def _status_bytes(process: int | None, field: str) -> int:
+    """A field of proc(5)'s status; 0 of a process that has ended."""
+    text = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+    found = [line.split()[1] for line in text.splitlines() if line.startswith(f"{field}:")]
+    return int(found[0]) << 10 if found else 0
+
+
+def _processor_s(process: int | None) -> float:
     """Processor time of a child that nobody has waited for yet, all its threads together."""
     text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     user, system = text.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc(5)
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _serve(numbers: range, case: Case, folder: Path, pipe: Connection, compiles: bool) -> None:
+def _serve(pipe: Connection, judges: Judge) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    limit = pages * resource.getpagesize() + LIMIT_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    for number in numbers:
-        name, content = case(number)
-        path = folder / f"case{Path(name).suffix}"
-        path.write_bytes(content)
-        outcome = judge(path, compiles=True) if compiles else judge(path)
-        pipe.send((outcome.kind, outcome.text))
-    os._exit(0)
+    pipe.send(None)
+    while True:
+        pipe.send(judges(pipe.recv()))

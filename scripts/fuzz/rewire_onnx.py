@@ -15,6 +15,9 @@ EXTREMES = (
     *(2**20, 2**24 + 1, 2**26, 2**28, 2**30, 2**31 - 1, -(2**31), 2**31, 2**33, 2**40, 2**62),
     *(2**63 - 1, -(2**63), -2, -3, -7, -1000),
 )
+MOST_BYTES = 1 << 24
+"""Of a model that is made: what reads it is tested, not the machine that writes it."""
+
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-7, 3.4e38, 1e30, float("inf"), float("nan"))
 _DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 
@@ -235,12 +238,14 @@ def _into_loop(graph: onnx.GraphProto, rng: random.Random) -> None:
     body = helper.make_graph([inner], "inner", [], [value])
     if rng.random() < 0.5:
         for _ in range(rng.choice((1, 2, 10))):
+            if 2 * body.ByteSize() > MOST_BYTES:
+                break
             chosen = helper.make_node("If", ["chosen"], node.output, then_branch=body)
             chosen.attribute.append(helper.make_attribute("else_branch", body))
             body = helper.make_graph([chosen], "inner", [], [value])
         is_known = rng.random() < 0.5
         _provide(graph, "chosen", np.array(True), known=is_known)
-        node.CopyFrom(chosen)
+        node.CopyFrom(body.node[0])
         return
     count = rng.choice((0, 1, 3, 100, 1024, 2**31, 2**63 - 1))
     _provide(graph, "trips", np.array(count, np.int64), known=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from tests.models import graph, network
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from fuzz import harness, mutate
+
+from tests.ir import fuzz_judges
 
 node = helper.make_node
 
@@ -461,20 +462,23 @@ def test_random_damage_ends_in_a_result_or_an_error(tmp_path: Path, number: int)
     assert not outcome.is_finding
 
 
-@pytest.mark.parametrize(("busy", "kinds"), [(True, ["hang", "planned"]), (False, ["planned"] * 2)])
-def test_only_processor_time_makes_a_hang(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: bool, kinds: list[str]
+@pytest.mark.parametrize(
+    ("judges", "kind"),
+    [
+        (fuzz_judges.spin, "hang"),
+        (fuzz_judges.wait, "planned"),
+        (fuzz_judges.fill, "memory"),
+        (fuzz_judges.end, "died"),
+    ],
+)
+def test_what_becomes_of_a_case_is_seen(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    judges: Callable[[Path], harness.Outcome],
+    kind: str,
 ) -> None:
     """A case that waits for the processor longer than the limit has not used it up."""
-
-    def judge(path: Path) -> harness.Outcome:
-        if path.read_bytes() == b"0":
-            time.sleep(0 if busy else 1.5)
-            while busy and time.process_time() < 60:
-                pass  # until it is killed
-        return harness.Outcome("planned")
-
-    monkeypatch.setattr(harness, "judge", judge)
-    monkeypatch.setattr(harness, "LIMIT_S", 0.2)
-    found = harness.run(range(2), lambda n: ("m.onnx", str(n).encode()), tmp_path)
-    assert [outcome.kind for _, outcome in found] == kinds
+    monkeypatch.setattr(harness, "LIMIT_S", 1.0)
+    monkeypatch.setattr(harness, "LIMIT_BYTES", 1 << 28)
+    found = harness.run(range(2), lambda n: ("m.onnx", str(n).encode()), tmp_path, judges=judges)
+    assert [outcome.kind for _, outcome in found] == [kind, "planned"]
