@@ -211,12 +211,6 @@ def split_below_zero() -> onnx.ModelProto:
     return graph(nodes, {"x": (2, 3)}, ["y", "b"], constants)
 
 
-def range_from_nowhere() -> onnx.ModelProto:
-    nodes = [node("Range", ["", "to", "by"], ["r"]), node("Add", ["x", "r"], ["y"])]
-    held = {"to": np.array(3, np.float32), "by": np.array(1, np.float32)}
-    return graph(nodes, {"x": (3,)}, ["y"], held)
-
-
 def cut_constant() -> onnx.ModelProto:
     held = onnx.numpy_helper.from_array(ROW)
     held.raw_data = held.raw_data[:4]
@@ -300,7 +294,6 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a loop of no condition": (lambda: without_number("go"), r"'go' has the shape \[0\]"),
     "an if of no condition": (lambda: without_number("taken"), r"'taken' has the shape \[0\]"),
     "a part of less than nothing": (split_below_zero, r"has the shape \[2, -1\]"),
-    "a range from nowhere": (range_from_nowhere, "left out of its inputs"),
     "a range of no limit": (lambda: without_number("to"), r"'to' has the shape \[0\]"),
     "frames of no step": (lambda: without_number("hop"), "STFT .* does not fit"),
     "boxes of no count": (lambda: without_number("many"), r"'many' has the shape \[0\]"),

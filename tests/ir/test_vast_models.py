@@ -262,11 +262,3 @@ def test_branches_that_hold_each_other_are_counted(
     onnx.save(graph(body, {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
     with pytest.raises(errors.ModelFormatError, match="more than 50 nodes"):
         find_model_files(tmp_path / "model.onnx")
-
-
-def test_an_operand_that_is_left_out_is_refused(tmp_path: Path) -> None:
-    """TVM's own concatenation of nothing at all ends the process."""
-    nodes = [node("Concat", ["x", "x", ""], ["y"], axis=0)]
-    onnx.save(graph(nodes, {"x": (2, 2)}, ["y"]), tmp_path / "model.onnx")
-    with pytest.raises(errors.UnsupportedOperatorError, match="left out"):
-        planned(tmp_path / "model.onnx")

@@ -118,10 +118,6 @@ def convert(
     return module, importer.tensors, importer.failures
 
 
-_OF_MANY = frozenset({"Concat", "Einsum", "Max", "Mean", "Min", "Sum"})
-"""Operators of any number of operands, none of which may be left out."""
-
-
 class _Importer(ONNXGraphImporter):
     def __init__(self, graph: OnnxGraph, unknown: frozenset[str]) -> None:
         super().__init__({}, "float32", sanitize=True)
@@ -172,8 +168,6 @@ class _Importer(ONNXGraphImporter):
             extents = constant_value(inputs[1])
             if extents is not None and extents.size > 2 * MOST_AXES:
                 raise ValueError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
-        if op_name in _OF_MANY and not all(self._current.input):
-            raise ValueError("one of its operands is left out")
         own = OWN.get(op_name)
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):

@@ -19,13 +19,11 @@ Key = tuple[str, str, str]
 
 
 def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.ModelProto:
-    """`model` with its own functions inlined, where it defines any.
+    """`model` with its own functions inlined.
 
     Raises:
         ModelFormatError: one calls itself, or they grow out of measure.
     """
-    if not model.functions:
-        return model
     from onnx import checker, inliner
 
     _check_sizes(model)

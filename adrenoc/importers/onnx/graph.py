@@ -92,13 +92,8 @@ class OnnxGraph:
         """The number that a constant holds; of several, the first.
 
         Raises:
-            ModelFormatError: it holds none, or there is none where an input was left out.
+            ModelFormatError: it holds none.
         """
-        if not name:
-            raise ModelFormatError(
-                "a number that a node needs is left out of its inputs",
-                hint="check the model: python -m onnx.bin.checker MODEL",
-            )
         value = self.constants[name]
         if not value.size:
             raise ModelFormatError(

@@ -57,7 +57,9 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
 
     decisions: list[Decision] = []
     model = _converted(_load(files, decisions), files, decisions)
-    model = inline_functions(model, decisions)
+    if model.functions:
+        model = inline_functions(model, decisions)
+        check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
     graph = _prepare(model, shapes)
     decisions += _left_out(model.graph, graph)
     del model  # its weights are in `graph` now
