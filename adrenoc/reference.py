@@ -120,7 +120,9 @@ def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
     """The model, serialised, with `tensors` among its outputs."""
     import onnx
 
-    proto = onnx.load(str(model))
+    from adrenoc.importers.onnx.load import load_onnx
+
+    proto = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
     for name in tensors:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, outline
+from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
 
 EXPORT_AGAIN = "export or download the model again"
 """What to do about a damaged model."""
@@ -19,23 +20,52 @@ _TFLITE_MAGIC = b"TFL3"
 _CHUNK_BYTES = 1 << 20
 
 
+MOST_FILE_BYTES = 2**31 - 1
+"""Of a model file, without its data files: both formats count their bytes in 31 bits."""
+
+MOST_DATA_BYTES = 16 << 30
+"""That tensors may take in data files: all of it is read, and no phone holds more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRange:
+    """Bytes of a data file that tensors name: `length` of them from `offset` on."""
+
+    path: Path
+    offset: int
+    length: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """The format ("onnx" or "tflite") of a model, and its files, the model itself first."""
+    """The format ("onnx" or "tflite") of a model, and its files, the model itself first.
+
+    `data` is what its tensors name of the other files, in order, each byte once.
+    """
 
     format: str
     paths: tuple[Path, ...]
+    data: tuple[DataRange, ...] = ()
 
     def sha256(self) -> str:
-        """Digest of the names and the content of all files, in order."""
+        """Digest of the model's file and of what its tensors name of others, in order.
+
+        What else lies in a data file is not read: it may be as long as a disk.
+        """
         digest = hashlib.sha256()
-        for index, path in enumerate(self.paths):
-            # The model's own name does not change what it computes; those of its data files do
-            # not either, but they keep two files from being read as one.
-            digest.update(f"{index}:{path.stat().st_size}\n".encode())
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK_BYTES):
+        model = self.paths[0]
+        ranges = (DataRange(path=model, offset=0, length=model.stat().st_size), *self.data)
+        for part in ranges:
+            # Names do not change what a model computes; numbers keep two ranges from being read
+            # as one.
+            number = self.paths.index(part.path)
+            digest.update(f"{number}:{part.offset}:{part.length}\n".encode())
+            with part.path.open("rb") as file:
+                file.seek(part.offset)
+                left = part.length
+                while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
                     digest.update(chunk)
+                    left -= len(chunk)
         return digest.hexdigest()
 
 
@@ -44,13 +74,20 @@ def find_model_files(path: Path) -> ModelFiles:
 
     Raises:
         ModelNotFoundError: the file, or an external data file that it names, cannot be read.
-        ModelFormatError: it is empty, cut off, or neither ONNX nor TFLite.
+        ModelFormatError: it is empty, cut off, neither ONNX nor TFLite, or holds more than
+            `MOST_FILE_BYTES` itself or `MOST_DATA_BYTES` in data files.
     """
     head = _read_head(path)
     if not head:
         raise ModelFormatError(
             f"{path} is empty (0 bytes); expected an ONNX or a TFLite model",
             hint=EXPORT_AGAIN,
+        )
+    size = path.stat().st_size
+    if size > MOST_FILE_BYTES:
+        raise ModelFormatError(
+            f"{path} has {size} bytes; expected up to {MOST_FILE_BYTES}, as its format counts them",
+            hint="save weights beside it: onnx.save(model, path, save_as_external_data=True)",
         )
     if head[4:8] == _TFLITE_MAGIC:
         return ModelFiles(format="tflite", paths=(path,))
@@ -68,9 +105,37 @@ def find_model_files(path: Path) -> ModelFiles:
         raise ModelFormatError(
             _not_a_model(path, head, "it holds no graph"), hint=_format_hint(path)
         )
+    places = {name: _external(path, name) for name in sorted({e.file for e in found.external})}
     return ModelFiles(
-        format="onnx", paths=(path, *(_external(path, n) for n in sorted(found.external_files)))
+        format="onnx",
+        paths=(path, *places.values()),
+        data=tuple(_data_of(path, found.external, places)),
     )
+
+
+def _data_of(
+    model: Path, external: Iterable[External], places: Mapping[str, Path]
+) -> Iterator[DataRange]:
+    """What tensors name of data files, by file and offset; ranges that meet are one."""
+    total = 0
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in places}
+    for tensor in external:
+        total += tensor.length
+        spans[tensor.file].append((tensor.offset, tensor.offset + tensor.length))
+    if total > MOST_DATA_BYTES:
+        raise ModelFormatError(
+            f"the tensors of {model} take {total} bytes of data files; expected up to "
+            f"{MOST_DATA_BYTES}",
+            hint=EXPORT_AGAIN,
+        )
+    for name, path in places.items():
+        begin = end = min((first for first, _ in spans[name]), default=0)
+        for first, last in sorted(spans[name]):
+            if first > end:
+                yield DataRange(path=path, offset=begin, length=end - begin)
+                begin = first
+            end = max(end, last)
+        yield DataRange(path=path, offset=begin, length=end - begin)
 
 
 def _read_head(path: Path) -> bytes:

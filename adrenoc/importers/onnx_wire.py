@@ -1,8 +1,8 @@
 """Reads the few facts of an ONNX file that are needed before (or without) the onnx package.
 
 An ONNX file is one protobuf message.  Walking its wire format tells a model from a text file, a
-truncated file from a whole one, and which external data files it names, in milliseconds and
-without loading the weights.
+truncated file from a whole one, and which bytes of external data files it names, in milliseconds
+and without loading the weights.
 
 Source: protobuf encoding guide; field numbers of onnx.proto3.
 """
@@ -16,13 +16,28 @@ from pathlib import Path
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-_MODEL_IR_VERSION, _MODEL_GRAPH = 1, 7
+_MODEL_IR_VERSION, _MODEL_GRAPH, _MODEL_FUNCTIONS = 1, 7, 25
+_FUNCTION_NODE = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-_TENSOR_EXTERNAL_DATA = 13
+_TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_EXTERNAL_DATA = 1, 2, 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
+_BITS = {
+    **dict.fromkeys((25, 26), 2),
+    **dict.fromkeys((21, 22, 23), 4),
+    **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
+    **dict.fromkeys((4, 5, 10, 16), 16),
+    **dict.fromkeys((1, 6, 12), 32),
+    **dict.fromkeys((7, 11, 13, 14), 64),
+    15: 128,
+}
+"""Number of a data type -> bits of an element."""
+
+_MOST_DIGITS = 19
+"""Of an offset or a length: what lies beyond no file has."""
+_MOST_ELEMENTS = 2**62
 
 MOST_NODES = 200_000
 """Of a model, with those of its branches and loops, which can hold each other many times."""
@@ -37,11 +52,20 @@ class TooManyNodesError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class External:
+    """Where a tensor's bytes lie: `length` of them from `offset` on, in the file of that name."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class OnnxOutline:
-    """Whether the file holds a graph, and the external data files that it names."""
+    """Whether the file holds a graph, and what it names of external data files."""
 
     has_graph: bool
-    external_files: tuple[str, ...]
+    external: tuple[External, ...]
 
 
 def outline(path: Path) -> OnnxOutline:
@@ -59,15 +83,18 @@ def outline(path: Path) -> OnnxOutline:
             if number == _MODEL_GRAPH and start >= 0:
                 has_graph = True
                 _walk_graph(view, start, end, found)
-        return OnnxOutline(has_graph=has_graph and has_version, external_files=tuple(found.names))
+            elif number == _MODEL_FUNCTIONS and start >= 0:
+                for number_, a, b in _fields(view, start, end):
+                    if number_ == _FUNCTION_NODE and a >= 0:
+                        _walk_node(view, a, b, found)
+        return OnnxOutline(has_graph=has_graph and has_version, external=tuple(found.external))
 
 
 @dataclass
 class _Found:
     """What a walk has found so far."""
 
-    names: dict[str, None] = field(default_factory=dict)
-    """Of data files, in order."""
+    external: list[External] = field(default_factory=list)
     nodes: int = 0
 
     def count_node(self) -> None:
@@ -81,10 +108,14 @@ def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
         if number == _GRAPH_INITIALIZER and first >= 0:
             _walk_tensor(view, first, last, found)
         elif number == _GRAPH_NODE and first >= 0:
-            found.count_node()
-            for number_, a, b in _fields(view, first, last):
-                if number_ == _NODE_ATTRIBUTE and a >= 0:
-                    _walk_attribute(view, a, b, found)
+            _walk_node(view, first, last, found)
+
+
+def _walk_node(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+    found.count_node()
+    for number, first, last in _fields(view, start, end):
+        if number == _NODE_ATTRIBUTE and first >= 0:
+            _walk_attribute(view, first, last, found)
 
 
 def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
@@ -98,12 +129,43 @@ def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> Non
 
 
 def _walk_tensor(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+    entries: dict[bytes, bytes] = {}
     for number, first, last in _fields(view, start, end):
-        if number != _TENSOR_EXTERNAL_DATA or first < 0:
-            continue
-        entry = {key: view[a:b] for key, a, b in _fields(view, first, last) if a >= 0}
-        if entry.get(_ENTRY_KEY) == b"location":
-            found.names[entry.get(_ENTRY_VALUE, b"").decode("utf-8", "replace")] = None
+        if number == _TENSOR_EXTERNAL_DATA and first >= 0:
+            entry = {key: view[a:b] for key, a, b in _fields(view, first, last) if a >= 0}
+            entries[entry.get(_ENTRY_KEY, b"")] = entry.get(_ENTRY_VALUE, b"")
+    if b"location" not in entries:
+        return
+    stated = _number(entries.get(b"length", b""))
+    found.external.append(
+        External(
+            file=entries[b"location"].decode("utf-8", "replace"),
+            offset=_number(entries.get(b"offset", b"")) or 0,
+            length=_tensor_bytes(view, start, end) if stated is None else stated,
+        )
+    )
+
+
+def _number(text: bytes) -> int | None:
+    """A number as an entry has it; None where there is none, or one that onnx will refuse."""
+    return int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:
+    """The bytes of a tensor by its shape and type; 0 where onnx knows none of these."""
+    elements, data_type, key_at = 1, 0, start
+    for number, first, last in _fields(view, start, end):
+        if number in (_TENSOR_DIMS, _TENSOR_DATA_TYPE):
+            # A row of numbers, as protobuf 3 packs them, or the one behind the key.
+            at, until = (first, last) if first >= 0 else (_varint(view, key_at, end)[1], last)
+            while at < until:
+                value, at = _varint(view, at, until)
+                if number == _TENSOR_DIMS:
+                    elements = min(elements * value, _MOST_ELEMENTS)
+                else:
+                    data_type = value
+        key_at = last
+    return (elements * _BITS.get(data_type, 0) + 7) // 8
 
 
 def _fields(view: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -234,6 +234,16 @@ def test_rows_that_a_loop_sets_one_by_one_become_one_concatenation() -> None:
     assert made == {"tanh": 4, "concat": 1, "negative": 1}
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_stack_of_very_many_is_a_concatenation_of_stacks(axis: int) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        parts = [bb.emit(op.multiply(x, relax.const(np.float32(i)))) for i in range(2, 67)]
+        return bb.emit(op.stack(relax.Tuple(parts), axis))
+
+    after = simplified((3, 2), build)
+    assert operators(after) == {"multiply": 65, "stack": 3, "concat": 1}
+
+
 def test_slice_of_a_concatenation_reads_its_parts() -> None:
     def build(builder: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         other = builder.emit(op.exp(x))

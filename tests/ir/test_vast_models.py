@@ -219,6 +219,17 @@ def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path: Path) ->
     assert any("200 operands" in d.reason for d in state.log)
 
 
+def test_a_long_recurrence_stacks_its_steps_in_groups(tmp_path: Path) -> None:
+    steps, hidden = 130, 4
+    held = {"w": np.ones((1, hidden, 2), np.float32), "r": np.ones((1, hidden, hidden), np.float32)}
+    nodes = [node("RNN", ["x", "w", "r"], ["y", ""], hidden_size=hidden)]
+    onnx.save(graph(nodes, {"x": (steps, 1, 2)}, ["y"], held), tmp_path / "model.onnx")
+    state = planned(tmp_path / "model.onnx")
+    assert state.graph is not None
+    assert max(len(n.inputs) for n in state.graph.nodes) <= 32
+    assert any(f"{steps} operands" in d.reason for d in state.log)
+
+
 def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> None:
     model = graph(
         [node("Add", ["x", "c"], ["y"])], {"x": (3,)}, ["y"], {"c": np.ones(3, np.float32)}
@@ -228,7 +239,7 @@ def test_no_more_is_read_of_a_data_file_than_the_tensor_has(tmp_path: Path) -> N
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="data.bin")
     with (tmp_path / "data.bin").open("wb") as file:
-        file.truncate(1 << 28)
+        file.truncate(1 << 40)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     before = peak_bytes()
     planned(tmp_path / "model.onnx")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
@@ -30,7 +32,7 @@ def load_onnx(files: ModelFiles) -> onnx.ModelProto:
     try:
         for tensor in _external(model):
             _state_length(tensor)
-        onnx.load_external_data_for_model(model, str(path.parent))
+            load_external_data_for_tensor(tensor, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         data = ", ".join(str(p) for p in files.paths[1:])
         raise ModelFormatError(
@@ -42,7 +44,8 @@ def load_onnx(files: ModelFiles) -> onnx.ModelProto:
 
 def _external(model: onnx.ModelProto) -> Iterator[TensorProto]:
     yield from (t for t in model.graph.initializer if _is_external(t))
-    for node in all_nodes(model.graph.node):
+    nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
+    for node in all_nodes(nodes):
         for attribute in node.attribute:
             graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
             inner = [t for graph in graphs for t in graph.initializer]
@@ -56,7 +59,9 @@ def _is_external(tensor: TensorProto) -> bool:
 def _state_length(tensor: TensorProto) -> None:
     """Say how many bytes the tensor has: onnx reads to the end of the file where none are given."""
     if tensor.data_type not in _ELEMENTS:
-        return  # a type that ONNX does not have, or text: refused where it is read
+        raise ValueError(
+            f"'{tensor.name}' is of the data type {tensor.data_type}, which has no fixed size"
+        )
     element = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     bits = _BITS.get(tensor.data_type, 8 * element.itemsize)
     wanted = (math.prod(tensor.dims) * bits + 7) // 8

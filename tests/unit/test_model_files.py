@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.formats import MOST_DATA_BYTES, DataRange, ModelFiles, find_model_files
+from adrenoc.importers.onnx.load import load_onnx
+from tests.models import graph
+
+TERABYTE = 1 << 40
+
+
+def external(name: str, shape: tuple[int, ...], **entries: object) -> TensorProto:
+    """A constant of float32 that lies in a data file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": "data.bin", **entries}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def written(folder: Path, tensors: list[TensorProto], size: int = TERABYTE) -> Path:
+    """A model that adds the tensors to its input, beside a data file without content."""
+    names = ["x", *(t.name for t in tensors)]
+    model = graph([helper.make_node("Sum", names, ["y"])], {"x": (1,)}, ["y"])
+    model.graph.initializer.extend(tensors)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with (folder / "data.bin").open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def put(folder: Path, offset: int, content: bytes) -> None:
+    with (folder / "data.bin").open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path: Path) -> None:
+    tensors = [
+        external("w", (4, 2), offset=TERABYTE - 64, length=32),
+        external("v", (3,), offset=12),  # its length by shape and type
+        external("u", (5,), offset=16),
+        external("first", ()),
+    ]
+    path = written(tmp_path, tensors)
+    files, data = find_model_files(path), tmp_path / "data.bin"
+    assert files.data == (
+        DataRange(path=data, offset=0, length=4),
+        DataRange(path=data, offset=12, length=24),
+        DataRange(path=data, offset=TERABYTE - 64, length=32),
+    )
+    before = files.sha256()
+    put(tmp_path, 1 << 20, b"nobody reads this")
+    assert files.sha256() == before
+    put(tmp_path, TERABYTE - 36, np.float32(5).tobytes())
+    assert files.sha256() != before
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in load_onnx(files).graph.initializer}
+    assert held["w"][3, 1] == 5
+    assert held["v"].shape == (3,)
+
+
+def test_what_functions_keep_in_data_files_is_found(tmp_path: Path) -> None:
+    path = written(tmp_path, [])
+    model = onnx.load(path)
+    made = helper.make_node("Constant", [], ["b"], value=external("c", (6,), offset=8))
+    imports = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("own", "F", [], ["b"], [made], imports))
+    path.write_bytes(model.SerializeToString())
+    files = find_model_files(path)
+    assert [(part.offset, part.length) for part in files.data] == [(8, 24)]
+    assert len(load_onnx(files).functions[0].node[0].attribute[0].t.raw_data) == 24
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        [external("w", (MOST_DATA_BYTES // 4 + 1,))],
+        [external("w", (4,), length=MOST_DATA_BYTES + 1)],
+        [external(f"w{i}", (MOST_DATA_BYTES // 16,), offset=0) for i in range(5)],
+        [external("w", (2**40, 2**40, 2**40))],
+    ],
+    ids=["by shape", "by length", "in sum", "beyond numbers"],
+)
+def test_more_than_a_phone_holds_is_refused_unread(
+    tmp_path: Path, tensors: list[TensorProto]
+) -> None:
+    with pytest.raises(ModelFormatError, match=f"expected up to {MOST_DATA_BYTES}"):
+        find_model_files(written(tmp_path, tensors))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        (external("w", (4,), length=8), "has 8 bytes, expected 16"),
+        (external("w", (4,), offset=TERABYTE), "does not fit the model"),
+        (external("w", (4,), length="much"), "does not fit the model"),
+    ],
+    ids=["shorter than its shape", "beyond the end", "no number"],
+)
+def test_what_does_not_fit_the_data_file_is_refused(
+    tmp_path: Path, tensor: TensorProto, said: str
+) -> None:
+    files = find_model_files(written(tmp_path, [tensor]))
+    with pytest.raises(ModelFormatError, match=said):
+        load_onnx(files)
+
+
+@pytest.mark.parametrize("data_type", [TensorProto.UNDEFINED, TensorProto.STRING, 99])
+def test_a_type_without_size_reads_nothing_to_the_end_of_the_file(
+    tmp_path: Path, data_type: int
+) -> None:
+    tensor = external("w", (4,))
+    tensor.data_type = data_type
+    files = find_model_files(written(tmp_path, [tensor]))
+    with pytest.raises(ModelFormatError, match="no fixed size"):
+        load_onnx(files)
+
+
+@pytest.mark.parametrize("head", [b"\x1c\0\0\0TFL3", b"\x08\x08\x3a\x00"], ids=["tflite", "onnx"])
+def test_a_vast_model_file_is_refused_unread(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "model"
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(TERABYTE)
+    with pytest.raises(ModelFormatError, match=f"has {TERABYTE} bytes"):
+        find_model_files(path)
+
+
+def test_a_range_counts_in_the_digest_by_where_it_lies(tmp_path: Path) -> None:
+    path = written(tmp_path, [external("w", (4,))])
+    data = tmp_path / "data.bin"
+    digests = {
+        ModelFiles(format="onnx", paths=(path, data), data=parts).sha256()
+        for parts in (
+            (DataRange(path=data, offset=0, length=16),),
+            (DataRange(path=data, offset=8, length=16),),
+            (DataRange(path=data, offset=0, length=8), DataRange(path=data, offset=16, length=8)),
+        )
+    }
+    assert len(digests) == 3
