@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tvm_ffi.structural import structural_equal, structural_map
+from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
@@ -33,14 +33,13 @@ from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.layout import default_layout
 from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU
+from adrenoc.passes.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.scalar_body import loaded, substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
 REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
 """Operators that fold axes of their input: each element is read once, and can be computed then."""
-
-_POWERS = {"tirx.pow", "tirx.exp", "tirx.exp2", "tirx.exp10"}
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
@@ -344,19 +343,14 @@ def _cost(expr: Expr) -> int:
 def _can_overflow(body: Body) -> bool:
     """Whether it squares, raises to a power or exponentiates: half holds 256 squared no more."""
     found = False
-    buffers = {name: buffer for buffer, name in body.sources.items()}
-
-    def by_tensor(load: Any) -> Any:  # x * x reads x under two names
-        name = _source(body.sources, load.source)
-        return load if name is None else tirx.BufferLoad(buffers[name], list(load.indices))
 
     def look(part: Any) -> Any:
         nonlocal found
-        square = isinstance(part, tirx.Mul) and structural_equal(part.a, part.b)
-        found |= square or (isinstance(part, tvm.ir.Call) and part.op.name in _POWERS)
+        exponential = isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS
+        found |= exponential or is_power(part)
         return part
 
-    structural_map(structural_map(body.value, (tvm.ir.TensorLoad, by_tensor)), (tvm.ir.Expr, look))
+    structural_map(by_tensor(body), (tvm.ir.Expr, look))
     return found
 
 

@@ -13,26 +13,33 @@ Before -> after (mixed):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.passes.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.scalar_body import loaded
-from adrenoc.passes.signs import Sign, sign_of, signs_of
+from adrenoc.passes.signs import UNKNOWN, Sign, sign_of, signs_of
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 _HALF_MAX = 65504.0
 _HALF_TINY = 2.0**-24
 """The smallest number of half."""
-_SUMS = ("sum", "mean", "max", "prod")
-_EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
+_SUMS = (
+    *("sum", "mean", "max", "prod", "adaptive_avg_pool2d"),
+    *("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"),
+)
+_MANY = 64
+"""Terms of a sum: of a thousand each they are beyond half."""
 _SAME_SIZE = ("tirx.fabs", "tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
 
 
 def keep_range(graph: Graph, log: DecisionLog) -> Graph:
-    """Mark the float tensors that hold exponentials, reciprocals of nearly zero, and their sums."""
+    """Mark the float tensors that hold powers, exponentials, reciprocals of nearly zero, and
+    their sums."""
     large: set[str] = set()
     tiny: set[str] = set()
     signs = signs_of(graph)
@@ -53,19 +60,53 @@ def keep_range(graph: Graph, log: DecisionLog) -> Graph:
 
 def _reason(graph: Graph, node: Node, large: Collection[str], signs: Mapping[str, Sign]) -> str:
     """Why a node's result may be beyond half by its formula, empty where that does not say so."""
-    stages = [b for b in (node.prologue, node.body, node.epilogue) if b is not None]
-    grown = ""
-    if node.op in _SUMS and not node.prologue and node.inputs[0] in large:
-        grown = f"it adds up {node.inputs[0]}"
-    for body in stages:
+    grown = "" if node.prologue else _reason_of_operator(graph, node, large, signs)
+    for body in (node.prologue, node.body, node.epilogue):
+        if body is None:
+            continue
         held = (*large, Node.RESULT) if grown else large
         growth = _Growth(graph, body, held, signs)
-        ends = growth.of(body.value)
+        ends = growth.of(by_tensor(body))
         if ends.up or ends.down:
             grown = grown or growth.why or "it is computed of a tensor that may be beyond half"
         else:
             grown = ""
+        if body is node.prologue:
+            grown = grown or _reason_of_length(graph, node)
     return grown
+
+
+def _reason_of_operator(
+    graph: Graph, node: Node, large: Collection[str], signs: Mapping[str, Sign]
+) -> str:
+    """Why the operator alone, before its epilogue, may be beyond half."""
+    first = node.inputs[0] if node.inputs else ""
+    weighted = node.op == "conv2d" and signs.get(node.inputs[1], UNKNOWN).least
+    if (node.op in _SUMS or weighted) and first in large:
+        return f"it adds up {first}"
+    if node.op == "matmul" and _origin(graph, first) == _origin(graph, node.inputs[1]):
+        return f"it multiplies {_origin(graph, first)} by itself"
+    return _reason_of_length(graph, node)
+
+
+def _reason_of_length(graph: Graph, node: Node) -> str:
+    if node.op != "sum":
+        return ""
+    source, result = (math.prod(graph.tensors[n].shape) for n in (node.inputs[0], node.output))
+    return f"it adds up {source // result} numbers" if source >= _MANY * result else ""
+
+
+def _origin(graph: Graph, name: str) -> str:
+    """The tensor whose elements another one has in other places."""
+    while (maker := graph.producers.get(name)) is not None and maker.is_map:
+        if (
+            maker.body is None
+            or maker.epilogue
+            or not isinstance(maker.body.value, tvm.ir.TensorLoad)
+        ):
+            break
+        name = maker.inputs[0]
+    return name
 
 
 @dataclass(frozen=True)
@@ -90,6 +131,9 @@ class _Growth:
 
     def of(self, value: Any) -> _Ends:
         """The ends of a part."""
+        if is_power(value):
+            self.why = self.why or "it holds powers of data"
+            return _Ends(up=True, down=True)
         for kind, rule in _RULES:
             if isinstance(value, kind):
                 return rule(self, value)
@@ -152,7 +196,7 @@ class _Growth:
         if name == IF_THEN_ELSE:
             return self._any(*(self.of(branch) for branch in call.args[1:]))
         if (
-            name in _EXPONENTIALS
+            name in EXPONENTIALS
             and loaded(call.args[0])
             and not self._is_at_most_zero(call.args[0])
         ):

@@ -1,5 +1,5 @@
-"""Activations of a thousand in half textures: their squares are beyond half, so no tensor may
-hold them."""
+"""Activations of a thousand and of a thousandth in half textures: the squares of the former are
+beyond half, those of the latter have four bits left, so no half may hold them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,75 @@ def _computed_factor(ops: Ops, x: str) -> str:
     return ops("LayerNormalization", x, factor, ops.input(5))
 
 
+def _blurred(ops: Ops, x: str) -> str:
+    """Local contrast: a weighted sum of squares around each place."""
+    taps = ops.const(np.full((8, 1, 3, 3), 1 / 9))
+    return ops("Sqrt", ops("Conv", ops("Mul", x, x), taps, group=8, pads=[1, 1, 1, 1]))
+
+
+def _correlations(ops: Ops, x: str) -> str:
+    """The features of a style, by its largest."""
+    rows = ops("Reshape", x, ops.ints(8, 30))
+    products = ops("MatMul", rows, ops("Transpose", rows, perm=[1, 0]))
+    return ops("Div", products, ops("ReduceMax", products))
+
+
+def _cosine(ops: Ops, x: str) -> str:
+    """Of each place and the largest around it."""
+    y = ops("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    ways = [ops("Div", t, ops("ReduceL2", t, ops.ints(1))) for t in (x, y)]
+    return ops("ReduceSum", ops("Mul", *ways), ops.ints(1))
+
+
+def _distance(ops: Ops, x: str) -> str:
+    """From the first channel, the squares of it pooled."""
+    first = ops("Slice", x, ops.ints(0), ops.ints(1), ops.ints(1))
+    apart = ops("Sub", x, first)
+    squares = ops("MaxPool", ops("Mul", apart, apart), kernel_shape=[2, 2])
+    return ops("Sqrt", ops("ReduceSum", squares, ops.ints(1)))
+
+
+def _read_twice(ops: Ops, x: str) -> str:
+    squares = ops("Mul", x, x)
+    means = [ops("ReduceMean", squares, ops.ints(*axes)) for axes in ((2, 3), (1,))]
+    return ops("Add", *(ops("Sqrt", mean) for mean in means))
+
+
+def _response(ops: Ops, x: str) -> str:
+    """The global response norm of ConvNeXt V2."""
+    length = ops("ReduceL2", x, ops.ints(2, 3))
+    mean = ops("Add", ops("ReduceMean", length, ops.ints(1)), ops.const(1e-6))
+    return ops("Mul", x, ops("Div", length, mean))
+
+
+def _root_mean_square(ops: Ops, x: str) -> str:
+    mean = ops("ReduceMean", ops("Pow", x, ops.const(2.0)), ops.ints(-1))
+    return ops("Mul", x, ops("Reciprocal", ops("Sqrt", ops("Add", mean, ops.const(1e-12)))))
+
+
+def _to_the_third(ops: Ops, x: str) -> str:
+    cubes = ops("MaxPool", ops("Pow", ops("Abs", x), ops.const(3.0)), kernel_shape=[2, 2])
+    return ops("Pow", cubes, ops.const(1 / 3))
+
+
+def _eps(ops: Ops, op: str, x: str, size: int, **attrs: Any) -> str:
+    return ops(op, x, ops.weight(size, around=1.0), ops.weight(size), epsilon=1e-12, **attrs)
+
+
 NORMS: dict[str, Norm] = {
+    "blurred": _blurred,
+    "correlations": _correlations,
+    "cosine": _cosine,
+    "distance": _distance,
+    "global_lp_pool": lambda ops, x: ops("GlobalLpPool", x, p=2),
+    "group": lambda ops, x: _eps(ops, "GroupNormalization", x, 2, num_groups=2),
+    "instance_tiny_epsilon": lambda ops, x: _eps(ops, "InstanceNormalization", x, 8),
+    "lp_pool": lambda ops, x: ops("LpPool", x, kernel_shape=[3, 3], p=2),
+    "lp_pool_3": lambda ops, x: ops("LpPool", x, kernel_shape=[3, 3], p=3, pads=[1, 1, 1, 1]),
+    "read_twice": _read_twice,
+    "response": _response,
+    "root_mean_square": _root_mean_square,
+    "to_the_third": _to_the_third,
     "by_hand": _by_hand,
     "by_two_products": _by_two_products,
     "computed_factor": _computed_factor,
@@ -49,15 +117,33 @@ NORMS: dict[str, Norm] = {
 }
 
 
+SIZES = {"small": 1e-3, "large": 2e3}
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NORMS)
-def test_squares_of_large_activations_do_not_overflow(device: Any, name: str) -> None:
+def test_no_half_holds_squares(device: Any, name: str, size: str) -> None:
     ops = Ops()
-    x = ops.input(1, 8, 6, 5, low=-1000.0, high=1000.0)
+    x = ops.input(1, 8, 6, 5, low=-SIZES[size], high=SIZES[size])
     # A tensor between kernels: what the norm reads has been stored in half.
     held = ops("MaxPool", x, kernel_shape=[1, 1])
     y = NORMS[name](ops, held)
     ops.output(ops("Relu", y))
     ops.check(device, "mixed")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_activations_are_computed_in_float(device: Any, size: str) -> None:
+    ops = Ops(opset=20)
+    x = ops.input(1, 8, 6, 5, low=-SIZES[size], high=SIZES[size])
+    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    plain = ("Celu", "Elu", "Gelu", "HardSwish", "Mish", "Selu", "Softplus", "Softsign", "Softmax")
+    made = [ops(op, held) for op in plain]
+    made.append(ops("Gelu", held, approximate="tanh"))
+    made.append(ops("Mul", held, ops("Sigmoid", held)))
+    made.append(ops("ReduceLogSumExp", held, ops.ints(1)))
+    ops.output(*(ops("Neg", y) for y in made))
+    ops.check(device, "fp16", tolerance=2e-3)
 
 
 def test_the_squares_are_computed_within_the_reduction(device: Any) -> None:

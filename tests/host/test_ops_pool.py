@@ -87,3 +87,12 @@ def test_windows_over_everything(device: Any, preset: str) -> None:
         ops.output(ops("Relu", ops(kind, x, kernel_shape=[9, 10])))
         ops.output(ops(kind, x, kernel_shape=[9, 10], pads=[0, 0, 1, 1], strides=[9, 10]))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_windows_by_their_length_round_up(device: Any, p: int) -> None:
+    ops = Ops()
+    x = ops.input(1, 7, 6, 5)
+    window = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}
+    ops.output(ops("LpPool", x, p=p, ceil_mode=1, **window))
+    ops.check(device, "fp32")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from math import prod
 
 import numpy as np
 from tvm import relax
@@ -148,35 +148,37 @@ def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
     return relax.op.add(result, node.like(bias.reshape(shape)))
 
 
+def _windows(node: Node) -> tuple[dict[str, list[int]], list[int]]:
+    """The windows of a pool with explicit pads, and the pads grown to what ceil_mode asks for."""
+    attrs, extents = node.attrs, node.shape()[2:]
+    axes = len(extents)
+    window: dict[str, list[int]] = {
+        "kernel": list(attrs["kernel_shape"]),
+        "strides": list(attrs.get("strides", [1] * axes)),
+        "dilations": list(attrs.get("dilations", [1] * axes)),
+    }
+    pads = same_pads(node.text("auto_pad", "NOTSET"), attrs.get("pads"), extents=extents, **window)
+    grown = ceil_pads(pads, extents=extents, **window) if attrs.get("ceil_mode", 0) else pads
+    check_window(extents, window["kernel"], window["dilations"], grown)
+    return {**window, "pads": pads}, grown
+
+
 def _pool(kind: str) -> Callable[[Node], relax.Expr]:
     """TVM: rounds up (ceil_mode) and derives SAME pads by rules of its own; loops over integers."""
 
     def convert(node: Node) -> relax.Expr:
-        attrs, shape = node.attrs, node.shape()
-        axes = len(shape) - 2
-        kernel = list(attrs["kernel_shape"])
-        strides = list(attrs.get("strides", [1] * axes))
-        dilations = list(attrs.get("dilations", [1] * axes))
-        window: dict[str, Any] = {
-            "extents": shape[2:],
-            "kernel": kernel,
-            "strides": strides,
-            "dilations": dilations,
-        }
-        pads = same_pads(node.text("auto_pad", "NOTSET"), attrs.get("pads"), **window)
+        axes = len(node.shape()) - 2
+        window, grown = _windows(node)
+        kernel, strides, dilations = (window[k] for k in ("kernel", "strides", "dilations"))
+        pads = window["pads"]
         x = node.inputs[0]
-        include = kind == "avg" and bool(attrs.get("count_include_pad", 0))
-        if attrs.get("ceil_mode", 0):
-            grown = ceil_pads(pads, **window)
-            check_window(shape[2:], kernel, dilations, grown)
-            if include and grown != pads:
-                # Zeros of the model count, those that only round the extent up do not.
-                x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
-                grown = [g - p for g, p in zip(grown, pads, strict=True)]
-                include = False
-            pads = grown
-        else:
-            check_window(shape[2:], kernel, dilations, pads)
+        include = kind == "avg" and bool(node.attrs.get("count_include_pad", 0))
+        if include and grown != pads:
+            # Zeros of the model count, those that only round the extent up do not.
+            x = node.emit(relax.op.nn.pad(x, _pad_width(pads, axes)))
+            grown = [g - p for g, p in zip(grown, pads, strict=True)]
+            include = False
+        pads = grown
         pool = getattr(relax.op.nn, f"{kind}_pool{axes}d")
         dtype = dtype_of(x)
         small = kind == "max" and dtype in ("int8", "uint8") and node.outputs == 1
@@ -201,6 +203,43 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
         return relax.Tuple([values, node.emit(indices)])
 
     return convert
+
+
+def _lp_pool(node: Node) -> relax.Expr:
+    """TVM: a power function for every p, and windows by rules of its own."""
+    window, pads = _windows(node)
+    p, taps = int(node.attrs.get("p", 2)), prod(window["kernel"])
+    mean = getattr(relax.op.nn, f"avg_pool{len(window['kernel'])}d")(
+        node.emit(_lp_power(node, p)),
+        pool_size=window["kernel"],
+        strides=window["strides"],
+        padding=pads,
+        dilation=window["dilations"],
+        count_include_pad=True,  # so that each mean is of as many
+    )
+    return _lp_root(node, node.emit(relax.op.multiply(node.emit(mean), node.like(taps))), p)
+
+
+def _global_lp_pool(node: Node) -> relax.Expr:
+    """TVM: a pool with a window of the whole image."""
+    axes = list(range(2, len(node.shape())))
+    p = int(node.attrs.get("p", 2))
+    total = relax.op.sum(node.emit(_lp_power(node, p)), axes, keepdims=True)
+    return _lp_root(node, node.emit(total), p)
+
+
+def _lp_power(node: Node, p: int) -> relax.Expr:
+    x = node.inputs[0]
+    if p == 2:
+        return relax.op.multiply(x, x)
+    size = relax.op.abs(x)
+    return size if p == 1 else relax.op.power(node.emit(size), node.like(p))
+
+
+def _lp_root(node: Node, total: relax.Expr, p: int) -> relax.Expr:
+    if p == 2:
+        return relax.op.sqrt(total)
+    return total if p == 1 else relax.op.power(total, node.like(1.0 / p))
 
 
 def _pad_width(pads: list[int], axes: int) -> list[int]:
@@ -344,6 +383,8 @@ OWN: dict[str, Callable[[Node], relax.Expr]] = {
     "Gemm": _gemm,
     "LRN": _lrn,
     "Max": _n_ary(relax.op.maximum),
+    "GlobalLpPool": _global_lp_pool,
+    "LpPool": _lp_pool,
     "MaxPool": _pool("max"),
     "Mean": _n_ary(relax.op.add, mean=True),
     "Min": _n_ary(relax.op.minimum),
