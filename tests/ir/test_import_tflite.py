@@ -134,3 +134,45 @@ def test_a_tile_without_measure(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(model.write())
     with pytest.raises(errors.UnsupportedOperatorError, match="536870912 times"):
         import_model(tmp_path / "m.tflite", shapes={})
+
+
+def refused_at(folder: Path, kind: str, *, dtype: str, result: str) -> str:
+    """Why an operator of one operand, or two, of `dtype` is refused that makes a `result`."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    ones = np.ones((1, 4, 4, 3), dtype)
+    operands = [main.add(T(dtype=dtype, data=ones), name) for name in "xz"[: OPERANDS[kind]]]
+    if OPERANDS[kind] == 1:
+        axis = np.array([2], np.int32)
+        operands.append(main.add(T(dtype="int32", data=axis, is_constant=True), "axis"))
+    main.outputs = main.op(kind, operands, [T(dtype=result, shape=ones.shape)])
+    (folder / "m.tflite").write_bytes(model.write())
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(folder / "m.tflite", shapes={})
+    return caught.value.message
+
+
+OPERANDS = {
+    **dict.fromkeys(("ADD", "DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "POW", "SUB", "LESS"), 2),
+    **dict.fromkeys(("ABS", "EXP", "REDUCE_MAX", "REDUCE_PROD", "SUM", "RELU", "NEG"), 1),
+    **dict.fromkeys(("AVERAGE_POOL_2D", "RESIZE_BILINEAR", "BATCH_MATMUL"), 2),
+}
+
+
+@pytest.mark.parametrize("kind", OPERANDS)
+def test_arithmetic_of_truth_values_is_refused(tmp_path: Path, kind: str) -> None:
+    """LiteRT has no kernel for it, and so nothing says what it would be."""
+    said = refused_at(tmp_path, kind, dtype="bool", result="bool")
+    assert f"input 0 ('x') holds bool; {kind} takes numbers" in said
+
+
+def test_a_mean_of_plain_integers_is_refused(tmp_path: Path) -> None:
+    assert "holds int16" in refused_at(tmp_path, "AVERAGE_POOL_2D", dtype="int16", result="int16")
+
+
+def test_a_result_of_another_dtype_is_refused(tmp_path: Path) -> None:
+    said = refused_at(tmp_path, "LESS", dtype="float32", result="float32")
+    assert "comes out as bool, not as float32" in said

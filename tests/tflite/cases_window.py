@@ -410,6 +410,7 @@ def _reductions() -> Recipes:
         yield recipe(kind, "axis1", [f(3, 4, 9), k(1)], [it("int64")], options, {"outputType": 4})
         yield recipe(kind, "int8", [q(3, 9), k(1)], [it()], options, {"outputType": 2})
         yield recipe(kind, "int32", [i(3, 9), k(1)], [it()], options, {"outputType": 2})
+        yield recipe(kind, "bool", [b(3, 9), k(1)], [it()], options, {"outputType": 2})
     for label, values in {
         "": {},
         "exclusive": {"exclusive": True},

@@ -22,6 +22,7 @@ from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.shapes import check_names
+from adrenoc.importers.tflite.bools import check_bools
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile, read_tflite
 from adrenoc.importers.tflite.node import (
     Emitter,
@@ -36,6 +37,7 @@ from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
 from adrenoc.manifest import TensorSpec
 from adrenoc.relax.values import (
     UniqueNames,
+    dtype_of,
     emit_named,
     make_constant,
     static_shape,
@@ -234,6 +236,7 @@ class _Converter:
         if convert is None:
             raise NotImplementedError("not supported")
         inputs = [self._input(graph, env, i) for i in operator.inputs]
+        check_bools(operator.kind, [value and value.info for value in inputs])
         node = Node(
             emit=self.emit,
             operator=operator,
@@ -269,6 +272,9 @@ class _Converter:
             found = found[:-1]  # pairs of numbers along a further axis
         if is_main and info.shape and not info.admits(found or ()):
             raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
+        dtype = _numbers_of(info)[1]
+        if dtype_of(value.expr) != dtype:
+            raise TypeError(f"'{info.name}' comes out as {dtype_of(value.expr)}, not as {dtype}")
         if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
             self.names.setdefault(value.expr.name, info.name)
         return Value(info=info, expr=value.expr)

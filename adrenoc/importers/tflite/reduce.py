@@ -34,7 +34,9 @@ def _max_pool(node: Node) -> Result:
 
 
 def _average_pool(node: Node) -> Result:
-    """The mean of a window's elements inside of the data; of integers, ties away from zero."""
+    """The mean of a window's elements inside of the data; of quanta, ties away from zero."""
+    if not (node.info().is_quantised or node.dtype().startswith("float")):
+        raise TypeError(f"it takes real numbers, and its input holds {node.dtype()}")
     pooled = relax.op.nn.avg_pool2d(node.data(), **_window(node), count_include_pad=False)
     info = node.info()
     if not info.is_quantised:
@@ -116,7 +118,10 @@ def _arg(op: Callable[..., relax.Expr]) -> Convert:
 
     def convert(node: Node) -> Result:
         axis = int(node.scalar(1)) % len(node.shape())
-        found = node.emit(op(node.data(), axis, False))
+        data = node.data()
+        if node.dtype() == "bool":  # TVM knows no least of two truth values
+            data = node.emit(relax.op.astype(data, "int32"))
+        found = node.emit(op(data, axis, False))
         return relax.op.astype(found, node.results[0].dtype)
 
     return convert
