@@ -168,3 +168,9 @@ class PrecisionPolicyError(AdrenocError):
     """A precision policy is missing or damaged, or is for another model or preset."""
 
     exit_code = 38
+
+
+class HostMemoryError(AdrenocError):
+    """This machine has no memory left for what it was to do."""
+
+    exit_code = 39

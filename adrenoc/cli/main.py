@@ -28,6 +28,7 @@ from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError
 from adrenoc.files import no_color
+from adrenoc.out_of_memory import memory_errors
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
@@ -70,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in args
     try:
-        result = cli.main(args, prog_name="adrenoc", standalone_mode=False)
+        with memory_errors("this command"):
+            result = cli.main(args, prog_name="adrenoc", standalone_mode=False)
     except AdrenocError as error:
         return _show(
             type(error).__name__, error.message, error.hint, error.exit_code, as_json=as_json

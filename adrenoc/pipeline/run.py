@@ -8,6 +8,7 @@ from pathlib import Path
 from adrenoc.errors import OptionError
 from adrenoc.files import write_atomically
 from adrenoc.manifest import StageTime
+from adrenoc.out_of_memory import memory_errors
 from adrenoc.pipeline.stages import STAGES, check_order, stage_names
 from adrenoc.pipeline.state import State
 from adrenoc.reporter import Reporter
@@ -25,6 +26,8 @@ def run_stages(
 
     Raises:
         OptionError: no stage has that name.
+        HostMemoryError: there is no memory left for one.
+        AdrenocError: what a stage says of the model.
     """
     if stop_after is not None and stop_after not in stage_names():
         raise OptionError(
@@ -38,7 +41,8 @@ def run_stages(
             continue
         state.log.stage = stage.name
         started = time.perf_counter()
-        state = stage.run(state)
+        with memory_errors(f"the stage {stage.name} of {state.model}"):
+            state = stage.run(state)
         if state.options.check_ir:
             stage.check(state)
         took = StageTime(

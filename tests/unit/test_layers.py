@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk"),
-    ("proc", "files", "launches"),
+    ("proc", "files", "launches", "out_of_memory"),
     ("errors", "reporter", "spelling"),
 )
 # Edges that go downwards and are wrong nevertheless.

@@ -35,6 +35,7 @@ from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tfidf import TFIDF_OPS
+from adrenoc.out_of_memory import is_out_of_memory
 from adrenoc.relax.values import (
     UniqueNames,
     constant_value,
@@ -158,6 +159,8 @@ class _Importer(ONNXGraphImporter):
                     if name:
                         self._bind(name)
             except CONVERTER_ERRORS as error:
+                if is_out_of_memory(error):
+                    raise
                 self.failures.append(Refused(node=node, reason=quote(error)))
                 self._stand_in(node)
 

@@ -35,6 +35,7 @@ from adrenoc.importers.tflite.node import (
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
 from adrenoc.manifest import TensorSpec
+from adrenoc.out_of_memory import is_out_of_memory
 from adrenoc.relax.values import (
     UniqueNames,
     dtype_of,
@@ -198,6 +199,8 @@ class _Converter:
             try:
                 self._translate(graph, operator, env, prefix)
             except CONVERTER_ERRORS as error:
+                if is_out_of_memory(error):
+                    raise
                 self.failures.append((operator, graph.label(operator), quote(error)))
                 for index in operator.outputs:
                     env[index] = _stand_in(self.emit, graph.tensors[index])

@@ -1,0 +1,55 @@
+"""A model that this machine has no memory for ends in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import tvm
+from onnx import helper
+
+from adrenoc.errors import HostMemoryError
+from adrenoc.out_of_memory import memory_errors
+from tests.models import graph
+
+CHECK = """
+import resource, sys
+import adrenoc.check_model, adrenoc.importers.onnx.importer
+from adrenoc.cli.main import main
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), used + (1 << 28)))
+sys.exit(main(["check", sys.argv[1], "--device", "adreno:730"]))
+"""
+
+
+def test_a_model_larger_than_memory(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    model = graph(nodes, {"x": (1, 1 << 15)}, ["y"])
+    weights = model.graph.initializer.add(
+        name="w", dims=[1 << 15, 1 << 13], data_type=onnx.TensorProto.FLOAT
+    )
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="w.bin")
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(1 << 30)
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK, str(tmp_path / "m.onnx")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == HostMemoryError.exit_code, run.stderr
+    assert "no memory left for the stage import of" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_what_tvm_raises_is_known() -> None:
+    with pytest.raises(HostMemoryError, match="for a tensor"), memory_errors("a tensor"):
+        tvm.runtime.empty((1 << 50,), "int8")
+    with pytest.raises(RuntimeError, match="something else"), memory_errors("a tensor"):
+        raise RuntimeError("something else")
