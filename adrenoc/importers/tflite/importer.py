@@ -239,7 +239,7 @@ class _Converter:
         if convert is None:
             raise NotImplementedError("not supported")
         inputs = [self._input(graph, env, i) for i in operator.inputs]
-        check_bools(operator.kind, [value and value.info for value in inputs])
+        check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
         node = Node(
             emit=self.emit,
             operator=operator,
