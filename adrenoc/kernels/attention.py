@@ -1,10 +1,11 @@
 """Attention in one kernel: scores, softmax and the mix of values, no score ever in memory.
 
-A work-group makes some query rows of one head and walks over the keys in runs.  Of a run, each
-thread first makes the scores of four rows with a few keys; the largest score of a row is found
-through local memory, the exponentials lie there for all; then each thread adds, for its block of
-four channels, the values that they weigh.  What was added before is scaled down where a larger
-score turns up (the online softmax of Milakov and Gimelshein, and of flash attention).
+A work-group makes some query rows of one head, which it brings to local memory, and walks over the
+keys in runs.  Of a run, each thread first makes the scores of four rows with a few keys; the
+largest score of a row is found through local memory, the exponentials lie there for all; then each
+thread adds, for its block of four channels, the values that they weigh.  What was added before is
+scaled down where a larger score turns up (the online softmax of Milakov and Gimelshein, and of
+flash attention).
 
 Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
 as float for nothing.
@@ -17,8 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.kernels.access import Access
+from adrenoc.kernels.attention_tile import ROWS, AttentionTile
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.team import plus
 from adrenoc.kernels.walk import ACCUMULATOR, across, widened
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
@@ -37,33 +40,8 @@ from adrenoc.tvmapi import (
     tirx,
 )
 
-UNROLLED_MAXIMA = 16
-"""Threads along x whose largest scores are read without a loop."""
-
-ROWS = LANES
-"""Query rows a thread: the lanes of a vector of scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionTile:
-    """`work_group` is (blocks of four value channels, rows / 4, 1).
-
-    A thread makes the scores of `key_blocks` times four keys of a run.
-    """
-
-    work_group: tuple[int, int, int]
-    key_blocks: int = 1
-
-    @property
-    def run(self) -> int:
-        """Keys between two steps of the softmax."""
-        return self.work_group[0] * self.key_blocks * LANES
-
-    def shared_bytes(self, power_bytes: int) -> int:
-        """Local memory of a work-group; `power_bytes` is the size of an exponential."""
-        x, y, _ = self.work_group
-        return LANES * (self.run * y * power_bytes + x * y * 4)
-
+UNROLLED_FOLDS = 4
+"""Threads along x whose numbers are read without a loop."""
 
 Rows = list[Expr]
 """Four vectors of float: of each row, four keys."""
@@ -97,18 +75,26 @@ class AttentionOperands:
 
 
 def attention(
-    builder: KernelBuilder, tile: AttentionTile, operands: AttentionOperands, power: str
+    builder: KernelBuilder, tile: AttentionTile, operands: AttentionOperands, power: str, query: str
 ) -> None:
-    """Emit softmax(scale * q k^T, rescored) v; exponentials lie in local memory as `power`."""
-    _Attention(builder, tile, operands, power).emit()
+    """Emit softmax(scale * q k^T, rescored) v.
+
+    Exponentials lie in local memory as `power`, queries as `query`.
+    """
+    _Attention(builder, tile, operands, power, query).emit()
 
 
 class _Attention:
     def __init__(
-        self, builder: KernelBuilder, tile: AttentionTile, operands: AttentionOperands, power: str
+        self,
+        builder: KernelBuilder,
+        tile: AttentionTile,
+        operands: AttentionOperands,
+        power: str,
+        query: str,
     ) -> None:
         self._builder, self._tile, self._of = builder, tile, operands
-        self._power = power
+        self._power, self._query = power, query
         self._rows, self._keys = operands.q.extents.w, operands.k.extents.w
         e = operands.q.extents
         _, group, batch = builder.threads(
@@ -129,7 +115,13 @@ class _Attention:
             for r in range(ROWS)
         ]
         self._powers = builder.shared(tile.run * self._high, dtype=power)
-        self._maxima = builder.shared(self._wide * self._high, dtype=ACCUMULATOR)
+        # Where both are floats, what threads tell each other lies where exponentials will.
+        self._reused = power == ACCUMULATOR
+        self._folded = self._powers
+        if not self._reused:
+            self._folded = builder.shared(self._wide * self._high, dtype=ACCUMULATOR)
+        queries = operands.q.extents.blocks * LANES * self._high
+        self._queries = builder.shared(queries, dtype=query)
         self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR)
         self._mixed.fill(0.0)
         self._sum = builder.registers(1, dtype=ACCUMULATOR)
@@ -140,13 +132,14 @@ class _Attention:
 
     def emit(self) -> None:
         builder, run = self._builder, self._tile.run
+        self._share_queries()
         full, rest = divmod(self._keys, run)
         if full:
             with builder.loop(full, "run") as i:
                 self._run(builder.let(i * iconst(run), "key"), run)
         if rest:
             self._run(iconst(full * run), rest)
-        total = builder.let(self._sum[0], "total")
+        total = self._total()
         for r in range(ROWS):
             with builder.when(self._stored(r)):
                 value = self._mixed[r] / splat(lane(total, r))
@@ -164,18 +157,42 @@ class _Attention:
     def _run(self, first: Expr, keys: int) -> None:
         """Everything for `keys` keys from `first` on; fewer than a run are the last ones."""
         rows = self._scored(first, keys)
+        self._end_folds()
         self._share_maxima(rows)
         self._builder.barrier()
         shrink = self._raise_maximum()
-        self._share_powers(rows)
+        self._end_folds()
+        self._share_powers(rows, shrink)
         self._builder.barrier()
         self._mix(first, keys, shrink)
 
     # Scores
 
+    def _share_queries(self) -> None:
+        """Bring the rows to local memory, turned: of each channel, a vector of the thread's rows.
+
+        The threads of the same rows take a block of channels each.
+        """
+        builder, q = self._builder, self._of.q
+        for first in range(0, q.extents.blocks, self._wide):
+            last = q.extents.blocks - first < self._wide
+            inside = self._x < iconst(q.extents.blocks - first) if last else None
+            with builder.when(inside):
+                block = builder.let(self._x + iconst(first), "d")
+                asked = [self._read(q, block, row) for row in self._row]
+                for c in range(LANES):
+                    column = construct([lane(texel, c) for texel in asked])
+                    place = self._query_at(block, c)
+                    self._queries[place] = cast(column, f"{self._query}x{LANES}")
+        builder.barrier()
+
+    def _query_at(self, block: Expr, channel: int) -> Expr:
+        """Where a channel of the thread's rows lies."""
+        return (block * iconst(LANES) + iconst(channel)) * iconst(self._high) + self._y
+
     def _scored(self, first: Expr, keys: int) -> list[Rows]:
         """The thread's scores, by block of four keys."""
-        builder, q, k = self._builder, self._of.q, self._of.k
+        builder, q = self._builder, self._of.q
         blocks = [self._key_block(first, j, keys) for j in range(self._tile.key_blocks)]
         self._scores.fill(0.0)
         at = [
@@ -185,19 +202,26 @@ class _Attention:
         ]
         # Of a short last run, most threads have no key: they ask for nothing.
         some = self._x * iconst(LANES) < iconst(keys) if keys <= self._tile.run // 2 else None
-        with builder.when(some), builder.loop(q.extents.blocks, "d") as d:
-            asked = [self._read(q, d, row) for row in self._row]
-            columns = [
-                construct([lane(texel, c) for texel in asked])
-                for c in range(min(LANES, q.extents.c))
-            ]
-            texels = [self._read(k, d, key) for key in at]
-            for number, texel in enumerate(texels):
-                total = self._scores[number]
-                for c, column in enumerate(columns):
-                    total = total + column * splat(lane(texel, c))
-                self._scores[number] = total
+        turns, rest = divmod(q.extents.blocks, self._tile.unroll)
+        with builder.when(some):
+            if turns:
+                with builder.loop(turns, "d") as d:
+                    first = d * iconst(self._tile.unroll)
+                    self._multiply([first + iconst(u) for u in range(self._tile.unroll)], at)
+            for last in range(q.extents.blocks - rest, q.extents.blocks):
+                self._multiply([iconst(last)], at)
         return [self._rescored(block, j, keys) for j, block in enumerate(blocks)]
+
+    def _multiply(self, depths: list[Expr], keys: list[Expr]) -> None:
+        """Add the products of some blocks of depth, all of which are asked for first."""
+        builder = self._builder
+        depths = [builder.let(depth, "d") for depth in depths]
+        texels = [[self._read(self._of.k, depth, key) for key in keys] for depth in depths]
+        for depth, of_depth in zip(depths, texels, strict=True):
+            for c in range(min(LANES, self._of.q.extents.c)):
+                column = builder.let(widened(self._queries[self._query_at(depth, c)]), "q")
+                for number, texel in enumerate(of_depth):
+                    self._scores[number] = self._scores[number] + column * splat(lane(texel, c))
 
     def _read(self, access: Access, block: Expr, position: Expr) -> Expr:
         """Four channels of a row or of a key."""
@@ -254,7 +278,7 @@ class _Attention:
             for block in rows[1:]:
                 value = maximum(value, block[r])
             largest.append(across(self._builder.let(value), maximum))
-        self._maxima[self._place(self._x, self._wide)] = construct(largest)
+        self._folded[self._place(self._x, self._wide)] = construct(largest)
 
     def _place(self, index: Expr, stride: int) -> Expr:
         """Where the rows of this thread keep number `index` of `stride`."""
@@ -262,47 +286,74 @@ class _Attention:
 
     def _raise_maximum(self) -> Expr:
         """Take the largest score so far; returns the factor of what was summed before."""
-        builder, before = self._builder, self._builder.let(self._largest[0], "before")
-        loops, single = divmod(self._wide, UNROLLED_MAXIMA)
+        before = self._builder.let(self._largest[0], "before")
+        self._fold_shared(self._largest, maximum)
+        return self._builder.let(tirx.exp(before - self._largest[0]), "shrink")
+
+    def _fold_shared(self, total: Registers, combine: Callable[[Expr, Expr], Expr]) -> None:
+        """Combine with `total` what the threads of the same rows left in local memory."""
+        loops, single = divmod(self._wide, UNROLLED_FOLDS)
 
         def take(index: Expr) -> None:
-            held = self._maxima[self._place(index, self._wide)]
-            self._largest[0] = maximum(self._largest[0], held)
+            total[0] = combine(total[0], self._folded[self._place(index, self._wide)])
 
         if loops:
-            with builder.loop(loops, "i") as i:
-                for u in range(UNROLLED_MAXIMA):
-                    take(i * iconst(UNROLLED_MAXIMA) + iconst(u))
+            with self._builder.loop(loops, "i") as i:
+                for u in range(UNROLLED_FOLDS):
+                    take(i * iconst(UNROLLED_FOLDS) + iconst(u))
         for u in range(self._wide - single, self._wide):
             take(iconst(u))
-        return builder.let(tirx.exp(before - self._largest[0]), "shrink")
 
-    def _share_powers(self, rows: list[Rows]) -> None:
+    def _share_powers(self, rows: list[Rows], shrink: Expr) -> None:
+        """Tell them the exponentials of the thread's keys, and add these to its part of the sums.
+
+        What is added is what the values are weighed by, so that the weights come to one.
+        """
         builder = self._builder
         largest = builder.let(self._largest[0], "largest")
+        own = builder.let(self._sum[0] * shrink, "sum")
         for j, block in enumerate(rows):
-            powers = [
-                builder.let(tirx.exp(block[r] - splat(lane(largest, r))), "p") for r in range(ROWS)
-            ]
+            powers = []
+            for r in range(ROWS):
+                power = tirx.exp(block[r] - splat(lane(largest, r)))
+                powers.append(builder.let(cast(power, f"{self._power}x{LANES}"), "p"))
+            sums = [across(builder.let(widened(power), "p"), plus) for power in powers]
+            own = own + construct(sums)
             for i in range(LANES):
                 key = (self._x + iconst(j * self._wide)) * iconst(LANES) + iconst(i)
                 value = construct([lane(power, i) for power in powers])
-                self._powers[key * iconst(self._high) + self._y] = cast(
-                    value, f"{self._power}x{LANES}"
-                )
+                self._powers[key * iconst(self._high) + self._y] = value
+        self._sum[0] = own
+
+    def _end_folds(self) -> None:
+        """Wait until what lies in `folded` may be replaced by exponentials, or the other way."""
+        if self._reused:
+            self._builder.barrier()
+
+    def _total(self) -> Expr:
+        """The sums of the exponentials of all keys."""
+        builder = self._builder
+        # The largest scores were read before the last barrier, the exponentials were not.
+        self._end_folds()
+        self._folded[self._place(self._x, self._wide)] = self._sum[0]
+        builder.barrier()
+        self._sum.fill(0.0)
+        self._fold_shared(self._sum, plus)
+        return builder.let(self._sum[0], "total")
 
     # Values
 
     def _mix(self, first: Expr, keys: int, shrink: Expr) -> None:
         """Add the run's values, weighed."""
         builder = self._builder
-        self._sum[0] = self._sum[0] * shrink
         for r in range(ROWS):
             self._mixed[r] = self._mixed[r] * splat(lane(shrink, r))
-        with builder.loop(keys // LANES, "four") as four:
-            self._mix_keys(first, four * iconst(LANES), range(LANES))
-        if keys % LANES:
-            self._mix_keys(first, iconst(keys - keys % LANES), range(keys % LANES))
+        step = LANES * self._tile.unroll
+        if keys // step:
+            with builder.loop(keys // step, "keys") as i:
+                self._mix_keys(first, i * iconst(step), range(step))
+        if keys % step:
+            self._mix_keys(first, iconst(keys - keys % step), range(keys % step))
 
     def _mix_keys(self, first: Expr, offset: Expr, steps: range) -> None:
         builder = self._builder
@@ -316,11 +367,6 @@ class _Attention:
             )
             for i in steps
         ]
-        _add(self._sum, 0, powers)
         for r in range(ROWS):
             terms = [splat(lane(p, r)) * v for p, v in zip(powers, values, strict=True)]
-            _add(self._mixed, r, terms)
-
-
-def _add(total: Registers, index: int, terms: list[Expr]) -> None:
-    total[index] = sum(terms, total[index])
+            self._mixed[r] = sum(terms, self._mixed[r])

@@ -14,7 +14,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.team import Team
+from adrenoc.kernels.team import Team, plus
 from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import Expr, iconst, lane, minimum, splat
@@ -140,8 +140,3 @@ def _multiply(sums: Registers, vectors: list[Expr], weights: list[Expr]) -> None
         for c, column in enumerate(weights):
             total = total + splat(lane(vector, c)) * column
         sums[p] = total
-
-
-def plus(a: Expr, b: Expr) -> Expr:
-    """How the parts of a sum are put together."""
-    return a + b

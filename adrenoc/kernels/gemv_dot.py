@@ -13,7 +13,8 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d_dot import SIXTEEN
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.gemv import GemvTile, over_inputs, places_of, plus, team_of_block
+from adrenoc.kernels.gemv import GemvTile, over_inputs, places_of, team_of_block
+from adrenoc.kernels.team import plus
 from adrenoc.layout import LANES
 from adrenoc.operand import WORDS
 from adrenoc.tvmapi import Expr, cast, dot_products, iconst, lane, load_vector

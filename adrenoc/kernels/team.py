@@ -18,6 +18,12 @@ ACCUMULATOR = "float32"
 
 Combine = Callable[[Expr, Expr], Expr]
 
+
+def plus(a: Expr, b: Expr) -> Expr:
+    """How the parts of a sum are put together."""
+    return a + b
+
+
 FOLDED_AT_ONCE = 4
 """Members whose values one member folds between two barriers."""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.kernels.attention_tile import AttentionTile
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.layout import LANES
 from adrenoc.passes.fuse import inline
@@ -31,6 +32,7 @@ from adrenoc.passes.index_maps import (
 from adrenoc.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tvm
 
+FLOAT_BYTES = 4
 MAX_RANK = 4
 MAX_VALUE_BLOCKS = 64
 """Threads along the value's channels; beyond, products of matrices keep a GPU busy as well."""
@@ -96,10 +98,21 @@ class _Finder:
             raise _NoAttentionError(
                 f"values of {channels} channels, expected at most {MAX_VALUE_BLOCKS * LANES}"
             )
+        self._check_local_memory(channels, depth=graph.tensors[q_name].shape[-1])
         q = self._moved(q_name, shape[:-2], transposed=False)
         k = self._moved(k_name, shape[:-2], transposed=True)
         v = self._moved(v_name, shape[:-2], transposed=turned)
         return self._with_node(mix, scores, (q, k, v), turned=turned)
+
+    def _check_local_memory(self, channels: int, depth: int) -> None:
+        """Refuse what even the smallest schedule would not hold, in floats."""
+        least = AttentionTile(work_group=(-(-channels // LANES), 1, 1))
+        held = least.shared_bytes(FLOAT_BYTES, -(-depth // LANES), FLOAT_BYTES)
+        if held > self._limits.local_mem_bytes:
+            raise _NoAttentionError(
+                f"queries of {depth} channels take {held} bytes of local memory, expected at most "
+                f"{self._limits.local_mem_bytes}"
+            )
 
     def _mix(self, name: str) -> tuple[Node, bool]:
         """The product of the softmax's result with values; whether it is `v p^T` and not `p v`."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Body, Node
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.attention import (
-    ROWS,
-    AttentionOperands,
-    AttentionTile,
-    Rescore,
-    Write,
-    attention,
-)
+from adrenoc.kernels.attention import AttentionOperands, Rescore, Write, attention
+from adrenoc.kernels.attention_tile import ROWS, AttentionTile
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
@@ -25,15 +19,24 @@ from adrenoc.kernels.walk import LOWEST_HALF
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.rules.machine import (
+    LOCAL_READ_CLOCKS,
+    SPILLED,
+    TEXTURE_LATENCY_CLOCKS,
+    WAVE,
+    Machine,
+)
 from adrenoc.tvmapi import Expr, bits_of, iconst, simplify
 
 MAX_THREADS = 256
 MAX_KEY_BLOCKS = 4
 """Vectors of scores by four that stay in registers beside the rest."""
+UNROLLS = (1, 2)
 OVERHEAD_A_TEXEL = 6.0
 RUN_OVERHEAD = 150.0
 """Slots a run beside reads and multiply-adds: maxima, exponentials, barriers."""
+RUN_WAITS = 4
+"""How often a run waits beside: at barriers, and for the first texels."""
 REGISTERS = 26
 """Of a thread beside its scores, as the ISA of built kernels shows."""
 EXPONENTIAL_SLOTS = 8.0
@@ -51,6 +54,8 @@ class AttentionWork:
     value_blocks: int
     storage_bytes: int
     power_bytes: int
+    query_bytes: int
+    """Of an exponential and of a query's number in local memory."""
 
 
 def attention_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -59,6 +64,10 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
     `parts` holds the bodies of q, k and v, and of the score where it is more than scaled.
     """
     power = "float16" if context.options.compute_dtype == "float16" else "float32"
+    # Halves lose nothing of rows that are made of halves, and would lie in halves by themselves.
+    sources = node.parts["q"].sources.values()
+    stored = {context.graph.operand(name).dtype for name in sources}
+    query = power if stored <= {"float16"} else "float32"
     shapes = [tuple(node.attrs[name]) for name in "qkv"]
     work = AttentionWork(
         heads=math.prod(shapes[0][:-2]),
@@ -68,6 +77,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         value_blocks=-(-shapes[2][-1] // LANES),
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
         power_bytes=bits_of(power) // 8,
+        query_bytes=bits_of(query) // 8,
     )
     machine = Machine.of(context.performance)
     tile = context.choose(
@@ -95,7 +105,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
         lowest=LOWEST_HALF if context.options.storage_dtype == "float16" else None,
     )
-    attention(kernel.builder, tile, operands, power)
+    attention(kernel.builder, tile, operands, power, query)
     return kernel.call()
 
 
@@ -167,8 +177,12 @@ def candidates(work: AttentionWork, limits: Limits) -> Iterator[AttentionTile]:
             threads = work.value_blocks * high
             if high > 1 and (threads > MAX_THREADS or high >= 2 * -(-work.rows // ROWS)):
                 break
-            if tile.shared_bytes(work.power_bytes) <= limits.local_mem_bytes:
-                yield tile
+            if _shared_bytes(work, tile) <= limits.local_mem_bytes:
+                yield from (replace(tile, unroll=unroll) for unroll in UNROLLS)
+
+
+def _shared_bytes(work: AttentionWork, tile: AttentionTile) -> int:
+    return tile.shared_bytes(work.power_bytes, work.depth_blocks, work.query_bytes)
 
 
 def estimate_clocks(
@@ -177,25 +191,34 @@ def estimate_clocks(
     """Clocks of the whole operator."""
     wide, high, _ = tile.work_group
     runs = math.ceil(work.keys / tile.run)
-    texels = runs * work.depth_blocks * (ROWS + LANES * tile.key_blocks) + work.keys
-    mads = runs * work.depth_blocks * 64 * tile.key_blocks + work.keys * 20
-    local = work.keys + runs * (wide + LANES * tile.key_blocks)
+    key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
+    texels = key_reads + work.keys
+    queries = runs * work.depth_blocks * LANES
+    mads = 16 * (key_reads + work.keys)
+    local = queries + work.keys + runs * (wide + LANES * tile.key_blocks)
+    widened = LANES * (
+        (queries if work.query_bytes == 2 else 0) + (work.keys if work.power_bytes == 2 else 0)
+    )
     exponentials = runs * 16 * tile.key_blocks * EXPONENTIAL_SLOTS
-    slots = mads + texels * OVERHEAD_A_TEXEL + local + exponentials + runs * RUN_OVERHEAD
+    slots = mads + texels * OVERHEAD_A_TEXEL + local + widened + exponentials + runs * RUN_OVERHEAD
     threads = WAVE if wide * high > WAVE // 2 else WAVE // 2
     waves_a_group = math.ceil(wide * high / threads)
     groups = work.heads * math.ceil(work.rows / (ROWS * high))
     texture = texels / machine.texels_of(work.storage_bytes)
-    busiest = threads * max(slots / machine.lanes, texture, local / LANES)
-    serial = (
-        runs * (work.depth_blocks + tile.run / LANES + 4) * TEXTURE_LATENCY_CLOCKS
-        + threads / 64 * slots
+    busiest = max(
+        threads * max(slots / machine.lanes, texture),
+        threads / WAVE * local * LOCAL_READ_CLOCKS,
     )
+    waits = work.depth_blocks + tile.run / LANES
+    serial = runs * (waits / tile.unroll + RUN_WAITS) * TEXTURE_LATENCY_CLOCKS
+    serial += threads / 64 * slots
     registers = REGISTERS + 6 * tile.key_blocks
+    # A work-group of more than one small wave gets half of the registers, and spills the rest.
+    if threads == WAVE and registers > machine.registers / 2:
+        serial *= SPILLED
     # Waves of half the threads take half the registers.
     by_registers = machine.resident_waves(registers * threads / WAVE)
-    # Local memory belongs to two micro processors at once.
-    by_memory = limits.local_mem_bytes // tile.shared_bytes(work.power_bytes) * waves_a_group / 2
+    by_memory = limits.local_mem_bytes // _shared_bytes(work, tile) * waves_a_group
     here = math.ceil(groups * waves_a_group / machine.processors)
-    resident = max(1.0, min(by_registers, by_memory))
-    return max(here * busiest, here / resident * serial, serial)
+    resident = max(1, min(by_registers, by_memory - by_memory % 2))
+    return max(here * busiest, math.ceil(here / resident) * serial)

@@ -18,6 +18,7 @@ from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
     LOCAL_READ_CLOCKS,
+    SPILLED,
     TEXTURE_LATENCY_CLOCKS,
     WAVE,
     Machine,
@@ -28,8 +29,6 @@ MOST_MULTIPLIES = 320
 """Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
 UNROLLED_ROWS = 3
 """Kernel rows whose loop compilers unroll."""
-SPILLED = 4.0
-"""How much longer a thread takes whose registers go to memory."""
 START, TEXEL, STORE = 60.0, 7.0, 10.0
 """Instructions of a thread beside its multiply-adds: in all, a texel read, a pixel stored."""
 

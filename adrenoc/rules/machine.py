@@ -19,6 +19,8 @@ LOCAL_READ_CLOCKS = 8.0
 """Of a wave that reads one vector a thread from local memory."""
 TEXTURE_LATENCY_CLOCKS = 150
 BUFFER_LATENCY_CLOCKS = 300
+SPILLED = 4.0
+"""How much longer a thread takes whose registers go to memory."""
 MOST_WAVES = 16
 """That one processor keeps, however few registers they take."""
 

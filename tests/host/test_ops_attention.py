@@ -128,3 +128,14 @@ def test_what_is_no_attention_stays_in_parts(device: Any) -> None:
     assert any("read elsewhere" in reason for reason in reasons)
     assert any("along the keys" in reason for reason in reasons)
     assert any("expected at most 256" in reason for reason in reasons)
+
+
+def test_rows_that_local_memory_does_not_hold_stay_in_parts(device: Any) -> None:
+    ops = Ops()
+    deep = ops("Tanh", ops.input(1, 2, 3, 4096)), ops("Tanh", ops.input(1, 2, 4096, 5))
+    scores = ops("Mul", ops("MatMul", *deep), ops.const(1 / 64))
+    ops.output(ops("MatMul", ops("Softmax", scores, axis=-1), ops("Tanh", ops.input(1, 2, 5, 8))))
+    ops.check(device, "fp32")
+    assert "attention" not in ops.kernels
+    (reason,) = [d.reason for d in ops.decisions if d.taken == "attention in parts"]
+    assert "of local memory" in reason
