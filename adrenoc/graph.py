@@ -19,6 +19,9 @@ from adrenoc.layout import Layout
 from adrenoc.operand import Memory, OperandSpec, Window
 from adrenoc.tvmapi import Expr
 
+PROLOGUE_SHAPE = "prologue_shape"
+"""Attribute of a node: the shape of what its prologue makes, if not that of its first input."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
@@ -84,7 +87,7 @@ class Node:
     """One operator, or a group of operators that one kernel computes.
 
     A map or a fold computes its `body`.  A `prologue` is what a reduction folds, or a convolution
-    reads, in place of the elements of its first input, of the same axes.  `epilogue` is applied
+    reads, in place of the elements of its first input (`PROLOGUE_SHAPE`).  `epilogue` is applied
     to the result of any operator before it is stored, and reads that result under the name
     `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
     operators inside, `also` further nodes whose results the kernel computes and no memory holds.

@@ -74,3 +74,18 @@ def body_instructions(body: Body) -> int:
 
     structural_walk(body.value, (tvm.ir.Expr, visit), order="pre")
     return body_operations(body) + calls * (CALL_INSTRUCTIONS - 1) - sum(merged)
+
+
+def index_instructions(body: Body) -> int:
+    """Instructions that say where an element is read: each part of the indices once."""
+    parts: set[str] = set()
+
+    def visit(expr: Any) -> WalkResult:
+        if isinstance(expr, _COUNTED):
+            parts.add(str(expr))
+        return WalkResult.ADVANCE
+
+    for load in loads_of(body.value):
+        for index in load.indices:
+            structural_walk(index, (tvm.ir.Expr, visit), order="pre")
+    return len(parts)

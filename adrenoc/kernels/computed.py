@@ -22,7 +22,8 @@ class ComputedAccess(Access):
     """Reads of a map's result, each of which evaluates the map's body there.
 
     `spec` gives the shape and the roles; `accesses` serve the tensors that the body reads.  Lanes
-    beyond the last channel hold anything.
+    beyond the last channel hold anything.  With `border` the body says what is read beyond the
+    first and last row and column too.
     """
 
     def __init__(
@@ -31,8 +32,11 @@ class ComputedAccess(Access):
         body: Body,
         accesses: Mapping[str, Access],
         spec: OperandSpec,
+        *,
+        border: bool = False,
     ) -> None:
         super().__init__(spec, None, statements)
+        self._border = border
         reads: dict[Any, Access | Texel] = {
             buffer: accesses[name] for buffer, name in body.sources.items()
         }
@@ -75,7 +79,8 @@ class ComputedAccess(Access):
 
     def _evaluated(self, evaluator: Evaluator, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         e = self.extents
-        for var, extent in ((n, e.n), (block, e.blocks), (h, e.h), (w, e.w)):
+        known = [(n, e.n), (block, e.blocks)]
+        for var, extent in known if self._border else [*known, (h, e.h), (w, e.w)]:
             evaluator.know(var, extent)
         index = self.index(n, block * iconst(LANES), h, w)
         with self._statements.computing(ACCUMULATOR):  # as a kernel of its own would

@@ -4,7 +4,9 @@ A map that several nodes need, or whose input they need, cannot be an epilogue: 
 ReLU before the convolutions of a DenseNet, the scale of a squeeze-and-excite block.  A convolution
 can compute it for each texel that it reads.  That repeats it for every group of output blocks, and
 saves a launch and a tensor that is written and read.  Zero padding would have to come after the
-map, so only convolutions without padding do it.
+map, so only convolutions without padding do it.  A map that reads other rows and columns, as one
+that pads by a mirror or enlarges, is such a map too; where the convolution has padding, it reads
+outside of the image there.
 
 Before -> after:
     r = map[multiply add relu](x, scale, shift); y = conv2d(r, w)
@@ -14,7 +16,7 @@ Before -> after:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +24,14 @@ from tvm_ffi.structural import structural_walk
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
-from adrenoc.graph import Body, Graph, Node
+from adrenoc.graph import PROLOGUE_SHAPE, Body, Graph, Node
 from adrenoc.kernels.body_cost import body_instructions, loads_of
-from adrenoc.layout import LANES, agree
+from adrenoc.layout import LANES, Fold, agree
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import MAX_INPUTS, reads_elementwise
+from adrenoc.passes.moved_reads import mentions, moved_source, zero_outside
+from adrenoc.passes.split_winograd import winograd_clocks
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.gemv import suits_gemv
@@ -60,8 +64,18 @@ def fuse_prologues(
             continue
         reason = _refusal(graph, node, source, readers)
         if reason is None:
-            fused = [with_prologue(n, node, source) for n in readers]
-            clocks = _clocks(graph, node, source, readers, fused, options, limits, machine)
+            fused = [_fused(graph, n, node, source) for n in readers]
+            clocks = (
+                _map_clocks(graph, node, source, machine)
+                + sum(
+                    min(
+                        _conv_clocks(graph, n, source, options, limits, machine),
+                        winograd_clocks(graph, n, options, limits, performance),
+                    )
+                    for n in readers
+                ),
+                sum(_conv_clocks(graph, n, source, options, limits, machine) for n in fused),
+            )
             if clocks[1] < clocks[0]:
                 changed.update((n.output, n) for n in fused)
                 gone.add(node.output)
@@ -75,7 +89,14 @@ def fuse_prologues(
 
 
 def source_of(graph: Graph, node: Node) -> str | None:
-    """The tensor that a map changes element by element; what else it reads is of its channels."""
+    """The tensor that a map changes element by element, or reads at other rows and columns.
+
+    What else it reads is of its channels.
+    """
+    return moved_source(graph, node) or _changed_source(graph, node)
+
+
+def _changed_source(graph: Graph, node: Node) -> str | None:
     if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
         return None
     if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.outputs:
@@ -91,26 +112,13 @@ def source_of(graph: Graph, node: Node) -> str | None:
     if layout is None or channel is None:
         return None
     moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
-    if any(mentions(load, moving) for load in others):
+    if any(mentions(load.indices, moving) for load in others):
         return None
     return alike[0]
 
 
 def _is(body: Body, load: Any, name: str) -> bool:
     return any(n == name and b.same_as(load.source) for b, n in body.sources.items())
-
-
-def mentions(load: Any, axes: Sequence[Any]) -> bool:
-    """Whether a load depends on any of these axes."""
-    found = False
-
-    def note(var: Any) -> None:
-        nonlocal found
-        found = found or any(var.same_as(axis) for axis in axes)
-
-    for index in load.indices:
-        structural_walk(index, (tirx.Var, note))
-    return found
 
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
@@ -123,17 +131,20 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
         return f"{source} lies in {theirs.memory.value}, {theirs.layout}"
     if not agree(mine.roles, theirs.roles, mine.shape):
         return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
-    if mine.extents.c % LANES and node.body is not None and not finite_at_zero(node.body):
+    moved = moved_source(graph, node) is not None
+    uneven = mine.extents.c % LANES and node.body is not None
+    if uneven and not moved and not finite_at_zero(node.body):
         return "beyond the last channel it might not be a number"
+    bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
     for reader in readers:
-        reason = _refusal_of_reader(graph, node, reader)
+        reason = _refusal_of_reader(graph, node, reader, bordered=bordered)
         if reason is not None:
             return reason
     return None
 
 
-def _refusal_of_reader(graph: Graph, node: Node, reader: Node) -> str | None:
-    """Why this one cannot."""
+def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool) -> str | None:
+    """Why this one cannot; `bordered` is whether it can read zeros beyond the map's edges."""
     if reader.op != "conv2d" or reader.inputs.count(node.output) != 1:
         return f"{reader.op} {reader.name} reads it too"
     if reader.inputs[0] != node.output or reader.prologue is not None:
@@ -142,7 +153,8 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node) -> str | None:
     obstacles = {
         "one of them is kept in float32": {node.output, reader.output}
         & (graph.exact | graph.rounded),
-        f"{reader.name} has padding, which comes after it": any(reader.attrs["padding"]),
+        f"{reader.name} has padding, which comes after it": any(reader.attrs["padding"])
+        and not bordered,
         f"{reader.name} has groups of channels": groups > 1 or is_depthwise(graph, reader),
         f"{reader.name} makes few vectors, each thread of which reads all": suits_gemv(out),
         f"{reader.name} would read more than {MAX_INPUTS} tensors": len(
@@ -182,26 +194,29 @@ def with_prologue(reader: Node, node: Node, source: str) -> Node:
     )
 
 
-def _clocks(
+def _fused(graph: Graph, reader: Node, node: Node, source: str) -> Node:
+    """The convolution with the map as its prologue."""
+    fused, made = with_prologue(reader, node, source), graph.operand(node.output)
+    if node.body is None or moved_source(graph, node) is None:
+        return fused
+    body = node.body
+    if any(reader.attrs["padding"]):
+        body = zero_outside(body, made.roles, made.shape)
+    return replace(fused, prologue=body, attrs={**fused.attrs, PROLOGUE_SHAPE: made.shape})
+
+
+def _conv_clocks(
     graph: Graph,
-    node: Node,
+    conv: Node,
     source: str,
-    readers: Iterable[Node],
-    fused: Iterable[Node],
     options: CompileOptions,
     limits: Limits,
     machine: Machine,
-) -> tuple[float, float]:
-    """Clocks of a map and of the convolutions that read it: as they are, and with the prologue."""
-
-    def convolution(conv: Node) -> float:
-        work = conv_work(graph, conv, conv_geometry(graph, conv), options)
-        specs = (graph.operand(source), graph.operand(conv.output))
-        moved = machine.memory_clocks(*(_bytes(spec) for spec in specs))
-        return max(least_clocks(work, limits, machine), moved)
-
-    alone = _map_clocks(graph, node, source, machine)
-    return alone + sum(map(convolution, readers)), sum(map(convolution, fused))
+) -> float:
+    """Clocks of a convolution in one kernel that reads `source`."""
+    work = conv_work(graph, conv, conv_geometry(graph, conv), options)
+    moved = machine.memory_clocks(*(_bytes(graph.operand(name)) for name in (source, conv.output)))
+    return max(least_clocks(work, limits, machine), moved)
 
 
 def _bytes(spec: OperandSpec) -> int:

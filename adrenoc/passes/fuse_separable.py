@@ -23,7 +23,8 @@ from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import MAX_INPUTS
-from adrenoc.passes.fuse_prologues import finite_at_zero, mentions
+from adrenoc.passes.fuse_prologues import finite_at_zero
+from adrenoc.passes.moved_reads import mentions
 from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
@@ -127,7 +128,7 @@ def _of_channels(graph: Graph, node: Node) -> bool:
     others = [
         load for load in loads_of(body.value) if not any(b.same_as(load.source) for b in results)
     ]
-    return not any(mentions(load, moving) for load in others)
+    return not any(mentions(load.indices, moving) for load in others)
 
 
 def _joined(graph: Graph, node: Node, reader: Node) -> Node:

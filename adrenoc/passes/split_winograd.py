@@ -99,6 +99,19 @@ def split_winograd(
     return placed.with_nodes(nodes)
 
 
+def winograd_clocks(
+    graph: Graph, node: Node, options: CompileOptions, limits: Limits, performance: Performance
+) -> float:
+    """Clocks of a convolution by the algorithm, infinite where it would not be chosen."""
+    geometry = _geometry(graph, node) if options.winograd else None
+    if geometry is None:
+        return math.inf
+    least, machine = _least_pixels(performance), Machine.of(performance)
+    log = DecisionLog()
+    best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
+    return math.inf if best is None else best.clocks
+
+
 def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
     """The geometry of a convolution that the algorithm can do."""
     if node.op != "conv2d" or node.output in graph.exact | graph.rounded:

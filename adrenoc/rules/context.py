@@ -12,7 +12,7 @@ import numpy as np
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.gpu import Limits, Performance
-from adrenoc.graph import Graph, Node
+from adrenoc.graph import PROLOGUE_SHAPE, Graph, Node
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
@@ -240,7 +240,15 @@ class NodeKernel:
             return x
         for name in self.node.prologue.sources.values():
             self.input(name)
-        return ComputedAccess(self.builder, self.node.prologue, self.accesses, x.spec)
+        # Where the prologue reads other rows and columns, those that it makes are stated.
+        shape = self.node.attrs.get(PROLOGUE_SHAPE, x.spec.shape)
+        return ComputedAccess(
+            self.builder,
+            self.node.prologue,
+            self.accesses,
+            replace(x.spec, shape=shape),
+            border=any(self.node.attrs["padding"]),
+        )
 
     def packed(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.graph import Graph, Node
+from adrenoc.graph import Body, Graph, Node
 from adrenoc.kernels.access import PlainAccess
-from adrenoc.kernels.body_cost import body_instructions
+from adrenoc.kernels.body_cost import body_instructions, index_instructions
 from adrenoc.kernels.conv2d import ConvGeometry, Route, conv2d
 from adrenoc.kernels.conv2d_image import conv2d_image
 from adrenoc.kernels.conv2d_local import conv2d_local
@@ -128,10 +128,15 @@ def conv_work(
         channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bits_of(options.storage_dtype) // 8,
         half=options.compute_dtype == "float16" and not waits_for_weights(geometry, out),
-        texel_work=LANES * body_instructions(node.prologue) if node.prologue else 0,
+        texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
         image=source if source.memory is Memory.PLAIN else None,
     )
+
+
+def _texel_work(prologue: Body) -> int:
+    """Instructions that make a texel of what is read."""
+    return LANES * body_instructions(prologue) + index_instructions(prologue)
 
 
 def waits_for_weights(geometry: ConvGeometry, out: Extents) -> bool:

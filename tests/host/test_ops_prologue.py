@@ -68,3 +68,43 @@ def test_one_channel_is_a_depthwise_convolution(device: Any) -> None:
     ops.output(ops("LRN", ops("Relu", ops.input(2, 1, 5, 6)), size=3))
     ops.check(device, "fp32")
     assert "depthwise_conv2d" in ops.kernels
+
+
+def _moved(net: Net, x: str, kind: str) -> str:
+    """A tensor at other rows and columns."""
+    if kind == "enlarge":
+        scales = net.const([1.0, 1.0, 2.0, 3.0])
+        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+        y = net("Resize", x, "", scales, nearest_mode="floor", **how)
+    else:
+        y = net("Pad", x, net.ints(0, 0, 2, 1, 0, 0, 1, 3), mode=kind)
+    net.channels[y] = net.channels[x]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kind", "preset"),
+    [("reflect", "mixed"), ("reflect", "buffer"), ("edge", "fp32"), ("enlarge", "fp16")],
+)
+def test_pads_and_enlargements_are_read_in_place(device: Any, kind: str, preset: str) -> None:
+    """With strides, dilation, padding of the convolution's own, channels that are not whole."""
+    net = Net()
+    x = net.conv(net.start(3, images=2), 6)
+    y = _moved(net, x, kind)
+    strided = net("Conv", y, net.weight(5, 6, 3, 2), strides=[2, 1])
+    spread = net("Conv", y, net.weight(4, 6, 2, 2), dilations=[2, 3])
+    bordered = net("Conv", y, net.weight(9, 6, 3, 3), pads=[1, 2, 2, 0])
+    net.output(strided, spread, bordered, net.op("Tanh", x))
+    net.check(device, preset)
+    moves = [k for k in net.kernels if k not in ("layout", "conv2d", "tanh")]
+    # Beyond the edge of an image there are zeros, beyond that of a buffer there is anything.
+    assert len(moves) == (1 if preset == "buffer" else 0)
+
+
+def test_pads_and_enlargements_at_once(device: Any) -> None:
+    net = Net()
+    x = net.conv(net.start(4), 8)
+    y = _moved(net, _moved(net, x, "enlarge"), "reflect")
+    net.output(net("Conv", y, net.weight(7, 8, 3, 3)), net.op("Tanh", x))
+    net.check(device, "fp32")
+    assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["tanh"]
