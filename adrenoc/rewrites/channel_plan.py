@@ -249,7 +249,10 @@ class OrderPlan:
         wanted = [(root, int(channel)) in index for channel in places]
         origin = self._cause.get(root)
         if origin not in self._segments:
-            yield from _ranges(wanted)
+            for begin, end in _ranges(wanted):
+                # What fills a block up behind them holds nothing, and moves with them.
+                filled = min(-(-end // LANES) * LANES, len(places))
+                yield begin, filled if (places[end:filled] < 0).all() else end
             return
         for begin, end in self._segments[origin]:
             if any(wanted[begin:end]):

@@ -122,6 +122,18 @@ def test_uneven_splits_with_residuals(device: Any, preset: str) -> None:
     assert net.moves == []
 
 
+def test_a_part_that_keeps_its_order_goes_on(device: Any) -> None:
+    """Blocks of Res2Net: the last part is pooled, with what fills its last block up."""
+    net = Net()
+    *parts, last = net.cut(net.op("Relu", net.conv(net.start(5), 18)), 6, 6, 6)
+    made = [net.op("Relu", net.conv(part, 6, kernel=3)) for part in parts]
+    how = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}
+    pooled = net.op("AveragePool", last, **how)
+    net.output(net.conv(net.concat(*made, pooled), 6))
+    net.check(device, "fp32")
+    assert net.moves == []
+
+
 @pytest.mark.parametrize(("groups", "preset"), [(2, "fp32"), (3, "buffer"), (4, "fp16")])
 def test_a_shuffle_between_convolutions(device: Any, preset: str, groups: int) -> None:
     net = Net()
