@@ -132,8 +132,8 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
     if not agree(mine.roles, theirs.roles, mine.shape):
         return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
     moved = moved_source(graph, node) is not None
-    uneven = mine.extents.c % LANES and node.body is not None
-    if uneven and not moved and not finite_at_zero(node.body):
+    uneven = mine.extents.c % LANES and not moved
+    if uneven and node.body is not None and not finite_at_zero(node.body):
         return "beyond the last channel it might not be a number"
     bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
     for reader in readers:
