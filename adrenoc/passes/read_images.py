@@ -99,13 +99,13 @@ def _image(graph: Graph, node: Node) -> _Image | None:
     name = node.inputs[0]
     if len(node.inputs) > 1 or name not in graph.inputs:
         return None
-    shape, roles = graph.tensors[name].shape, ""
+    shape, axes = graph.tensors[name].shape, []
     for extent, index in zip(shape, body.value.indices, strict=True):
         axis = next((i for i, var in enumerate(body.axes) if index.same_as(var)), None)
-        if axis is None and extent != 1:
+        if axis in axes if axis is not None else extent != 1:  # a diagonal, or a part
             return None
-        roles += "1" if axis is None else copy.roles.roles[axis]
-    layout = Layout(roles)
+        axes.append(axis)
+    layout = Layout("".join("1" if axis is None else copy.roles.roles[axis] for axis in axes))
     return _Image(name, layout) if layout.extents(shape) == copy.extents else None
 
 

@@ -54,6 +54,14 @@ def test_a_transpose_of_rows_and_columns_is_not() -> None:
     assert conv.inputs[0] != "x"
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 1, 3, 3)])
+def test_a_diagonal_is_no_image(shape: tuple[int, ...]) -> None:
+    """Two axes of what it reads are one axis of the result."""
+    diagonal = helper.make_node("Einsum", ["x"], ["y"], equation="...ii->...i")
+    found, _ = _planned(graph([diagonal], {"x": list(shape)}, ["y"], opset=18))
+    assert [n.inputs for n in found.nodes] == [("x",)]
+
+
 def test_another_reader_needs_the_copy() -> None:
     model = _stem()
     model.graph.node.append(helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]))
