@@ -34,6 +34,8 @@ class Layer:
             return product_model(*self.shape)
         if self.op == "Separable":
             return separable_model(self)
+        if self.op == "Expansion":
+            return expansion_model(self)
         rng = np.random.default_rng(0)
         weight = rng.standard_normal(self.weights).astype(np.float32)
         outputs = (self.weights or (1,))[0 if self.op != "MatMul" else -1]
@@ -237,6 +239,59 @@ def separable_model(layer: Layer) -> onnx.ModelProto:
     return model
 
 
+def expansion_model(layer: Layer) -> onnx.ModelProto:
+    """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
+    rng = np.random.default_rng(0)
+    (channels, _, _, _), kernel = layer.weights, layer.attrs["kernel"]
+    node = helper.make_node
+    constants = {
+        "w": rng.standard_normal(layer.weights),
+        "b": np.zeros(channels),
+        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
+        "second": np.zeros(channels),
+        "low": np.array(0.0),
+        "high": np.array(6.0),
+    }
+    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Conv", ["r", "w", "b"], ["e"]),
+        node("Clip", ["e", "low", "high"], ["f"]),
+        node("Conv", ["f", "taps", "second"], ["d"], pads=pads, strides=strides, group=channels),
+        node("Clip", ["d", "low", "high"], ["p"]),
+        node("Softmax", ["p"], ["y"]),
+    ]
+    outputs = ["y"]
+    if layer.attrs["apart"]:
+        nodes.append(node("Softmax", ["f"], ["z"]))
+        outputs.append("z")
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def expansion(kernel: int, stride: int, channels: int, out: int, size: int) -> tuple[Layer, Layer]:
+    """A 1x1 convolution and the depthwise one after it: joined if it pays, and apart."""
+    side = -(-size // stride)
+    joined = Layer(
+        name=f"exp{kernel} s{stride} {channels}-{out}@{size}",
+        op="Expansion",
+        shape=(1, channels, size, size),
+        weights=(out, channels, 1, 1),
+        macs=size * size * out * channels + side * side * out * kernel * kernel,
+        attrs={"kernel": kernel, "stride": stride, "apart": False},
+    )
+    apart = {**joined.attrs, "apart": True}
+    return joined, replace(joined, name=f"{joined.name} apart", attrs=apart)
+
+
 def separable(kernel: int, stride: int, channels: int, out: int, size: int) -> tuple[Layer, Layer]:
     """A depthwise convolution and the 1x1 convolution after it: joined if it pays, and apart."""
     side = -(-size // stride)
@@ -278,6 +333,13 @@ LAYERS = (
     *separable(3, 1, 144, 24, 56),
     *separable(3, 2, 144, 32, 56),
     *separable(3, 1, 576, 96, 14),
+    *expansion(3, 2, 16, 96, 112),
+    *expansion(3, 1, 24, 144, 56),
+    *expansion(3, 1, 32, 192, 28),
+    *expansion(5, 1, 40, 240, 28),
+    *expansion(3, 1, 64, 384, 14),
+    *expansion(3, 1, 96, 576, 14),
+    *expansion(3, 1, 160, 960, 7),
     conv(7, 2, 3, 64, 224),
     conv(3, 2, 3, 32, 224),
     image(conv(7, 2, 3, 64, 224)),

@@ -12,6 +12,7 @@ what a folded batch norm makes of the taps may cancel (`scripts/bench_kernels`: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -82,6 +83,13 @@ def depthwise(
                     epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
 
 
+class Pixels(Protocol):
+    """What taps are multiplied by: a tensor, or a part of one that local memory holds."""
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels, or zeros where (h, w) lies outside."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TapSums:
     """What the taps in local memory make of rectangles of `rows` x `pixels` of one block."""
@@ -90,7 +98,7 @@ class TapSums:
     geometry: ConvGeometry
     rows: int
     pixels: int
-    x: Access
+    x: Pixels
     shared: SharedArray
     rolled: bool = False
     """Whether compilers are asked to keep the loop over kernel rows."""

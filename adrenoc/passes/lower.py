@@ -27,6 +27,7 @@ from adrenoc.rules.context import KernelCall, Param, Rule, RuleContext
 from adrenoc.rules.conv1d import conv1d_rule, conv1d_transpose_rule
 from adrenoc.rules.conv2d import conv2d_rule
 from adrenoc.rules.conv2d_transpose import conv2d_transpose_rule
+from adrenoc.rules.expansion import EXPANSION, expansion_rule
 from adrenoc.rules.matmul import matmul_rule
 from adrenoc.rules.norm import norm_rule
 from adrenoc.rules.pool import adaptive_avg_pool_rule, pool_rule
@@ -46,6 +47,7 @@ RULES: dict[str, Rule] = {
     "conv1d_transpose": conv1d_transpose_rule,
     "conv2d": conv2d_rule,
     "conv2d_transpose": conv2d_transpose_rule,
+    EXPANSION: expansion_rule,
     SEPARABLE: separable_rule,
     "winograd_tiles": tiles_rule,
     "winograd_multiply": multiply_rule,

@@ -24,6 +24,7 @@ from adrenoc.passes.plan_memory import size_bytes
 from adrenoc.passes.second_stores import NO_KERNEL
 from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.roofline import Work
+from adrenoc.rules.expansion import EXPANSION
 from adrenoc.rules.separable import FINISH, SEPARABLE
 from adrenoc.tvmapi import (
     AttrStmt,
@@ -125,6 +126,14 @@ def _of_separable(graph: Graph, node: Node) -> int:
     return weights * _positions(graph, node.output)
 
 
+def _of_expansion(graph: Graph, node: Node) -> int:
+    """Each weight of the first half is used for each wide pixel, each tap for each output."""
+    between = node.attrs["between"]
+    wide = math.prod(between.shape) // between.extents.c
+    weights, taps = (_size(graph, name) for name in node.inputs[1:3])
+    return int(weights * wide + taps * _positions(graph, node.output))
+
+
 def _of_transposed(graph: Graph, node: Node) -> int:
     """Each weight is used once for each input position."""
     return _size(graph, node.inputs[1]) * _positions(graph, node.inputs[0])
@@ -165,6 +174,7 @@ _PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
     "conv2d_transpose": _of_transposed,
     "matmul": _of_matmul,
     "attention": _of_attention,
+    EXPANSION: _of_expansion,
     MULTIPLY: _of_planes,
     SEPARABLE: _of_separable,
     WHOLE: _of_tiles,
@@ -192,7 +202,7 @@ def _operations(graph: Graph, node: Node) -> int:
         count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
     if node.epilogue is not None:
         count += body_operations(node.epilogue) * _size(graph, node.output)
-    if node.op == SEPARABLE and FINISH in node.parts:
+    if FINISH in node.parts:
         count += body_operations(node.parts[FINISH]) * math.prod(node.attrs["between"].shape)
     return count
 

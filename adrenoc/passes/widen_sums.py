@@ -25,6 +25,7 @@ from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import candidates, estimate_clocks
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.expansion import EXPANSION, pointwise_work
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import SEPARABLE
 from adrenoc.rules.winograd_conv import least_whole_clocks
@@ -74,7 +75,7 @@ def widen_sums(
 
 def is_deep(graph: Graph) -> bool:
     """Whether so many convolutions follow each other that the errors of the first matter."""
-    convolutions = {"conv2d": 1, MULTIPLY: 1, WHOLE: 1, SEPARABLE: 2}
+    convolutions = {"conv2d": 1, MULTIPLY: 1, WHOLE: 1, SEPARABLE: 2, EXPANSION: 2}
     return sum(convolutions.get(node.op, 0) for node in graph.nodes) >= DEEP
 
 
@@ -85,6 +86,8 @@ def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWo
             continue
         if node.op in (MULTIPLY, SEPARABLE):
             yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+        elif node.op == EXPANSION:
+            yield node, pointwise_work(graph, node, options)
         elif node.op == WHOLE:
             yield node, conv_work(graph, node, node.attrs["geometry"], options)
         elif node.op == "conv2d" and not is_depthwise(graph, node):

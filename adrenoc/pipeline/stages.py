@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from adrenoc.options import CompileOptions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
+from adrenoc.passes.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse_prologues import fuse_prologues
-from adrenoc.passes.fuse_separable import fuse_separable
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
@@ -297,8 +297,8 @@ STAGES: tuple[Stage, ...] = (
         check=_placed,
     ),
     Stage(
-        name="fuse_separable",
-        run=where_faster(fuse_separable),
+        name="fuse_depthwise",
+        run=where_faster(fuse_depthwise),
         needs=_facts("placed", "prologues fused"),
         gives=_facts("pairs joined"),
         dump=dump_graph,

@@ -25,8 +25,7 @@ from adrenoc.rules.conv_tile_local import (
     with_memory,
 )
 from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.depthwise import SPILLED
-from adrenoc.rules.machine import BUFFER_LATENCY_CLOCKS, LOCAL_READ_CLOCKS, WAVE, Machine
+from adrenoc.rules.machine import BUFFER_LATENCY_CLOCKS, LOCAL_READ_CLOCKS, SPILLED, WAVE, Machine
 
 SHARED_BYTES = (4096, 16384)
 """Local memory of a work-group that is worth a try."""

@@ -9,7 +9,7 @@ from run_op import Ops
 
 from adrenoc.kernels.conv2d import Route
 from adrenoc.kernels.separable import SeparableTile
-from adrenoc.passes import fuse_separable
+from adrenoc.passes import fuse_depthwise
 from adrenoc.rules import separable as rules
 from adrenoc.rules.separable_tile import candidates
 
@@ -42,7 +42,7 @@ CASES = (
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
     monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
-    monkeypatch.setattr(fuse_separable, "WORTH", 0.0)
+    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
     ops = Ops()
     x = ops("Tanh", ops.input(2, 18, 9, 13))  # the last of its five blocks is not full
     d = ops("Conv", x, ops.weight(18, 1, kernel, kernel), ops.weight(18), group=18, **attrs)
@@ -78,7 +78,7 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
         return found
 
     monkeypatch.setattr(rules, "candidates", keep)
-    monkeypatch.setattr(fuse_separable, "WORTH", 0.0)
+    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
 
     def check() -> None:
         ops = Ops()

@@ -7,13 +7,13 @@ from branches import Net
 from planning import plan
 
 from adrenoc.graph import Graph
-from adrenoc.passes import fuse_separable
+from adrenoc.passes import fuse_depthwise
 from adrenoc.pipeline import State
 from adrenoc.rules.separable import SEPARABLE
 
 
 def _joined(net: Net, *outputs: str, preset: str = "fp32") -> tuple[Graph, State]:
-    state = plan(net.model(*outputs), until="fuse_separable", preset=preset)
+    state = plan(net.model(*outputs), until="fuse_depthwise", preset=preset)
     assert state.graph is not None
     return state.graph, state
 
@@ -69,7 +69,7 @@ def test_a_convolution_of_more_taps_reads_it_from_memory() -> None:
 
 
 def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_separable, "WORTH", 1e6)
+    monkeypatch.setattr(fuse_depthwise, "WORTH", 1e6)
     net = Net(4)
     _, _, y = _pair(net)
     found, state = _joined(net, net.op("Tanh", y))

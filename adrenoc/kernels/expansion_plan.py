@@ -1,0 +1,137 @@
+"""What follows from extents and tile of an expansion with its depthwise convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.weights import whole_turns
+from adrenoc.layout import Extents
+
+MOST_BLOCKS_A_PART = 8
+"""Input blocks whose products are added up in halves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpansionTile:
+    """The share of a work-group, and of its threads at a time."""
+
+    rows: int
+    columns: int
+    """Of the output, that a work-group makes."""
+    pixels: int
+    """Wide pixels, neighbours along W, that a thread computes at a time."""
+    out_blocks: int
+    """Wide blocks that a thread computes of them."""
+    bands: int = 1
+    """Threads that share the wide blocks of the same pixels."""
+    made_rows: int = 1
+    made_columns: int = 1
+    """Of the output, that a thread makes at a time."""
+    unroll: int = 1
+    """Input blocks that a thread asks for at once."""
+    work_group: tuple[int, int, int]
+
+    @property
+    def group_blocks(self) -> int:
+        """Blocks of channels of a work-group."""
+        return self.out_blocks * self.bands
+
+    @property
+    def threads(self) -> int:
+        """Of a work-group."""
+        return self.work_group[0]
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        """How `pack_local` orders the weights."""
+        return self.out_blocks, self.bands, self.unroll
+
+    def window(self, in_blocks: int) -> int:
+        """Input blocks, filled up to whole turns."""
+        return whole_turns(in_blocks, self.unroll)
+
+    def parts(self, window: int, *, half: bool) -> tuple[int, int]:
+        """Parts that a sum is added up in, and the turns of each."""
+        turns = window // self.unroll
+        if not half:
+            return 1, turns
+        most = max(1, MOST_BLOCKS_A_PART // self.unroll)
+        of_part = max(n for n in range(1, most + 1) if turns % n == 0)
+        return turns // of_part, of_part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Rows, or columns, that the work-groups need of the wide tensor."""
+
+    count: int
+    """Work-groups along the axis."""
+    step: int
+    """From the first one that a work-group reads to that of the next."""
+    read: int
+    """That a work-group reads, those outside of the image included."""
+    computed: int
+    """That each work-group computes: the most that any of them reads within the image."""
+    extent: int
+    """Of the image."""
+    padding: int
+
+    @staticmethod
+    def of(
+        extent: int, out: int, made: int, kernel: int, stride: int, dilation: int, padding: int
+    ) -> Span:
+        """For work-groups that make `made` of `out`."""
+        count, step = -(-out // made), made * stride
+        read = (made - 1) * stride + (kernel - 1) * dilation + 1
+        firsts = [number * step - padding for number in range(count)]
+        computed = max(min(first + read, extent) - max(first, 0) for first in firsts)
+        return Span(
+            count=count, step=step, read=read, computed=max(computed, 1), extent=extent,
+            padding=padding,
+        )  # fmt: skip
+
+    @property
+    def shifted(self) -> bool:
+        """Whether some work-group computes what it does not read, to stay within the image."""
+        firsts = [number * self.step - self.padding for number in range(self.count)]
+        return any(
+            max(first, 0) + self.computed > min(first + self.read, self.extent) for first in firsts
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """The rectangle of wide pixels that a work-group keeps in local memory."""
+
+    down: Span
+    across: Span
+
+    @staticmethod
+    def of(
+        geometry: ConvGeometry, source: Extents, out: Extents, rows: int, columns: int
+    ) -> Region:
+        """Below so many rows and columns of the output."""
+        (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
+        top, left = geometry.padding
+        return Region(
+            down=Span.of(source.h, out.h, rows, kh, sy, dy, top),
+            across=Span.of(source.w, out.w, columns, kw, sx, dx, left),
+        )
+
+    @property
+    def pixels(self) -> int:
+        """Of one block of channels."""
+        return self.down.read * self.across.read
+
+    @property
+    def padded(self) -> bool:
+        """Whether some of them are not computed."""
+        return (self.down.computed, self.across.computed) != (
+            self.down.read,
+            self.across.read,
+        ) or any(span.shifted or span.padding for span in (self.down, self.across))
+
+    def runs(self, pixels: int) -> int:
+        """Runs of neighbours that make a row of those that are computed."""
+        return -(-self.across.computed // pixels)

@@ -1,0 +1,142 @@
+"""Pairs of a depthwise convolution and a 1x1 convolution, one of which reads the other alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from adrenoc.gpu import Limits, Performance
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.layout import LANES, agree
+from adrenoc.operand import Memory
+from adrenoc.options import CompileOptions
+from adrenoc.passes.fuse import MAX_INPUTS
+from adrenoc.passes.fuse_prologues import finite_at_zero
+from adrenoc.passes.moved_reads import mentions
+from adrenoc.rules import depthwise
+from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
+from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
+from adrenoc.tvmapi import bits_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What a pair is estimated with."""
+
+    options: CompileOptions
+    limits: Limits
+    machine: Machine
+
+    @staticmethod
+    def of(options: CompileOptions, limits: Limits, performance: Performance) -> Model:
+        """For a target."""
+        return Model(options=options, limits=limits, machine=Machine.of(performance))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two convolutions that one kernel can compute, and what it costs, in clocks."""
+
+    first: Node
+    second: Node
+    joined: Node
+    together: float
+    apart: float
+
+    @property
+    def saved(self) -> float:
+        """Clocks that one kernel saves."""
+        return self.apart - self.together
+
+    @property
+    def estimates(self) -> str:
+        """Both ways, for the log."""
+        together = (
+            "no schedule fits" if math.isinf(self.together) else f"{self.together:.0f} clocks"
+        )
+        return f"estimated {together}, {self.apart:.0f} as two kernels"
+
+
+def is_pointwise(graph: Graph, node: Node) -> bool:
+    """Whether a convolution mixes the channels of each pixel and does nothing else."""
+    return node.op == "conv2d" and conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
+
+
+def is_depthwise_conv(graph: Graph, node: Node) -> bool:
+    """Whether a node convolves each channel by itself."""
+    return node.op == "conv2d" and is_depthwise(graph, node)
+
+
+def refusal(
+    graph: Graph, node: Node, readers: tuple[Node, ...], suits: Callable[[Graph, Node], bool]
+) -> str | None:
+    """Why a convolution cannot be computed where it is read, by a node that `suits`."""
+    name, source = node.output, graph.operand(node.inputs[0])
+    mine, reader = graph.operand(name), readers[0]
+    if len(readers) > 1 or not suits(graph, reader):
+        other = next(n for n in readers if not suits(graph, n) or n is not reader)
+        return f"{other.op} {other.name} reads it too"
+    out = graph.operand(reader.output)
+    blocks = (Memory.TEXTURE, Memory.BLOCKED)
+    apart = graph.exact | graph.rounded
+    obstacles = {
+        "an output of the model": name in graph.outputs,
+        "it lies in a larger tensor": graph.owner(name) != name or bool(node.stores),
+        f"{reader.name} reads it beside its own input": reader.inputs.count(name) != 1
+        or reader.inputs[0] != name
+        or any(name in body.sources.values() for body in reader.bodies),
+        "a prologue": node.prologue is not None or reader.prologue is not None,
+        "one of them is kept in float32, or is whole numbers": bool(
+            {node.inputs[0], name, reader.output} & apart
+        )
+        or out.memory is Memory.BYTES,
+        "not in blocks of four channels": source.memory not in blocks or mine.memory not in blocks,
+        f"other axes than {reader.name}": not agree(mine.roles, out.roles, (2,) * len(mine.shape)),
+        f"more than {MAX_INPUTS} tensors": len({*node.inputs, *reader.inputs} - {name})
+        > MAX_INPUTS,
+        "what follows it is not of its channels alone": not _of_channels(graph, node),
+        "beyond the last channel it might not be a number": mine.extents.c % LANES > 0
+        and node.epilogue is not None
+        and not finite_at_zero(node.epilogue),
+    }
+    return next((reason for reason, found in obstacles.items() if found), None)
+
+
+def _of_channels(graph: Graph, node: Node) -> bool:
+    """Whether the epilogue reads no more than the result, and numbers of each channel."""
+    if node.epilogue is None:
+        return True
+    body, roles = node.epilogue, graph.operand(node.output).roles
+    moving = [axis for axis, role in zip(body.axes, roles.roles, strict=True) if role in "HW"]
+    results = [b for b, name in body.sources.items() if name == Node.RESULT]
+    others = [
+        load for load in loads_of(body.value) if not any(b.same_as(load.source) for b in results)
+    ]
+    return not any(mentions(load.indices, moving) for load in others)
+
+
+def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
+    """Clocks of two kernels, the launch of one of them included."""
+    first, second = (
+        conv_work(graph, n, conv_geometry(graph, n), model.options)
+        for n in (depthwise_node, pointwise)
+    )
+    machine = model.machine
+    moved = sum(
+        math.prod(graph.operand(name).alone.physical) * bits_of(graph.operand(name).dtype) // 8
+        for name in (depthwise_node.inputs[0], depthwise_node.output)
+    )
+    alone = max(_depthwise_clocks(first, model.limits, machine), machine.memory_clocks(moved))
+    return machine.launch_clocks + alone + least_clocks(second, model.limits, machine)
+
+
+@lru_cache(maxsize=256)
+def _depthwise_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    tiles = depthwise.candidates(work, limits)
+    return min(depthwise.estimate_clocks(work, tile, machine) for tile in tiles)

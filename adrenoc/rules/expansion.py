@@ -1,0 +1,103 @@
+"""The rule of a 1x1 convolution and the depthwise convolution that reads it, as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.body_cost import body_instructions
+from adrenoc.kernels.computed import is_of_channels
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.depthwise import pack_taps
+from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.expansion import expansion
+from adrenoc.kernels.weights import pack_local
+from adrenoc.layout import LANES
+from adrenoc.options import CompileOptions
+from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of, waits_for_weights
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.expansion_tile import ExpansionWork, candidates, estimate_clocks
+from adrenoc.rules.machine import Machine
+from adrenoc.rules.separable import FINISH
+from adrenoc.tvmapi import bits_of
+
+EXPANSION = "expand_depthwise_conv2d"
+"""The operator's name in the planning graph."""
+
+
+def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A 1x1 convolution of the first input by the second, then a depthwise one by the third.
+
+    `attrs` are those of the depthwise convolution, with `pointwise_layout`, the order of the other
+    weights, and `between`, the tensor between the two, which no memory holds.
+    """
+    work = expansion_work(context.graph, node, context.options)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        EXPANSION,
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine, context.limits),
+    )
+    kernel = context.kernel(node, EXPANSION, half=work.half)
+    x = kernel.input(node.inputs[0])
+    oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))
+    weight = kernel.flat(
+        node.inputs[1],
+        f"expansion{tile.packing}",
+        lambda w: pack_local(oihw(w), *tile.packing),
+    )
+    taps = kernel.flat(
+        node.inputs[2],
+        f"depthwise{tile.group_blocks}",
+        lambda w: pack_taps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks),
+        dtype="float32",
+    )
+    finish, between = node.parts.get(FINISH), node.attrs["between"]
+    of_channels = {}
+    for buffer, name in finish.sources.items() if finish is not None else ():
+        if name != Node.RESULT:
+            access = kernel.input(name)
+            if finish is not None and is_of_channels(finish, buffer, access, between):
+                of_channels[name] = access
+    finished = Finished(kernel.builder, finish, kernel.accesses, between)
+    out, epilogue = kernel.output()
+    expansion(
+        kernel.builder,
+        work.depthwise,
+        tile,
+        work.region(tile),
+        x,
+        weight,
+        taps,
+        finished,
+        of_channels,
+        out,
+        epilogue,
+    )
+    return kernel.call()
+
+
+def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> ExpansionWork:
+    """What a cost model needs of such a node."""
+    letters = str(node.attrs["kernel_layout"])
+    by_letter = dict(zip(letters, graph.tensors[node.inputs[2]].shape, strict=True))
+    finish, source = node.parts.get(FINISH), graph.operand(node.inputs[0])
+    return ExpansionWork(
+        depthwise=geometry_of(node.attrs, (by_letter["H"], by_letter["W"])),
+        source=source.extents,
+        out=graph.operand(node.output).extents,
+        storage_bytes=bits_of(options.storage_dtype) // 8,
+        half=pointwise_work(graph, node, options).half,
+        finish_work=LANES * body_instructions(finish) if finish is not None else 0,
+        epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
+    )
+
+
+def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    """The first half of such a node by itself."""
+    geometry, wide = ConvGeometry(kernel=(1, 1)), node.attrs["between"].extents
+    half = options.compute_dtype == "float16" and not waits_for_weights(geometry, wide)
+    return replace(conv_work(graph, node, geometry, options), out=wide, half=half)

@@ -1,0 +1,256 @@
+"""Tiles of an expansion with its depthwise convolution, and what they cost.
+
+The clocks of a work-group are those of its two phases.  Instructions beside the multiply-adds and
+registers are fitted to the machine code of built kernels (`scripts/bench_kernels`; Adreno 660 and
+750, inverted residual blocks of MobileNetV2 and EfficientNet).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from adrenoc.gpu import Limits
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv_weights import HALVES_A_LOAD
+from adrenoc.kernels.depthwise import rows_read
+from adrenoc.kernels.expansion_plan import ExpansionTile, Region
+from adrenoc.layout import LANES, Extents
+from adrenoc.rules.conv_tile_local import with_memory
+from adrenoc.rules.machine import (
+    BUFFER_LATENCY_CLOCKS,
+    LOCAL_READ_CLOCKS,
+    SPILLED,
+    WAVE,
+    Machine,
+)
+
+PIXELS, OUT_BLOCKS, BANDS = (1, 2, 4), (1, 2, 4), (1, 2, 4)
+MOST_SUMS, MOST_BLOCKS = 8, 8
+"""Of a thread; blocks of a work-group."""
+MOST_TEXELS = 4
+"""That a thread asks for at once."""
+MADE = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1))
+"""Rows and columns that a thread makes at a time."""
+MADE_TRIED = 2
+FEWEST_PIXELS, MOST_PIXELS = 40, 360
+"""Of the rectangle of one block that is kept."""
+MOST_ROUNDS = 4
+MOST_EMPTY = 1.15
+"""Rows and columns of all rectangles, for each that is there."""
+ROUND_ALU, TURN_ALU, TEXEL_ALU = 80.0, 21.0, 6.0
+ROUND_SLOTS, TURN_SLOTS, TEXEL_SLOTS = 140.0, 51.0, 6.5
+"""Instructions, and those with empty slots, beside the multiply-adds: of some wide pixels, of a
+turn of their loop, of a texel."""
+HALF_ALU, HELD_ALU = 8.0, 5.7
+"""Of a vector that becomes float, and half again; and of one that becomes float."""
+STORE_SLOTS, SHIFTED_SLOTS = 10.0, 13.0
+"""Of a wide pixel that is stored, and of a test whether it belongs to the work-group."""
+MADE_ALU, OUTPUT_ALU = 120.0, 20.0
+MADE_SLOTS, OUTPUT_SLOTS = 300.0, 31.0
+"""Of some output pixels, and of each."""
+WAITS = 6
+"""How often a thread waits, beside once a turn."""
+WIDE_REGISTERS, MADE_REGISTERS = 4.0, 6.0
+"""What coordinates and pointers take in each phase."""
+SHARED_GRAIN = 1024
+"""Local memory is given in such pieces."""
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpansionWork:
+    """Both convolutions as a cost model sees them."""
+
+    depthwise: ConvGeometry
+    source: Extents
+    """What the expansion reads."""
+    out: Extents
+    storage_bytes: int
+    half: bool
+    """Whether the products of the expansion are in half precision."""
+    finish_work: int
+    """Scalar instructions that make four elements of the sums of the expansion."""
+    epilogue_work: int
+    """Scalar instructions that make four elements of the sums of taps."""
+
+    @property
+    def taps(self) -> int:
+        """Of one channel."""
+        return math.prod(self.depthwise.kernel)
+
+    @property
+    def element_bytes(self) -> int:
+        """Of a number in local memory, taps aside."""
+        return 2 if self.half else FLOAT_BYTES
+
+    def region(self, tile: ExpansionTile) -> Region:
+        """The wide pixels that a work-group keeps."""
+        return Region.of(self.depthwise, self.source, self.out, tile.rows, tile.columns)
+
+
+def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
+    """The tiles that suit the extents and fit local memory."""
+    e = work.out
+    for rows, columns in product(_shares(e.h), _shares(e.w)):
+        region = Region.of(work.depthwise, work.source, e, rows, columns)
+        whole = (rows, columns) == (e.h, e.w)
+        if region.pixels > MOST_PIXELS or (region.pixels < FEWEST_PIXELS and not whole):
+            continue
+        for out_blocks, bands in product(OUT_BLOCKS, BANDS):
+            blocks = out_blocks * bands
+            if blocks > min(MOST_BLOCKS, e.blocks) and blocks > 1:
+                continue
+            for pixels in PIXELS:
+                if pixels > region.across.computed or pixels * out_blocks > MOST_SUMS:
+                    break
+                items = region.runs(pixels) * region.down.computed * bands
+                threads = min(WAVE if items > WAVE // 2 else WAVE // 2, limits.max_work_group_size)
+                if items > MOST_ROUNDS * threads:
+                    continue
+                unroll = _unroll(work.source.blocks, MOST_TEXELS // pixels)
+                for made in _made(work, rows, columns, blocks, threads):
+                    tile = ExpansionTile(
+                        rows=rows,
+                        columns=columns,
+                        pixels=pixels,
+                        out_blocks=out_blocks,
+                        bands=bands,
+                        made_rows=made[0],
+                        made_columns=made[1],
+                        unroll=unroll,
+                        work_group=(threads, 1, 1),
+                    )
+                    if shared_bytes(work, tile, region) <= limits.local_mem_bytes:
+                        yield tile
+
+
+def _shares(extent: int) -> list[int]:
+    """Rows, or columns, of work-groups that share so many about equally."""
+    shares = {-(-extent // n) for n in range(1, extent + 1)}
+    return sorted(n for n in shares if -(-extent // n) * n <= MOST_EMPTY * extent)
+
+
+def _unroll(blocks: int, most: int) -> int:
+    """Input blocks that are asked for at once: they divide all."""
+    return max(n for n in range(1, max(most, 1) + 1) if blocks % n == 0)
+
+
+def _made(
+    work: ExpansionWork, rows: int, columns: int, blocks: int, threads: int
+) -> list[tuple[int, int]]:
+    """The ways to share the output among threads that read the least."""
+
+    def reads(made: tuple[int, int]) -> float:
+        items = rows * columns * blocks // (made[0] * made[1])
+        return math.ceil(items / threads) * (_held(work, made) + made[0] * work.taps)
+
+    suited = [made for made in MADE if not rows % made[0] and not columns % made[1]]
+    return sorted(suited, key=reads)[:MADE_TRIED]
+
+
+def _held(work: ExpansionWork, made: tuple[int, int]) -> int:
+    """Wide pixels that so many rows and columns of the output read."""
+    return rows_read(work.depthwise, made[0]) * len(work.depthwise.columns(made[1]))
+
+
+def shared_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int:
+    """Local memory of a work-group."""
+    per_load = HALVES_A_LOAD // LANES if work.half else 1
+    loads = tile.window(work.source.blocks) * LANES * tile.group_blocks // per_load
+    weights = -(-loads // tile.threads) * tile.threads * per_load
+    pixels = region.pixels * tile.group_blocks
+    taps = (work.taps + 1) * tile.group_blocks
+    return ((weights + pixels) * work.element_bytes + taps * FLOAT_BYTES) * LANES
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    """What one thread does."""
+
+    alu: float
+    """Instructions of the arithmetic pipe; those of half arithmetic are as long as they take."""
+    slots: float
+    """Instructions and empty slots."""
+    reads: float
+    """Vectors to and from local memory."""
+    texels: float
+    """That are read, and stored."""
+    waits: float
+
+
+def estimate_clocks(
+    work: ExpansionWork, tile: ExpansionTile, machine: Machine, limits: Limits
+) -> float:
+    """Clocks of both on the target."""
+    region, e = work.region(tile), work.out
+    counts = _counts(work, tile, region, machine)
+    busiest = max(
+        WAVE * counts.alu / machine.lanes,
+        WAVE * counts.texels / machine.texels_of(work.storage_bytes),
+        counts.reads * LOCAL_READ_CLOCKS,
+    )
+    waves = math.ceil(tile.threads / WAVE)
+    groups = region.down.count * region.across.count * e.n
+    groups *= math.ceil(e.blocks / tile.group_blocks)
+    serial = 2 * counts.slots + counts.waits * BUFFER_LATENCY_CLOCKS
+    registers = _registers(work, tile)
+    if registers > machine.registers / 2:  # what does not fit goes to memory
+        serial *= SPILLED
+    # Waves start in pairs, one on each of the processors that share local memory.
+    grains = -(-shared_bytes(work, tile, region) // SHARED_GRAIN) * SHARED_GRAIN
+    beside = limits.local_mem_bytes // grains * 2 * math.ceil(waves / 2)
+    registers = max(registers, machine.registers / max(1, beside))
+    pipes = machine.clocks(groups * waves, busiest, serial, registers)
+    return with_memory(pipes, machine.memory_clocks(_bytes(work)))
+
+
+def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:
+    """Both phases, each of whole rounds of all threads."""
+    items = region.runs(tile.pixels) * region.down.computed * tile.bands
+    rounds = math.ceil(items / tile.threads)
+    blocks = tile.window(work.source.blocks)
+    turns, texels = blocks // tile.unroll, blocks * tile.pixels
+    sums = tile.pixels * tile.out_blocks
+    mads = blocks * sums * LANES * LANES
+    shifted = region.down.shifted or region.across.shifted
+    finish = work.finish_work + (HALF_ALU if work.half else 0)
+    wide_alu = ROUND_ALU + TURN_ALU * turns + TEXEL_ALU * texels + sums * finish
+    wide_slots = ROUND_SLOTS + TURN_SLOTS * turns + TEXEL_SLOTS * texels
+    wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if shifted else 0))
+    made = (tile.made_rows, tile.made_columns)
+    outputs, held = math.prod(made), _held(work, made)
+    made_rounds = math.ceil(tile.rows * tile.columns * tile.group_blocks / outputs / tile.threads)
+    taps = tile.made_rows * work.taps
+    of_taps = float(outputs * (work.taps * LANES + work.epilogue_work))
+    of_taps += held * (HELD_ALU if work.half else 0)
+    return _Counts(
+        alu=rounds * (mads / (machine.half_rate if work.half else 1.0) + wide_alu)
+        + made_rounds * (MADE_ALU + outputs * OUTPUT_ALU + of_taps),
+        slots=rounds * (mads + wide_slots)
+        + made_rounds * (MADE_SLOTS + outputs * OUTPUT_SLOTS + taps + of_taps),
+        reads=rounds * (blocks * LANES * tile.out_blocks + sums) + made_rounds * (held + taps),
+        texels=rounds * texels + made_rounds * outputs,
+        waits=rounds * turns + WAITS,
+    )
+
+
+def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
+    """Full registers of four that a thread needs, in the phase that needs more."""
+    sums, unroll = tile.pixels * tile.out_blocks, tile.unroll
+    wide = float(sums + unroll * (tile.pixels + tile.out_blocks))
+    if work.half:
+        parts, _ = tile.parts(tile.window(work.source.blocks), half=True)
+        wide = (wide + (sums if parts > 1 else 0)) / 2
+    made = (tile.made_rows, tile.made_columns)
+    return max(wide + WIDE_REGISTERS, math.prod(made) + 0.3 * _held(work, made) + MADE_REGISTERS)
+
+
+def _bytes(work: ExpansionWork) -> int:
+    """What memory has to move: the input, the output, weights and taps."""
+    source, out = work.source, work.out
+    vectors = source.n * source.h * source.w * source.blocks
+    vectors += out.n * out.h * out.w * out.blocks + source.blocks * LANES * out.blocks
+    return (vectors * work.storage_bytes + out.blocks * work.taps * FLOAT_BYTES) * LANES

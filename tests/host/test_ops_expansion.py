@@ -1,0 +1,64 @@
+"""Expansions that the depthwise convolution after them computes, against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from run_op import Ops
+
+from adrenoc.kernels.expansion_plan import ExpansionTile
+from adrenoc.passes import fuse_expansion
+from adrenoc.rules import expansion as rules
+
+
+def _tile(rows: int, columns: int, pixels: int, out_blocks: int, **more: Any) -> ExpansionTile:
+    threads = more.pop("threads", 64)
+    return ExpansionTile(
+        rows=rows,
+        columns=columns,
+        pixels=pixels,
+        out_blocks=out_blocks,
+        work_group=(threads, 1, 1),
+        **more,
+    )
+
+
+CASES = (
+    (_tile(4, 4, 2, 2), 3, {"pads": [1, 1, 1, 1]}, "Clip"),
+    (_tile(9, 13, 3, 1, bands=2, made_rows=3), 3, {"pads": [1, 1, 1, 1]}, "HardSwish"),
+    (_tile(3, 4, 1, 2, made_columns=2, unroll=2), 3, {"strides": [2, 2], "pads": [1] * 4}, "SiLU"),
+    (_tile(2, 6, 4, 3, bands=2, threads=32), 3, {"pads": [2] * 4, "dilations": [2, 2]}, "Relu"),
+    (_tile(4, 3, 2, 1, bands=5, made_rows=2), 5, {"pads": [1, 2, 2, 1], "strides": [2, 1]}, ""),
+    (_tile(2, 8, 2, 2, made_columns=4, unroll=4), 5, {}, "Shift"),
+    (_tile(3, 5, 5, 1, made_columns=5, threads=16), 7, {"pads": [3] * 4}, "Shift"),
+)
+
+
+def _between(ops: Ops, kind: str, x: str) -> str:
+    """An activation; those but ReLU and Clip make something of zero, or of zero and bias."""
+    if kind == "Clip":
+        return ops("Clip", x, ops.const(-0.1), ops.const(0.4))
+    if kind == "SiLU":
+        return ops("Mul", x, ops("Sigmoid", x))
+    if kind == "Shift":
+        return ops("Add", ops("Relu", x), ops.const(0.7))
+    return ops(kind, x) if kind else x
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tile, kernel, attrs, between = CASES[number]
+    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    monkeypatch.setattr(fuse_expansion, "_together", lambda *of: 0.0)
+    ops = Ops()
+    x = ops("Tanh", ops.input(2, 14, 9, 13))
+    # The last of the five wide blocks is not full.
+    wide = ops("Conv", x, ops.weight(18, 14, 1, 1), ops.weight(18, around=0.5))
+    wide = _between(ops, between, wide)
+    d = ops("Conv", wide, ops.weight(18, 1, kernel, kernel), ops.weight(18), group=18, **attrs)
+    y = ops("Relu", d)
+    ops.output(ops("Softmax", y, axis=1))  # which would show what lies beyond the last channel
+    ops.check(device, preset)
+    assert "expand_depthwise_conv2d" in ops.kernels

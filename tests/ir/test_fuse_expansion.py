@@ -1,0 +1,104 @@
+"""1x1 convolutions and the depthwise convolution after them: where they join, and where not."""
+
+from __future__ import annotations
+
+import pytest
+from branches import Net
+from planning import plan
+
+from adrenoc.graph import Graph
+from adrenoc.passes import fuse_depthwise
+from adrenoc.passes.measure_work import multiply_adds
+from adrenoc.pipeline import State
+from adrenoc.rules.expansion import EXPANSION
+from adrenoc.rules.separable import SEPARABLE
+
+
+def _joined(net: Net, *outputs: str, preset: str = "fp32", **limits: int) -> tuple[Graph, State]:
+    state = plan(net.model(*outputs), until="fuse_depthwise", preset=preset, **limits)
+    assert state.graph is not None
+    return state.graph, state
+
+
+def _pair(net: Net, wide: int = 16, between: str = "Relu") -> tuple[str, str]:
+    """(what the depthwise convolution reads, what it makes)."""
+    e = net.op(between, net.conv(net.op("Tanh", "x"), wide))
+    return e, net.conv(e, wide, kernel=3, groups=wide)
+
+
+@pytest.mark.parametrize("preset", ["mixed", "fp16", "buffer"])
+def test_a_pair_becomes_one_node(preset: str) -> None:
+    net = Net(8)
+    _, d = _pair(net)
+    found, state = _joined(net, net.op("Softmax", d), preset=preset)
+    (node,) = [n for n in found.nodes if n.op == EXPANSION]
+    assert node.operators[:3] == ("conv2d", "nn.relu", "conv2d")
+    assert len(node.also) == 1
+    assert not any(n.op == "conv2d" for n in found.nodes)
+    assert any("computes" in decision.taken for decision in state.log)
+    assert multiply_adds(found, node) == 64 * 16 * (8 + 9)
+
+
+def test_another_reader_needs_the_tensor() -> None:
+    net = Net(8)
+    e, d = _pair(net)
+    found, state = _joined(net, net.op("Softmax", d), net.op("GlobalAveragePool", e))
+    assert all(n.op != EXPANSION for n in found.nodes)
+    assert any("reads it too" in decision.reason for decision in state.log)
+
+
+def test_an_output_of_the_model_is_kept() -> None:
+    net = Net(8)
+    e, d = _pair(net)
+    found, _ = _joined(net, net.op("Softmax", d), e)
+    assert all(n.op != EXPANSION for n in found.nodes)
+
+
+def test_what_is_no_number_beyond_the_last_channel_stays_out() -> None:
+    net = Net(8)
+    _, d = _pair(net, wide=18, between="Reciprocal")
+    found, state = _joined(net, net.op("Softmax", d))
+    assert all(n.op != EXPANSION for n in found.nodes)
+    assert any("might not be a number" in decision.reason for decision in state.log)
+
+
+def test_a_convolution_of_more_taps_is_no_expansion() -> None:
+    net = Net(8)
+    e = net.conv(net.op("Tanh", "x"), 16, kernel=3)
+    found, _ = _joined(net, net.op("Softmax", net.conv(e, 16, kernel=3, groups=16)))
+    assert all(n.op != EXPANSION for n in found.nodes)
+
+
+def test_local_memory_has_to_hold_it() -> None:
+    net = Net(8)
+    _, d = _pair(net)
+    found, state = _joined(net, net.op("Softmax", d), local_mem_bytes=1024)
+    assert all(n.op != EXPANSION for n in found.nodes)
+    assert any("no schedule fits" in decision.reason for decision in state.log)
+
+
+def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_depthwise, "WORTH", 1e6)
+    net = Net(8)
+    _, d = _pair(net)
+    found, state = _joined(net, net.op("Softmax", d))
+    assert all(n.op != EXPANSION for n in found.nodes)
+    assert any("as two kernels" in decision.reason for decision in state.log)
+
+
+@pytest.mark.parametrize("better", ["expansion", "separable"])
+def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A depthwise convolution joins the one before it or the one after it, never both."""
+    other = {"expansion": "separable", "separable": "expansion"}[better]
+    module = f"adrenoc.passes.fuse_{other}._together"
+    real = __import__(f"adrenoc.passes.fuse_{other}", fromlist=["_together"])._together
+    monkeypatch.setattr(module, lambda *of: real(*of) + 1000)
+    monkeypatch.setattr(f"adrenoc.passes.fuse_{better}._together", lambda *of: 1.0)
+    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
+    net = Net(8)
+    _, d = _pair(net)
+    found, state = _joined(net, net.op("Softmax", net.conv(net.op("Relu", d), 8)))
+    wanted = {"expansion": EXPANSION, "separable": SEPARABLE}
+    assert [n.op for n in found.nodes].count(wanted[better]) == 1
+    assert all(n.op != wanted[other] for n in found.nodes)
+    assert any("saves more" in decision.reason for decision in state.log)
