@@ -92,3 +92,15 @@ def test_what_normalises_the_image_goes_along(device: Any, preset: str) -> None:
         ops.check(device, preset)
         assert _reads_images(ops), shape
         assert len(ops.kernels) == 1
+
+
+def test_samples_reflect_in_a_line(device: Any) -> None:
+    """Between the corners of an axis of one element nothing reflects."""
+    ops = Ops(opset=20)
+    attrs = {"padding_mode": "reflection", "align_corners": 1}
+    for shape, mode in (((1, 3, 1, 4), "linear"), ((1, 3, 5, 1), "nearest")):
+        grid = ops.input(1, 3, 4, 2, low=-3.0, high=3.0)
+        ops.output(ops("GridSample", ops.input(*shape), grid, mode=mode, **attrs))
+    grid = ops.input(1, 2, 3, 4, 3, low=-3.0, high=3.0)
+    ops.output(ops("GridSample", ops.input(1, 2, 1, 3, 4), grid, mode="nearest", **attrs))
+    ops.check(device, "fp32")

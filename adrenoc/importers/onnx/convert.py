@@ -35,11 +35,11 @@ from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tfidf import TFIDF_OPS
+from adrenoc.importers.onnx.warp import grid_sample
 from adrenoc.out_of_memory import is_out_of_memory
 from adrenoc.relax.values import (
     UniqueNames,
     constant_value,
-    dtype_of,
     emit_named,
     make_constant,
     static_shape,
@@ -56,6 +56,7 @@ OWN = {
     **SIGNAL_OPS,
     **SUPPRESS_OPS,
     **TFIDF_OPS,
+    "GridSample": grid_sample,
     "Resize": convert_resize,
     "Upsample": convert_resize,
 }
@@ -175,9 +176,6 @@ class _Importer(ONNXGraphImporter):
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")
-            if op_name == "GridSample" and dtype_of(inputs[1]) != dtype_of(inputs[0]):
-                # TVM's result takes the dtype of the grid, which exporters write as doubles.
-                inputs = [inputs[0], self.bb.emit(relax.op.astype(inputs[1], dtype_of(inputs[0])))]
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
