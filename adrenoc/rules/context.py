@@ -247,7 +247,7 @@ class NodeKernel:
             self.node.prologue,
             self.accesses,
             replace(x.spec, shape=shape),
-            border=any(self.node.attrs["padding"]),
+            border=any(self.node.attrs.get("padding", ())),  # a reduction has none
         )
 
     def packed(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:

@@ -130,3 +130,12 @@ def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     found, state = _fused(net, net.conv(read, 8), net.op("Sigmoid", x))
     assert len(_maps(found)) == 2
     assert "estimated" in _said(state, read)
+
+
+def test_a_reduction_computes_squares_where_it_reads_them() -> None:
+    """In mixed precision, lest they leave the range of half; it has neither window nor padding."""
+    net = Net(4)
+    square = net.op("Mul", "x", "x")
+    state = plan(net.model(net.op("ReduceMean", square)), until="lower", preset="mixed")
+    assert state.graph is not None and state.program is not None
+    assert [(n.op, n.prologue is not None) for n in state.graph.nodes] == [("mean", True)]
