@@ -58,8 +58,8 @@ class ModelFiles:
         for part in ranges:
             # Names do not change what a model computes; numbers keep two ranges from being read
             # as one.
-            number = self.paths.index(part.path)
-            digest.update(f"{number}:{part.offset}:{part.length}\n".encode())
+            begin = f"{part.offset}:" if part.offset else ""
+            digest.update(f"{self.paths.index(part.path)}:{begin}{part.length}\n".encode())
             with part.path.open("rb") as file:
                 file.seek(part.offset)
                 left = part.length

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -37,13 +38,13 @@ class ConvGeometry:
 
     def columns(self, pixels: int) -> list[int]:
         """Columns that so many neighbours along W read of one kernel row, from the first one's."""
-        return sorted(
-            {
-                p * self.strides[1] + kx * self.dilation[1]
-                for p in range(pixels)
-                for kx in range(self.kernel[1])
-            }
-        )
+        return list(_columns(pixels, self.strides[1], self.kernel[1], self.dilation[1]))
+
+
+@lru_cache(maxsize=1024)  # cost models ask for each of some thousand tiles
+def _columns(pixels: int, stride: int, taps: int, dilation: int) -> tuple[int, ...]:
+    found = {p * stride + kx * dilation for p in range(pixels) for kx in range(taps)}
+    return tuple(sorted(found))
 
 
 class Route(str, Enum):

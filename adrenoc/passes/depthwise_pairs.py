@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
@@ -20,7 +19,6 @@ from adrenoc.passes.moved_reads import mentions
 from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
-from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of
 
@@ -132,11 +130,6 @@ def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Mod
         math.prod(graph.operand(name).alone.physical) * bits_of(graph.operand(name).dtype) // 8
         for name in (depthwise_node.inputs[0], depthwise_node.output)
     )
-    alone = max(_depthwise_clocks(first, model.limits, machine), machine.memory_clocks(moved))
+    least = depthwise.scored(first, model.limits, machine).least
+    alone = max(least, machine.memory_clocks(moved))
     return machine.launch_clocks + alone + least_clocks(second, model.limits, machine)
-
-
-@lru_cache(maxsize=256)
-def _depthwise_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
-    tiles = depthwise.candidates(work, limits)
-    return min(depthwise.estimate_clocks(work, tile, machine) for tile in tiles)

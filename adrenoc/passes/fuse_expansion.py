@@ -10,9 +10,7 @@ Before -> after:
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits
@@ -26,7 +24,7 @@ from adrenoc.passes.depthwise_pairs import (
     refusal,
 )
 from adrenoc.rules.expansion import EXPANSION, expansion_work
-from adrenoc.rules.expansion_tile import ExpansionWork, candidates, estimate_clocks
+from adrenoc.rules.expansion_tile import ExpansionWork, scored
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import FINISH
@@ -76,10 +74,6 @@ def _joined(graph: Graph, node: Node, reader: Node) -> Node:
     )
 
 
-@lru_cache(maxsize=256)
 def _together(work: ExpansionWork, limits: Limits, machine: Machine) -> float:
     """Clocks of one kernel; infinite if none fits the target."""
-    return min(
-        (estimate_clocks(work, tile, machine, limits) for tile in candidates(work, limits)),
-        default=math.inf,
-    )
+    return scored(work, limits, machine).least

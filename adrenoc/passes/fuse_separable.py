@@ -10,9 +10,7 @@ Before -> after:
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits
@@ -28,7 +26,7 @@ from adrenoc.passes.depthwise_pairs import (
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import FINISH, SEPARABLE, separable_work
-from adrenoc.rules.separable_tile import SeparableWork, candidates, estimate_clocks
+from adrenoc.rules.separable_tile import SeparableWork, scored
 
 
 def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> Pair | None:
@@ -75,10 +73,6 @@ def _joined(graph: Graph, node: Node, reader: Node) -> Node:
     )
 
 
-@lru_cache(maxsize=256)
 def _together(work: SeparableWork, limits: Limits, machine: Machine) -> float:
     """Clocks of one kernel; infinite if none fits the target."""
-    return min(
-        (estimate_clocks(work, tile, machine, limits) for tile in candidates(work, limits)),
-        default=math.inf,
-    )
+    return scored(work, limits, machine).least

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
@@ -25,12 +24,12 @@ from adrenoc.kernels.winograd_matrices import TAPS, winograd
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
+from adrenoc.rules import winograd_conv
 from adrenoc.rules.conv2d import conv_geometry, conv_work
-from adrenoc.rules.conv_tile import estimate_clocks, least_clocks
+from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
-from adrenoc.rules.winograd import multiply_candidates, multiply_work, transform_clocks
-from adrenoc.rules.winograd_conv import least_whole_clocks
+from adrenoc.rules.winograd import multiply_work, scored_multiply, transform_clocks
 
 MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
 WHOLE = "winograd_conv"
@@ -156,7 +155,7 @@ def _best(
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
-            clocks = least_whole_clocks(work, tiling, limits, machine, options.textures)
+            clocks = _whole_clocks(work, tiling, limits, machine, options.textures)
             found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
         if work.out.h * work.out.w < least_pixels:
             continue
@@ -182,7 +181,7 @@ def _best(
                 transform_clocks(work, tiling, machine, back=False),
                 machine.memory_clocks(source, tiles),
             )
-            + _product_clocks(product, limits, machine)  # with its memory
+            + scored_multiply(product, limits, machine).least  # with its memory
             + max(
                 transform_clocks(work, tiling, machine, back=True),
                 machine.memory_clocks(planes, result),
@@ -214,10 +213,11 @@ def _winner(ways: list[_Way], direct: float) -> _Way | None:
     return best
 
 
-@lru_cache(maxsize=256)
-def _product_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
-    """Of the multiplication of tiles."""
-    return min(estimate_clocks(work, tile, machine) for tile in multiply_candidates(work, limits))
+def _whole_clocks(
+    work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
+) -> float:
+    """Of the convolution as one kernel."""
+    return winograd_conv.scored(work, tiling, limits, machine, textures).least
 
 
 def _parts(

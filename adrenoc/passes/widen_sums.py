@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
@@ -22,13 +21,13 @@ from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.options import CompileOptions
 from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
+from adrenoc.rules import winograd_conv
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
-from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.conv_tile import scored
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.expansion import EXPANSION, pointwise_work
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import SEPARABLE
-from adrenoc.rules.winograd_conv import least_whole_clocks
 
 DEEP = 40
 """Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
@@ -52,8 +51,8 @@ def widen_sums(
     def clocks(node: Node, work: ConvWork) -> float:
         if node.op == WHOLE:
             tiling = node.attrs["tiling"]
-            return least_whole_clocks(work, tiling, limits, machine, options.textures)
-        return _clocks(work, limits, machine)
+            return winograd_conv.scored(work, tiling, limits, machine, options.textures).least
+        return scored(work, limits, machine).least
 
     budget = SHARE * sum(clocks(node, work) for node, work in works)
     left, wide = budget, []
@@ -92,8 +91,3 @@ def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWo
             yield node, conv_work(graph, node, node.attrs["geometry"], options)
         elif node.op == "conv2d" and not is_depthwise(graph, node):
             yield node, conv_work(graph, node, conv_geometry(graph, node), options)
-
-
-@lru_cache(maxsize=512)
-def _clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
-    return min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))

@@ -24,7 +24,7 @@ from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
-from adrenoc.rules.conv_tile import candidates, estimate_clocks
+from adrenoc.rules.conv_tile import scored
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.depthwise import blocks_held, depthwise_rule
 from adrenoc.rules.gemv import gemv_rule, suits_gemv
@@ -74,12 +74,8 @@ def dense_conv(
     if suits_dot(context, node, geometry, oihw):
         return dot_conv(context, node, family, geometry, work, oihw)
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        family,
-        candidates(work, context.limits),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, family, tiles, tiles)
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.folded_input()
     if tile.route is Route.TEXTURE:

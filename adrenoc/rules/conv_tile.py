@@ -22,6 +22,7 @@ from adrenoc.rules.conv_tile_local import local_candidates, local_clocks
 from adrenoc.rules.conv_tile_texture import texture_candidates, texture_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 MOST_TILES = 32
 """Tiles that are tried again for a convolution with a prologue."""
@@ -33,6 +34,14 @@ def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
         yield from local_candidates(work, limits)
     if work.image is None:
         yield from texture_candidates(work, limits)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+    """The tiles that suit a convolution, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine)
+    )
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
@@ -47,9 +56,8 @@ def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
 @lru_cache(maxsize=512)
 def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
     """The tiles of the least estimates; a network repeats the same few convolutions."""
-    return nsmallest(
-        MOST_TILES, candidates(work, limits), key=lambda tile: estimate_clocks(work, tile, machine)
-    )
+    tiles = scored(work, limits, machine)
+    return nsmallest(MOST_TILES, tiles, key=tiles)
 
 
 def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
@@ -98,21 +98,21 @@ def _deep(
         if more and width * height * bands * slices < WAVE // 4:
             continue
         for unroll in UNROLLS:
-            tile = ConvTile(
-                pixels=pixels,
-                out_blocks=out_blocks,
-                route=Route.LOCAL,
-                work_group=(width, height, bands * slices),
-                bands=bands,
-                slices=slices,
-                unroll=unroll,
-            )
-            if not fills(work, tile.turn):
+            if not fills(work, slices * unroll):
                 continue
-            chunk = _chunk(work, tile)
+            chunk = _chunk(work, out_blocks * bands, slices, unroll)
             # One turn of a chunk would share its registers with what brings the weights.
             if chunk > unroll or chunk == unroll == 1:
-                yield replace(tile, chunk=chunk)
+                yield ConvTile(
+                    pixels=pixels,
+                    out_blocks=out_blocks,
+                    route=Route.LOCAL,
+                    work_group=(width, height, bands * slices),
+                    bands=bands,
+                    slices=slices,
+                    chunk=chunk,
+                    unroll=unroll,
+                )
 
 
 def fills(work: ConvWork, turn: int) -> bool:
@@ -120,27 +120,25 @@ def fills(work: ConvWork, turn: int) -> bool:
     return whole_turns(work.in_blocks, turn) <= MOST_PADDING * work.in_blocks
 
 
-def _chunk(work: ConvWork, tile: ConvTile) -> int:
+def _chunk(work: ConvWork, group_blocks: int, slices: int, unroll: int) -> int:
     """Input blocks of a slice at a time, in whole turns: the most that fit; 0 if none does.
 
+    `group_blocks` are the output blocks of a work-group, whose weights it holds, four vectors each.
     All chunks are alike, so that the loop over them is not written twice, unless that makes many
     of them.
     """
     element = 2 if work.half else 4
-    vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
-    fit = SHARED_BYTES // (vectors * LANES * element * tile.turn)
-    turns = whole_turns(work.in_blocks, tile.turn) // tile.turn
+    vectors, turn = work.geometry.kernel[1] * LANES * group_blocks, slices * unroll
+    fit = SHARED_BYTES // (vectors * LANES * element * turn)
+    turns = whole_turns(work.in_blocks, turn) // turn
     most = min(fit, turns)
     if not most:
         return 0
-    alike = max(n for n in range(1, most + 1) if turns % n == 0)
-    if tile.slices > 1 or 4 * alike >= most:
-        return alike * tile.unroll
-    return most * tile.unroll
+    alike = next(n for n in range(most, 0, -1) if turns % n == 0)
+    return unroll * (alike if slices > 1 or 4 * alike >= most else most)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counts:
+class Counts(NamedTuple):
     """What one thread does of a convolution."""
 
     alu: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from adrenoc.rules.machine import (
     WAVE,
     Machine,
 )
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 from adrenoc.tvmapi import bits_of
 
 MOST_MULTIPLIES = 320
@@ -44,12 +45,8 @@ def depthwise_rule(
     In float whatever the preset: see `adrenoc/kernels/depthwise.py`.
     """
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        "depthwise_conv2d",
-        candidates(work, context.limits),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, "depthwise_conv2d", tiles, tiles)
     kernel = context.kernel(node, "depthwise_conv2d")
     x = kernel.input(node.inputs[0])
     wz = tile.work_group[2]
@@ -67,6 +64,14 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
 def blocks_held(taps: int, limits: Limits) -> int:
     """Blocks of channels whose taps local memory holds at once."""
     return limits.local_mem_bytes // (taps * LANES * bits_of(ACCUMULATOR) // 8)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[DepthwiseTile]:
+    """The tiles that suit the extents, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine)
+    )
 
 
 def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:

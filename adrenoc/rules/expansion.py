@@ -18,7 +18,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of, waits_for_weights
 from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.expansion_tile import ExpansionWork, candidates, estimate_clocks
+from adrenoc.rules.expansion_tile import ExpansionWork, scored
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import FINISH
 from adrenoc.tvmapi import bits_of
@@ -35,12 +35,8 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     """
     work = expansion_work(context.graph, node, context.options)
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        EXPANSION,
-        candidates(work, context.limits),
-        lambda tile: estimate_clocks(work, tile, machine, context.limits),
-    )
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, EXPANSION, tiles, tiles)
     kernel = context.kernel(node, EXPANSION, half=work.half)
     x = kernel.input(node.inputs[0])
     oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from adrenoc.gpu import Limits
@@ -26,6 +27,7 @@ from adrenoc.rules.machine import (
     WAVE,
     Machine,
 )
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 PIXELS, OUT_BLOCKS, BANDS = (1, 2, 4), (1, 2, 4), (1, 2, 4)
 MOST_SUMS, MOST_BLOCKS = 8, 8
@@ -179,6 +181,14 @@ class _Counts:
     texels: float
     """That are read, and stored."""
     waits: float
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
+    """The tiles that suit the extents, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine, limits)
+    )
 
 
 def estimate_clocks(

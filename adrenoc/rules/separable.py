@@ -16,7 +16,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of
 from adrenoc.rules.machine import Machine
-from adrenoc.rules.separable_tile import SeparableWork, candidates, estimate_clocks
+from adrenoc.rules.separable_tile import SeparableWork, scored
 
 SEPARABLE = "separable_conv2d"
 """The operator's name in the planning graph."""
@@ -32,12 +32,8 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     """
     work = separable_work(context.graph, node, context.options)
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        SEPARABLE,
-        candidates(work, context.limits),
-        lambda tile: estimate_clocks(work, tile, machine, context.limits),
-    )
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, SEPARABLE, tiles, tiles)
     kernel = context.kernel(node, SEPARABLE, half=work.pointwise.half)
     x = kernel.input(node.inputs[0])
     taps = kernel.flat(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvGeometry, Route
@@ -26,6 +27,7 @@ from adrenoc.rules.conv_tile_local import (
 )
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import BUFFER_LATENCY_CLOCKS, LOCAL_READ_CLOCKS, SPILLED, WAVE, Machine
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 SHARED_BYTES = (4096, 16384)
 """Local memory of a work-group that is worth a try."""
@@ -156,6 +158,14 @@ def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:
     wx, wy, _ = tile.work_group or (1, 1, 1)
     return _shared_bytes(
         work, tile.out_blocks, tile.pixels, wx * wy, tile.bands, tile.slices, tile.chunk
+    )
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
+    """The tiles that suit the extents, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine, limits)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from adrenoc.rules.conv_tile import estimate_clocks
 from adrenoc.rules.conv_tile_local import local_candidates
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 _POINT = ConvGeometry(kernel=(1, 1))
 
@@ -42,12 +43,8 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     one = conv_work(context.graph, node, _POINT, context.options)
     work = replace(one, weight_sets=node.attrs["tiling"].planes)
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        "winograd_multiply",
-        multiply_candidates(work, context.limits),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tiles = scored_multiply(work, context.limits, machine)
+    tile = context.choose(node, "winograd_multiply", tiles, tiles)
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
     x = kernel.input(x_name)
     transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
@@ -75,6 +72,15 @@ def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
     """The multiplication of a 3x3 convolution, as a convolution of one tap."""
     out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
     return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored_multiply(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+    """The tiles of the multiplication, each with its estimate."""
+    return Scored(
+        lambda: multiply_candidates(work, limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
 
 
 def multiply_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:

@@ -29,6 +29,7 @@ from adrenoc.rules.machine import (
     WAVE,
     Machine,
 )
+from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 MOST_THREADS = 256
 MOST_SHARED_BYTES = 16384
@@ -92,17 +93,8 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     geometry = node.attrs["geometry"]
     work = conv_work(context.graph, node, geometry, context.options)
     machine = Machine.of(context.performance)
-    tile = context.choose(
-        node,
-        "winograd_conv",
-        conv_candidates(
-            work,
-            tiling,
-            context.limits,
-            textures=context.options.textures and machine.texel_weights,
-        ),
-        lambda tile: conv_clocks(work, tiling, tile, machine),
-    )
+    tiles = scored(work, tiling, context.limits, machine, context.options.textures)
+    tile = context.choose(node, "winograd_conv", tiles, tiles)
     kernel = context.kernel(node, "winograd_conv", half=work.half)
     x = kernel.input(node.inputs[0])
     layout = str(node.attrs["kernel_layout"])
@@ -119,14 +111,16 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-@lru_cache(maxsize=256)
-def least_whole_clocks(
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(
     work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
-) -> float:
-    """The least estimate of a convolution in this one kernel; infinite where no tile suits."""
+) -> Scored[WinogradTile]:
+    """The tiles of this one kernel, each with its estimate."""
     as_texels = textures and machine.texel_weights
-    tiles = conv_candidates(work, tiling, limits, textures=as_texels)
-    return min((conv_clocks(work, tiling, tile, machine) for tile in tiles), default=math.inf)
+    return Scored(
+        lambda: conv_candidates(work, tiling, limits, textures=as_texels),
+        lambda tile: conv_clocks(work, tiling, tile, machine),
+    )
 
 
 def conv_candidates(

@@ -9,6 +9,7 @@ from run_op import Ops
 
 from adrenoc.kernels.conv2d import ConvTile, Route
 from adrenoc.rules import conv2d as rules
+from adrenoc.rules.scored import Scored
 
 TILES = (
     ConvTile(pixels=7, out_blocks=2, route=Route.TEXTURE, work_group=(4, 4, 2)),
@@ -37,7 +38,7 @@ TILES = (
 )
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     ops = Ops()
     x = ops.input(2, 18, 9, 13)  # five input blocks: no turn of several divides them
     for kernel, attrs in (

@@ -9,6 +9,7 @@ from run_op import Ops
 
 from adrenoc.kernels.depthwise import DepthwiseTile
 from adrenoc.rules import depthwise as rules
+from adrenoc.rules.scored import Scored
 
 TILES = (
     DepthwiseTile(rows=1, pixels=3, work_group=(4, 2, 8)),
@@ -22,7 +23,7 @@ TILES = (
 def test_a_tile(
     tile: DepthwiseTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     ops = Ops()
     x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
     for kernel, attrs in (

@@ -10,6 +10,7 @@ from run_op import Ops
 from adrenoc.kernels.expansion_plan import ExpansionTile
 from adrenoc.passes import fuse_expansion
 from adrenoc.rules import expansion as rules
+from adrenoc.rules.scored import Scored
 
 
 def _tile(rows: int, columns: int, pixels: int, out_blocks: int, **more: Any) -> ExpansionTile:
@@ -50,7 +51,7 @@ def _between(ops: Ops, kind: str, x: str) -> str:
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
-    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     monkeypatch.setattr(fuse_expansion, "_together", lambda *of: 0.0)
     ops = Ops()
     x = ops("Tanh", ops.input(2, 14, 9, 13))

@@ -11,7 +11,8 @@ from adrenoc.kernels.conv2d import Route
 from adrenoc.kernels.separable import SeparableTile
 from adrenoc.passes import fuse_depthwise
 from adrenoc.rules import separable as rules
-from adrenoc.rules.separable_tile import candidates
+from adrenoc.rules.scored import Scored
+from adrenoc.rules.separable_tile import scored
 
 WHOLE = 5
 """Input blocks of the tests' tensors."""
@@ -41,7 +42,7 @@ CASES = (
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
-    monkeypatch.setattr(rules, "candidates", lambda work, limits: [tile])
+    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
     ops = Ops()
     x = ops("Tanh", ops.input(2, 18, 9, 13))  # the last of its five blocks is not full
@@ -71,13 +72,13 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
     """Of what the rule offers for a small image, one of each number of slices, rolled and not."""
     offered: dict[tuple[int, bool], SeparableTile] = {}
 
-    def keep(work: Any, limits: Any) -> list[SeparableTile]:
-        found = list(candidates(work, limits))
+    def keep(work: Any, limits: Any, machine: Any) -> Scored[SeparableTile]:
+        found = scored(work, limits, machine)
         for tile in found:
             offered.setdefault((tile.slices, tile.rolled), tile)
         return found
 
-    monkeypatch.setattr(rules, "candidates", keep)
+    monkeypatch.setattr(rules, "scored", keep)
     monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
 
     def check() -> None:
@@ -92,5 +93,6 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
     check()
     assert {slices for slices, _ in offered} >= {1, 2, 4}
     for tile in list(offered.values()):
-        monkeypatch.setattr(rules, "candidates", lambda work, limits, tile=tile: [tile])
+        only = Scored(lambda tile=tile: [tile], lambda _: 0.0)
+        monkeypatch.setattr(rules, "scored", lambda *_, only=only: only)
         check()

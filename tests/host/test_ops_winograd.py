@@ -12,6 +12,7 @@ from adrenoc.kernels.conv2d import Route
 from adrenoc.kernels.winograd_tile import WinogradTile
 from adrenoc.passes import split_winograd
 from adrenoc.rules import winograd_conv
+from adrenoc.rules.scored import Scored
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel."""
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
-    monkeypatch.setattr(split_winograd, "least_whole_clocks", lambda *_: 0.0)
+    monkeypatch.setattr(split_winograd, "_whole_clocks", lambda *_: 0.0)
 
 
 def _tile(
@@ -72,7 +73,7 @@ def test_every_schedule_of_one_kernel(
 ) -> None:
     """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
     only = TILES[number : number + 1]
-    monkeypatch.setattr(winograd_conv, "conv_candidates", lambda *_, **__: iter(only))
+    monkeypatch.setattr(winograd_conv, "scored", lambda *_: Scored(lambda: only, lambda _: 0.0))
     ops = Ops()
     x = ops.input(2, 22, 13, 17)
     for pads in ([0, 0, 0, 0], [2, 0, 1, 1]):

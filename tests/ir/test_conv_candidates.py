@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -10,13 +11,16 @@ from adrenoc.kernels.weights import whole_turns
 from adrenoc.kernels.winograd import Tiling
 from adrenoc.kernels.winograd_matrices import winograd
 from adrenoc.layout import Extents
+from adrenoc.rules import conv_tile
 from adrenoc.rules.conv_tile_local import MOST_PADDING
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
 from adrenoc.rules.winograd import multiply_candidates
 from adrenoc.rules.winograd_conv import conv_candidates
 from adrenoc.target import load_target
 
-LIMITS = load_target("adreno").limits
+TARGET = load_target("adreno")
+LIMITS = TARGET.limits
 
 
 @settings(deadline=None)  # machines may be busy
@@ -72,3 +76,24 @@ def test_schedules_of_winograd_in_one_kernel_fit(
         assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.slices)
         # Each thread makes at most one row of a transformed tile of a chunk.
         assert 4 * tile.group_tiles * tile.chunk <= tile.threads
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
+    machine = Machine.of(TARGET.performance)
+
+    def work() -> ConvWork:
+        return ConvWork(
+            geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)),
+            out=Extents(1, 32, 28, 28),
+            in_blocks=8,
+            channels=4,
+            storage_bytes=2,
+            half=half,
+        )
+
+    tiles = conv_tile.scored(work(), LIMITS, machine)
+    assert conv_tile.scored(work(), LIMITS, machine) is tiles
+    assert conv_tile.least_clocks(work(), LIMITS, machine) == tiles.least
+    for tile in list(tiles)[::100]:
+        assert tiles(tile) == conv_tile.estimate_clocks(work(), tile, machine)
