@@ -53,9 +53,11 @@ def check(
     shapes: dict[str, tuple[int, ...]] | None = None,
     inputs: Sequence[np.ndarray] = (),
     most: int = BATCHES * CLASSES * 4,
+    constants: dict[str, np.ndarray] | None = None,
 ) -> None:
     """What is found, and -1 behind it."""
-    path = write(graph(list(nodes), shapes or SHAPES, list(outputs), CONSTANTS), tmp_path)
+    own = constants or CONSTANTS
+    path = write(graph(list(nodes), shapes or SHAPES, list(outputs), own), tmp_path)
     imported = import_model(path, shapes={})
     fed = list(inputs or boxes())
     runtime = pytest.importorskip("onnxruntime")
@@ -67,7 +69,7 @@ def check(
         assert value.dtype == wanted.dtype
         assert len(along[0]) == most
         assert 0 < len(along[1]) < most
-        np.testing.assert_allclose(along[0][: len(along[1])], along[1], rtol=1e-6)
+        np.testing.assert_allclose(along[0][: len(along[1])], along[1], rtol=1e-5)
         assert (along[0][len(along[1]) :] == -1).all()
         assert any(d.subject == name and "-1" in d.taken for d in imported.decisions)
 
@@ -119,6 +121,78 @@ def test_indices_that_are_not_zero(tmp_path: Path) -> None:
         node("GatherND", ["x", "t"], ["y"]),
     ]
     check(tmp_path, nodes, ["y"], shapes=shapes, inputs=[np.abs(mask)], most=15)
+
+
+ROWS = [
+    node("NonZero", ["m"], ["n"]),
+    node("Squeeze", ["n", "zero"], ["i"]),
+    node("Gather", ["x", "i"], ["rows"], axis=0),
+]
+"""The rows of x [9, 4] that m [9] names, as experts take the tokens that are theirs."""
+
+
+def rows() -> list[np.ndarray]:
+    random = np.random.default_rng(2)
+    taken = np.array([0, 1, 0, 0, 1, 1, 0, 1, 0], np.float32)
+    return [random.uniform(-1, 1, (9, 4)).astype(np.float32), taken]
+
+
+def test_rows_by_themselves(tmp_path: Path) -> None:
+    weight = np.random.default_rng(3).uniform(-1, 1, (4, 6)).astype(np.float32)
+    nodes = [
+        *ROWS,
+        node("MatMul", ["rows", "weight"], ["wide"]),
+        node("Softmax", ["wide"], ["share"], axis=-1),
+        node("LayerNormalization", ["wide", "factor"], ["norm"], axis=-1),
+        node("ReduceSum", ["share", "one"], ["total"], keepdims=0),
+        node("Gemm", ["wide", "weight"], ["narrow"], transB=1),
+        node("Shape", ["wide"], ["size"]),
+        node("Gather", ["size", "zero"], ["count"]),
+        node("Concat", ["count", "parts"], ["parted"], axis=0),
+        node("Reshape", ["norm", "parted"], ["pairs"]),
+    ]
+    own = {
+        **{"weight": weight, "factor": np.ones(6, np.float32), "parts": ints(-1, 3)},
+        **CONSTANTS,
+    }
+    outputs = ["wide", "share", "total", "narrow", "pairs"]
+    shapes = {"x": (9, 4), "m": (9,)}
+    check(tmp_path, nodes, outputs, shapes=shapes, inputs=rows(), most=9, constants=own)
+
+
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+def test_rows_put_back(tmp_path: Path, op: str) -> None:
+    """Those that are not there go nowhere: the first row keeps what it has."""
+    nodes = [*ROWS, node("Unsqueeze", ["i", "one"], ["column_of"]), node("Shape", ["rows"], ["s"])]
+    if op == "ScatterElements":
+        nodes.append(node("Expand", ["column_of", "s"], ["at"]))
+        nodes.append(node(op, ["x", "at", "twice"], ["y"], axis=0))
+    else:
+        nodes.append(node(op, ["x", "column_of", "twice"], ["y"]))
+    nodes.insert(3, node("Add", ["rows", "rows"], ["twice"]))
+    path = write(graph(nodes, {"x": (9, 4), "m": (9,)}, ["y"], CONSTANTS), tmp_path)
+    x, taken = rows()
+    (found,) = run_on_cpu(import_model(path, shapes={}).module, [x, taken])
+    np.testing.assert_allclose(found, x * (1 + taken[:, None]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        node("MatMul", ["ones", "rows"], ["y"]),
+        node("Softmax", ["rows"], ["y"], axis=0),
+        node("ReduceSum", ["rows", "zero"], ["y"]),
+        node("Gemm", ["rows", "ones"], ["y"], transA=1),
+        node("ScatterElements", ["x", "ints", "rows"], ["y"], axis=0),
+    ],
+    ids=lambda n: n.op_type,
+)
+def test_what_mixes_rows_is_refused(tmp_path: Path, reader: onnx.NodeProto) -> None:
+    reader.name = "reader"
+    own = {**CONSTANTS, "ones": np.ones((9, 9), np.float32), "ints": np.zeros((9, 4), np.int64)}
+    model = graph([*ROWS, reader], {"x": (9, 4), "m": (9,)}, ["y"], own)
+    with pytest.raises(UnsupportedOperatorError, match=r"'reader'.*'rows' has depends on data"):
+        import_model(write(model, tmp_path), shapes={})
 
 
 @pytest.mark.parametrize(

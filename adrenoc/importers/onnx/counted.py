@@ -3,7 +3,9 @@
 How many boxes NonMaxSuppression finds, and how many elements NonZero, depends on data, while shapes
 are fixed.  Their results hold -1 beyond the last entry that was found.  What is computed entry by
 entry from such a result keeps that property: its missing entries are computed from the index 0,
-and an output of the model gets -1 there.  What mixes entries, or asks for their number, is refused.
+and an output of the model gets -1 there.  Scattered, they go nowhere (`counted_scatter.py`), and
+shapes that they have a part in are stated with it open (`counted_shapes.py`).  What else mixes
+entries, or asks for their number, is refused.
 
 Before -> after, of up to 10 boxes:
     s = NonMaxSuppression(...); i = Gather(s, 2, axis=1); output b = Gather(boxes, i)
@@ -79,7 +81,7 @@ def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     position = _INDICES.get(node.op_type)
     if position is not None and graph.counted.get(node.input[position]) is not None:
-        node.input[position] = _masked(graph, node.input[position], "indices", 0)
+        node.input[position] = masked(graph, node.input[position], "indices", 0)
     graph.counted.update({name: axes for name in node.output if name})
 
 
@@ -96,7 +98,7 @@ def mask_outputs(graph: OnnxGraph) -> list[Decision]:
             node.output[:] = [inner if name == output else name for name in node.output]
         graph.types[inner], graph.counted[inner] = known, counted
         graph.counted[output] = None
-        _masked(graph, inner, "found", -1, out=output)
+        masked(graph, inner, "found", -1, out=output)
         decisions.append(
             Decision(
                 subject=output,
@@ -109,7 +111,7 @@ def mask_outputs(graph: OnnxGraph) -> list[Decision]:
     return decisions
 
 
-def _masked(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
+def masked(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
     """`name` with `value` in its missing entries; appends the nodes that put it there."""
     known, counted = graph.types[name], graph.counted[name]
     prefix = f"{name}/{label}/"

@@ -181,22 +181,100 @@ def _split(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return None if axis == _axis(node, len(_shape(graph, node.input[0]))) else axis
 
 
+def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    """The axis keeps its extent, and the wanted shape leaves it to the data."""
+    wanted = _ints(graph, node, 1, "shape")
+    before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
+    axis = own[node.input[0]].axis
+    place = axis + len(after) - len(before)
+    stated = place - len(after) + len(wanted or ())
+    if wanted is None or before[axis] == 1 or after[place] != before[axis]:
+        return None
+    return place if stated < 0 or wanted[stated] == 1 else None
+
+
+def _matmul(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    """Rows of the first operand, columns of the second, and batches that the other has not."""
+    if len(own) != 1 or node.input[0] == node.input[1]:
+        return None
+    first = node.input[0] in own
+    name, other = node.input[:2] if first else reversed(node.input[:2])
+    shape, beside = _shape(graph, name), _shape(graph, other)
+    axis, rank = own[name].axis, len(_shape(graph, node.output[0]))
+    from_end = len(shape) - axis
+    if len(shape) < 2 or len(beside) < 2 or from_end == (1 if first else 2):
+        return None
+    if from_end > 2 and from_end <= len(beside) and beside[-from_end] != 1:
+        return None
+    return rank - from_end
+
+
+def _gemm(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    bias = _shape(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else ()
+    rows = own[node.input[0]].axis == 0 and not attributes(node).get("transA", 0)
+    return 0 if rows and (len(bias) < 2 or bias[0] == 1) else None
+
+
+def _softmax(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    rank, axis = len(_shape(graph, node.input[0])), own[node.input[0]].axis
+    if graph.opset < 13:
+        return axis if axis < _axis(node, rank, 1) else None
+    return None if axis == _axis(node, rank, -1) else axis
+
+
+def _layer_norm(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    axis = own[node.input[0]].axis
+    return axis if axis < _axis(node, len(_shape(graph, node.input[0])), -1) else None
+
+
+def _reduce(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+    axes, axis = _ints(graph, node, 1, "axes"), own[node.input[0]].axis
+    gone = {a % len(_shape(graph, node.input[0])) for a in axes or ()}
+    if not gone or axis in gone:
+        return None
+    return axis if attributes(node).get("keepdims", 1) else axis - sum(a < axis for a in gone)
+
+
+_REDUCTIONS = tuple(
+    f"Reduce{kind}"
+    for kind in (
+        "L1",
+        "L2",
+        "LogSum",
+        "LogSumExp",
+        "Max",
+        "Mean",
+        "Min",
+        "Prod",
+        "Sum",
+        "SumSquare",
+    )
+)
+
 _OF_FIRST = frozenset(
     {
         *("Flatten", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+        *("Expand", "Gemm", "LayerNormalization", "LogSoftmax", "Softmax", *_REDUCTIONS),
     }
 )
 """Those whose first input alone may be counted."""
 
 _RULES: Mapping[str, Rule] = {
     "Concat": _concat,
+    "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
     "GatherND": _gather_nd,
+    "Gemm": _gemm,
+    "LayerNormalization": _layer_norm,
+    "LogSoftmax": _softmax,
+    "MatMul": _matmul,
     "Reshape": _reshape,
     "Slice": _slice,
+    "Softmax": _softmax,
     "Split": _split,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
+    **dict.fromkeys(_REDUCTIONS, _reduce),
 }

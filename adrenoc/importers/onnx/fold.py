@@ -28,7 +28,9 @@ from adrenoc.importers.onnx.branch import (
     select_branches,
 )
 from adrenoc.importers.onnx.contrib import DOMAIN, rewrite_contrib
-from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow
+from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow, masked
+from adrenoc.importers.onnx.counted_scatter import scatter_found
+from adrenoc.importers.onnx.counted_shapes import state_shape
 from adrenoc.importers.onnx.graph import (
     MOST_ADDRESSED,
     OnnxGraph,
@@ -156,8 +158,10 @@ class _Folder:
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
         counted = bool(counted_inputs(self.graph, node))
+        if counted:
+            state_shape(self.graph, node)
         steps = (self._replaced, self._passed_on, self._computed)
-        for step in steps[1:2] if counted else steps:
+        for step in (self._scattered, self._passed_on) if counted else steps:
             instead = step(node)
             if instead is not None:
                 return instead
@@ -173,6 +177,9 @@ class _Folder:
         else:
             self.graph.nodes.append(node)
         return []
+
+    def _scattered(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        return scatter_found(self.graph, node, masked)
 
     def _replaced(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Other nodes that say the same, or None."""
