@@ -38,7 +38,8 @@ class Layer:
             return expansion_model(self)
         rng = np.random.default_rng(0)
         weight = rng.standard_normal(self.weights).astype(np.float32)
-        outputs = (self.weights or (1,))[0 if self.op != "MatMul" else -1]
+        of_channels = {"MatMul": -1, "ConvTranspose": 1}.get(self.op, 0)
+        outputs = (self.weights or (1,))[of_channels]
         nodes = [helper.make_node("Identity" if self.given else "Relu", ["x"], ["r"])]
         constants = {"w": weight, "b": np.zeros(outputs, np.float32)}
         if self.op == "MatMul":
@@ -48,7 +49,11 @@ class Layer:
             ]
         else:
             reads = ["r", "w", "b"] if self.weights else ["r"]
-            nodes.append(helper.make_node(self.op, reads, ["c"], **self.attrs))
+            shuffles = self.op == "Shuffled"
+            op = "Conv" if shuffles else self.op
+            nodes.append(helper.make_node(op, reads, ["s" if shuffles else "c"], **self.attrs))
+            if shuffles:
+                nodes.append(helper.make_node("DepthToSpace", ["s"], ["c"], blocksize=2))
         nodes += [
             helper.make_node("Relu", ["c"], ["d"]),
             helper.make_node("Tanh" if self.op == "Softmax" else "Softmax", ["d"], ["y"]),
@@ -100,8 +105,8 @@ def quantised_model(layer: Layer) -> onnx.ModelProto:
 def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
     """A convolution with half padding on a square image."""
     side = -(-size // stride)
-    depthwise = groups > 1
-    label = f"dw{kernel}" if depthwise else f"{kernel}x{kernel}"
+    label = f"dw{kernel}" if groups == channels else f"{kernel}x{kernel}"
+    label += f" g{groups}" if 1 < groups < channels else ""
     return Layer(
         name=f"{label} s{stride} {channels}-{out}@{size}",
         op="Conv",
@@ -110,6 +115,25 @@ def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: i
         macs=side * side * out * (channels // groups) * kernel * kernel,
         attrs={"pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups},
     )
+
+
+def transposed(kernel: int, channels: int, out: int, size: int) -> Layer:
+    """A transposed convolution that makes an image twice as large."""
+    return Layer(
+        name=f"transposed {kernel}x{kernel} s2 {channels}-{out}@{size}",
+        op="ConvTranspose",
+        shape=(1, channels, size, size),
+        weights=(channels, out, kernel, kernel),
+        macs=size * size * channels * out * kernel * kernel,
+        attrs={"pads": [kernel // 2 - 1] * 4, "strides": [2, 2]},
+    )
+
+
+def shuffled(channels: int, out: int, size: int) -> Layer:
+    """A 3x3 convolution whose channels become pixels of an image twice as large."""
+    made = conv(3, 1, channels, 4 * out, size)
+    label = f"shuffled 3x3 {channels}-{out}@{size}"
+    return replace(made, name=label, op="Shuffled", families="conv|reshape|winograd|map")
 
 
 def image(stem: Layer) -> Layer:
@@ -344,6 +368,11 @@ LAYERS = (
     conv(3, 2, 3, 32, 224),
     image(conv(7, 2, 3, 64, 224)),
     image(conv(3, 2, 3, 32, 224)),
+    conv(3, 1, 128, 128, 56, groups=32),
+    conv(3, 1, 512, 512, 14, groups=32),
+    transposed(2, 64, 64, 56),
+    transposed(4, 64, 64, 56),
+    shuffled(64, 64, 56),
     Layer("fc 2048-1000", "MatMul", (1, 2048), (2048, 1000), 2048 * 1000, {}),
     lines("LayerNormalization", (1, 197, 192), "layer_norm", 192),
     lines("GlobalAveragePool", (1, 1280, 7, 7), "mean|pool"),

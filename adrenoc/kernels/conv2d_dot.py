@@ -62,7 +62,7 @@ def conv2d_dot(
     kernel = _DotConv(builder, geometry, tile, plan, x, weight, out.extents)
     kernel.rest, kernel.bytes = rest, x
     kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents, (1, 1))
+    kernel.write(epilogue, out.extents)
 
 
 class _DotConv(LocalConv):

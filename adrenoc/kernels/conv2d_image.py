@@ -37,7 +37,7 @@ def conv2d_image(
     left = kernel.left * geometry.strides[1]
     kernel.rows = ImageRows(builder, x, rows, kernel.n, left, normalise)
     kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents, (1, 1))
+    kernel.write(epilogue, out.extents)
 
 
 class _ImageConv(LocalConv):

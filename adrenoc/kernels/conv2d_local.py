@@ -30,7 +30,8 @@ from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.local_plan import Plan, phase_grid, plan_of
+from adrenoc.kernels.local_plan import Plan, plan_of
+from adrenoc.kernels.phases import Phases
 from adrenoc.kernels.slices import add_slices, vectors_added
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.sums import in_runs
@@ -63,26 +64,29 @@ def conv2d_local(
     epilogue: Epilogue,
     *,
     weights_by_row: bool = False,
-    phases: tuple[int, int] = (1, 1),
+    phases: Phases | None = None,
 ) -> None:
     """Emit the convolution of x with packed weights (`pack_local`), one group of channels.
 
     With weights by row, each output row has its own, one set after the other; a work-group is
     then one row high.
 
-    With phases, a position makes a rectangle of so many output rows and columns, each by weights
-    of its own: a transposed convolution whose stride is its kernel.  The weights' output blocks
-    are then those of phase after phase, and `geometry` is of one tap.
+    With phases, a position makes a rectangle of output rows and columns, each by weights of its
+    own: a transposed convolution.  The weights' output blocks are then those of phase after phase,
+    and `geometry` has the taps of one.  Where phases read from different rows on, a thread makes
+    blocks of one phase.
 
     Shapes:
         x: roles N, C, H, W
         out: roles N, O, OH, OW
     """
-    grid = phase_grid(x.extents, out.extents, phases)
+    grid = out.extents if phases is None else phases.grid(out.extents)
     plan = plan_of(geometry, tile, x.extents, grid)
     kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
     products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.slices
     kernel.long = kernel.parts_by_chunk = in_runs(out, products)
+    if phases is not None:
+        kernel.start_at(phases, out.extents)
     kernel.accumulate(weights_by_row)
     kernel.write(epilogue, out.extents, phases)
 
@@ -139,6 +143,13 @@ class LocalConv:
         self.sums.fill(0)
         self.last = False
         self.per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+
+    def start_at(self, phases: Phases, out: Extents) -> None:
+        """Read from where the phase that the thread makes begins."""
+        phase = self.b.let(floordiv(self.first_out, out.blocks), "phase")
+        row, col = phases.starts(self.b, phase)
+        self.row0 = self.b.let(self.gy + row, "row")
+        self.col0 = self.b.let(self.left + col, "col")
 
     # What depends on the kind of numbers
 
@@ -351,7 +362,7 @@ class LocalConv:
                         at = b * tile.pixels + p
                         sums[at] = self.product(pixel, c, of_channel, sums[at])
 
-    def write(self, epilogue: Epilogue, out: Extents, phases: tuple[int, int]) -> None:
+    def write(self, epilogue: Epilogue, out: Extents, phases: Phases | None = None) -> None:
         """Add the slices' sums, and store what lies inside of the output."""
         builder, tile, e = self.b, self.tile, self.grid
         if tile.slices > 1:
@@ -380,10 +391,9 @@ class LocalConv:
                     in_blocks = None if full else block < iconst(e.blocks)
                     with builder.when(in_row if p else None), builder.when(in_blocks):
                         value = self.finished(self.sums[b * tile.pixels + p], block)
-                        row, col = self.gy, self.left + iconst(p)
-                        if phases != (1, 1):
-                            phase = builder.let(floordiv(block, out.blocks), "phase")
-                            block = builder.let(floormod(block, out.blocks), "of_phase")
-                            row = row * iconst(phases[0]) + floordiv(phase, phases[1])
-                            col = col * iconst(phases[1]) + floormod(phase, phases[1])
-                        epilogue.write(self.n, block, row, col, value)
+                        at = (block, self.gy, self.left + iconst(p))
+                        inside = None
+                        if phases is not None:
+                            at, inside = phases.pixel(builder, out, *at)
+                        with builder.when(inside):
+                            epilogue.write(self.n, *at, value)

@@ -38,10 +38,3 @@ def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Exten
         supers=-(-grid.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
-
-
-def phase_grid(source: Extents, out: Extents, phases: tuple[int, int]) -> Extents:
-    """The positions that threads make, with the channels of all phases one after the other."""
-    if phases == (1, 1):
-        return out
-    return Extents(out.n, out.blocks * LANES * phases[0] * phases[1], source.h, source.w)

@@ -81,7 +81,7 @@ def separable(
     kernel = _SeparableConv(builder, pointwise, tile, plan, x, weight, out.extents)
     kernel.prepare(depthwise, tile, taps, finish, of_channels)
     kernel.accumulate(weights_by_row=False)
-    kernel.write(epilogue, out.extents, (1, 1))
+    kernel.write(epilogue, out.extents)
 
 
 class _SeparableConv(LocalConv):

@@ -66,15 +66,15 @@ def fuse_prologues(
         if reason is None:
             fused = [_fused(graph, n, node, source) for n in readers]
             clocks = (
-                _map_clocks(graph, node, source, machine)
+                map_clocks(graph, node, source, machine)
                 + sum(
                     min(
-                        _conv_clocks(graph, n, source, options, limits, machine),
+                        conv_clocks(graph, n, source, options, limits, machine),
                         winograd_clocks(graph, n, options, limits, performance),
                     )
                     for n in readers
                 ),
-                sum(_conv_clocks(graph, n, source, options, limits, machine) for n in fused),
+                sum(conv_clocks(graph, n, source, options, limits, machine) for n in fused),
             )
             if clocks[1] < clocks[0]:
                 changed.update((n.output, n) for n in fused)
@@ -205,7 +205,7 @@ def _fused(graph: Graph, reader: Node, node: Node, source: str) -> Node:
     return replace(fused, prologue=body, attrs={**fused.attrs, PROLOGUE_SHAPE: made.shape})
 
 
-def _conv_clocks(
+def conv_clocks(
     graph: Graph,
     conv: Node,
     source: str,
@@ -223,7 +223,7 @@ def _bytes(spec: OperandSpec) -> int:
     return math.prod(spec.alone.physical) * bits_of(spec.dtype) // 8
 
 
-def _map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
+def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
     """Clocks of an element-wise kernel, its launch included."""
     specs = (graph.operand(source), graph.operand(node.output))
     texels = math.prod(specs[1].alone.physical) // LANES

@@ -13,6 +13,7 @@ from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse_prologues import fuse_prologues
+from adrenoc.passes.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
@@ -41,6 +42,7 @@ from adrenoc.pipeline.steps import (
     bridge_devices_step,
     build_step,
     emit_relax_step,
+    fold_pads_step,
     fuse_attention_step,
     import_step,
     join_blocks_step,
@@ -116,6 +118,15 @@ STAGES: tuple[Stage, ...] = (
         note=lambda s: f"{len(regions_of(s))} regions",
         # Layer checks compare tensors that a region would hide.
         when=lambda options: options.clml != "off" and not options.keep_layers,
+    ),
+    Stage(
+        name="fold_pads",
+        run=fold_pads_step,
+        needs=_facts("relax", "constants folded"),
+        gives=_facts("pads folded"),
+        dump=dump_module,
+        # CLML has an operator for a pad with its convolution.
+        when=lambda options: options.clml == "off",
     ),
     Stage(
         name="order_channels",
@@ -283,6 +294,15 @@ STAGES: tuple[Stage, ...] = (
         run=where_faster(read_images),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("images read"),
+        dump=dump_graph,
+        note=count_nodes,
+        check=_placed,
+    ),
+    Stage(
+        name="fuse_shuffles",
+        run=where_faster(fuse_shuffles, in_regions=True),
+        needs=_facts("placed", "images read"),
+        gives=_facts("shuffles fused"),
         dump=dump_graph,
         note=count_nodes,
         check=_placed,

@@ -33,6 +33,7 @@ from adrenoc.passes.plan_memory import plan_memory
 from adrenoc.passes.read_graph import read_graph
 from adrenoc.passes.split_winograd import split_winograd
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
+from adrenoc.rewrites.fold_pads import fold_pads
 from adrenoc.rewrites.order_channels import order_channels
 from adrenoc.rewrites.simplify import simplify
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
@@ -63,6 +64,12 @@ def pin_precision_step(state: State) -> State:
 
 def spread_precision_step(state: State) -> State:
     return replace(state, graph=spread_precision(graph_of(state), state.options, state.log))
+
+
+def fold_pads_step(state: State) -> State:
+    module, decisions = fold_pads(state.module)
+    _record(state.log, decisions)
+    return replace(state, module=module)
 
 
 def order_channels_step(state: State) -> State:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from adrenoc.graph import Node
-from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv2d_local import conv2d_local
+from adrenoc.gpu import Limits, Performance
+from adrenoc.graph import Graph, Node
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
+from adrenoc.kernels.conv2d_local import WIDEST_ROW, conv2d_local
 from adrenoc.kernels.conv2d_transpose import (
     TransposedGeometry,
     conv2d_transpose,
     pack_transposed,
     spread_taps,
 )
-from adrenoc.kernels.local_plan import phase_grid
+from adrenoc.kernels.phases import Phases
 from adrenoc.kernels.weights import blocks, pack_local
 from adrenoc.layout import LANES
+from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, Pack, RuleContext
 from adrenoc.rules.conv2d import as_four_letters, conv_work
 from adrenoc.rules.conv_tile import estimate_clocks
 from adrenoc.rules.conv_tile_local import local_candidates
+from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 
 
@@ -30,18 +34,11 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     """A transposed convolution of an activation by constant weights, of rows and columns."""
     x_name, weight_name = node.inputs[:2]
     layout = str(node.attrs["kernel_layout"])
-    weight = context.graph.tensors[weight_name]
-    by_letter = dict(zip(layout, weight.shape, strict=True))
-    taps = (by_letter.get("H", 1), by_letter["W"])
     dilation = (int(node.attrs["dilation"][0]), int(node.attrs["dilation"][1]))
-    geometry = TransposedGeometry(
-        kernel=((taps[0] - 1) * dilation[0] + 1, (taps[1] - 1) * dilation[1] + 1),
-        strides=tuple(node.attrs["strides"]),
-        padding=(node.attrs["padding"][0], node.attrs["padding"][1]),
-        groups=int(node.attrs["groups"]),
-    )
-    if _apart(context, node, geometry, dilation):
-        return _phases_apart(context, node, geometry, partial(_as_phases, layout=layout))
+    geometry = transposed_geometry(context.graph, node)
+    phases = phases_of(geometry)
+    if geometry.groups == 1 and dilation == (1, 1) and geometry.taps[1] <= WIDEST_ROW:
+        return _by_phases(context, node, phases, partial(_as_phases, layout=layout, phases=phases))
     kernel = context.kernel(node, "conv2d_transpose")
     x = kernel.input(x_name)
     pack = partial(_pack, layout=layout, geometry=geometry, dilation=dilation)
@@ -52,56 +49,90 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def _apart(
-    context: RuleContext, node: Node, geometry: TransposedGeometry, dilation: tuple[int, int]
-) -> bool:
-    """Whether each output pixel is reached by one tap only: the stride is the kernel."""
-    source = context.graph.operand(node.inputs[0]).extents
-    out = context.graph.operand(node.output).extents
-    exact = (source.h * geometry.strides[0], source.w * geometry.strides[1]) == (out.h, out.w)
-    return (
-        exact
-        and geometry.kernel == geometry.strides
-        and geometry.padding == (0, 0)
-        and dilation == (1, 1)
-        and geometry.groups == 1
+def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
+    """The geometry that Relax's attributes state."""
+    shape, layout = graph.tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
+    by_letter = dict(zip(layout, shape, strict=True))
+    taps, dilation = (by_letter.get("H", 1), by_letter["W"]), node.attrs["dilation"]
+    return TransposedGeometry(
+        kernel=((taps[0] - 1) * int(dilation[0]) + 1, (taps[1] - 1) * int(dilation[1]) + 1),
+        strides=tuple(node.attrs["strides"]),
+        padding=(node.attrs["padding"][0], node.attrs["padding"][1]),
+        groups=int(node.attrs["groups"]),
     )
 
 
-def _phases_apart(
-    context: RuleContext, node: Node, geometry: TransposedGeometry, oihw: Pack
-) -> KernelCall:
-    """A convolution of one tap that makes the output's pixels of all phases."""
-    source = context.graph.operand(node.inputs[0]).extents
-    out = context.graph.operand(node.output).extents
-    grid = phase_grid(source, out, geometry.strides)
-    point = ConvGeometry(kernel=(1, 1))
-    work = replace(conv_work(context.graph, node, point, context.options), out=grid)
+def phases_of(geometry: TransposedGeometry) -> Phases:
+    """The phases of a transposed convolution."""
+    return Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
+
+
+def least_phase_clocks(
+    graph: Graph, node: Node, options: CompileOptions, limits: Limits, performance: Performance
+) -> float:
+    """Clocks of a transposed convolution of one group in its best tile."""
+    phases = phases_of(transposed_geometry(graph, node))
+    work, of_phase = _work(graph, node, phases, options)
+    machine = Machine.of(performance)
+    tiles = phase_candidates(work, phases, of_phase, limits)
+    return min(estimate_clocks(work, tile, machine) for tile in tiles)
+
+
+def _work(
+    graph: Graph, node: Node, phases: Phases, options: CompileOptions
+) -> tuple[ConvWork, int]:
+    """The convolution that makes all phases, and how many output blocks one of them has."""
+    out = graph.operand(node.output).extents
+    work = conv_work(graph, node, ConvGeometry(kernel=phases.taps), options)
+    return replace(work, out=phases.grid(out)), out.blocks
+
+
+def phase_candidates(
+    work: ConvWork, phases: Phases, of_phase: int, limits: Limits
+) -> Iterator[ConvTile]:
+    """The tiles that suit the extents, whose threads begin to read at one place."""
+    apart = not (phases.alike(0) and phases.alike(1))
+    for tile in local_candidates(work, limits):
+        if not apart or of_phase % tile.out_blocks == 0:
+            yield tile
+
+
+def _by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
+    """A convolution that makes the output's pixels of all phases."""
+    work, of_phase = _work(context.graph, node, phases, context.options)
     machine = Machine.of(context.performance)
     tile = context.choose(
         node,
         "conv2d_transpose",
-        local_candidates(work, context.limits),
+        phase_candidates(work, phases, of_phase, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, "conv2d_transpose", half=work.half)
     x = kernel.input(node.inputs[0])
-    weight = kernel.flat(
-        node.inputs[1], f"phases{tile.packed_as}", lambda w: pack_local(oihw(w), *tile.packing)
-    )
+    steps = "x".join(map(str, (*phases.strides, *phases.padding)))
+    kind = f"phases{steps}_{tile.packed_as}"
+    weight = kernel.flat(node.inputs[1], kind, lambda w: pack_local(oihw(w), *tile.packing))
     y, epilogue = kernel.output()
-    conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=geometry.strides)
+    point = work.geometry
+    conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=phases)
     return kernel.call()
 
 
-def _as_phases(weight: np.ndarray, layout: str) -> np.ndarray:
-    """Weights as `[phase * O, I, 1, 1]`, the O of each phase filled up to whole blocks."""
+def _as_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:
+    """Weights as `[phase * O, I, TH, TW]`, the O of each phase filled up to whole blocks."""
     four, letters = as_four_letters(weight, layout)
-    hwoi = four.transpose([letters.index(letter) for letter in "HWOI"])
-    kh, kw, out_channels, in_channels = hwoi.shape
-    padded = np.zeros((kh * kw, blocks(out_channels) * LANES, in_channels), weight.dtype)
-    padded[:, :out_channels] = hwoi.reshape(kh * kw, out_channels, in_channels)
-    return padded.reshape(-1, in_channels, 1, 1)
+    oihw = four.transpose([letters.index(letter) for letter in "OIHW"])
+    out_channels, in_channels, kh, kw = oihw.shape
+    (sh, sw), (th, tw) = phases.strides, phases.taps
+    filled = np.zeros((blocks(out_channels) * LANES, in_channels, th * sh, tw * sw), weight.dtype)
+    filled[:out_channels, :, :kh, :kw] = oihw
+    # Input rows and columns go forward, the taps that they are multiplied by go back.
+    parts = [
+        filled[:, :, phases.first_tap(0, y) :: sh, phases.first_tap(1, x) :: sw][:, :, ::-1, ::-1]
+        for y in range(sh)
+        for x in range(sw)
+    ]
+    return np.concatenate(parts)
 
 
 def _pack(

@@ -108,3 +108,23 @@ def test_pads_and_enlargements_at_once(device: Any) -> None:
     net.output(net("Conv", y, net.weight(7, 8, 3, 3)), net.op("Tanh", x))
     net.check(device, "fp32")
     assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["tanh"]
+
+
+def test_pads_of_zeros_are_padding_of_convolutions(device: Any) -> None:
+    """In each axis and on each side; another reader of the pad needs a kernel."""
+    ops = Ops()
+    x = ops("Relu", ops.input(2, 5, 6, 7))
+    alone = ops("Pad", ops("Pad", x, ops.ints(0, 0, 0, 1, 0, 0, 1, 2)), ops.ints(*[0, 0, 1, 0] * 2))
+    weight, taps = ops.weight(6, 5, 3, 3), ops.weight(5, 1, 3, 3)
+    ops.output(ops("Conv", alone, weight, strides=[2, 2], pads=[0, 1, 0, 0]))
+    ops.output(ops("Conv", alone, taps, group=5))
+    shared = ops("Pad", x, ops.ints(0, 0, 1, 1, 0, 0, 1, 1))
+    ops.output(ops("Conv", shared, weight), ops("Tanh", shared))
+    ones = ops("Pad", x, ops.ints(0, 0, 1, 1, 0, 0, 1, 1), ops.const(1.0))
+    ops.output(ops("Conv", ones, weight))
+    line = ops("Relu", ops.input(1, 4, 9))
+    padded = ops("Pad", line, ops.ints(0, 0, 3, 0, 0, 1))
+    ops.output(ops("Conv", padded, ops.weight(3, 4, 4)))
+    ops.check(device, "fp32")
+    pads = [k for k in ops.kernels if "pad" in k]
+    assert len(pads) == 2, pads
