@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from adrenoc.options import CompileOptions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
+from adrenoc.passes.explain_moves import explain_moves
 from adrenoc.passes.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse_shuffles import fuse_shuffles
@@ -342,6 +343,13 @@ STAGES: tuple[Stage, ...] = (
         dump=dump_graph,
         note=lambda s: f"{len(graph_of(s).wide)} sums in float",
         when=lambda options: options.compute_dtype == "float16",
+    ),
+    Stage(
+        name="explain_moves",
+        run=with_log(explain_moves),
+        needs=_facts("placed", "convolutions chosen"),
+        gives=_facts("moves explained"),
+        dump=dump_graph,
     ),
     Stage(
         name="lower",

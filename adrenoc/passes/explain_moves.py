@@ -1,0 +1,45 @@
+"""Say why a kernel that only moves elements is left.
+
+Most moves need none: maps read where elements lie, convolutions make channels in the order that is
+read, concatenations and slices are ranges of other tensors.  What is left has a reader that takes
+whole texels, many times, of a tensor whose texels it would have to put together at each read.
+"""
+
+from __future__ import annotations
+
+from adrenoc.decision import DecisionLog
+from adrenoc.graph import Graph, Node
+from adrenoc.tvmapi import tvm
+
+
+def explain_moves(graph: Graph, log: DecisionLog) -> Graph:
+    """Log a Decision for each node that moves elements and that no Decision is about yet."""
+    told = {decision.subject for decision in log}
+    for node in graph.nodes:
+        if node.output in graph.outputs or not _moves(node) or told & {node.name, node.output}:
+            continue
+        log.add(node.name, "a kernel that only moves elements", _reason(graph, node))
+    return graph
+
+
+def _moves(node: Node) -> bool:
+    """Whether a node computes nothing."""
+    body = node.body
+    if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
+        return False
+    return isinstance(body.value, tvm.ir.TensorLoad)
+
+
+def _reason(graph: Graph, node: Node) -> str:
+    readers = graph.consumers[node.output]
+    source = graph.placements[node.inputs[0]]
+    made = graph.placements[node.output]
+    who = ", ".join(dict.fromkeys(f"{reader.op} {reader.name}" for reader in readers[:2]))
+    who += f" and {len(readers) - 2} more" if len(readers) > 2 else ""
+    if not readers:
+        return f"its result lies in {graph.owner(node.output)}, in place"
+    return (
+        f"{who} would put each texel together anew at each read: {node.inputs[0]} lies in "
+        f"{source.memory.value}, {source.layout}, and is read as {made.layout} "
+        f"of {'x'.join(map(str, graph.tensors[node.output].shape))}"
+    )

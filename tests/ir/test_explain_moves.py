@@ -1,0 +1,33 @@
+"""Kernels that only move elements: each says why it is left."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+from planning import plan
+
+from tests.models import graph
+
+
+def test_a_window_partition_says_who_reads_it() -> None:
+    """Windows of pixels become rows of a product of two activations."""
+    node = helper.make_node
+    constants = {"split": [1, 8, 2, 4, 2, 4], "rows": [4, 16, 8]}
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Reshape", ["r", "split"], ["s"]),
+        node("Transpose", ["s"], ["t"], perm=[0, 2, 4, 3, 5, 1]),
+        node("Reshape", ["t", "rows"], ["w"]),
+        node("Transpose", ["w"], ["back"], perm=[0, 2, 1]),
+        node("MatMul", ["w", "back"], ["scores"]),
+        node("Softmax", ["scores"], ["y"]),
+    ]
+
+    held = {name: np.array(value, "int64") for name, value in constants.items()}
+    model = graph(nodes, {"x": (1, 8, 8, 8)}, ["y"], held)
+    state = plan(model, until="explain_moves")
+    assert state.graph is not None
+    moves = [n for n in state.graph.nodes if set(n.operators) <= {"reshape", "permute_dims"}]
+    said = [d for d in state.log if d.taken == "a kernel that only moves elements"]
+    assert moves and {n.name for n in moves} == {d.subject for d in said}
+    assert all("matmul" in d.reason for d in said)
