@@ -240,15 +240,11 @@ class NodeKernel:
             return x
         for name in self.node.prologue.sources.values():
             self.input(name)
-        # Where the prologue reads other rows and columns, those that it makes are stated.
-        shape = self.node.attrs.get(PROLOGUE_SHAPE, x.spec.shape)
-        return ComputedAccess(
-            self.builder,
-            self.node.prologue,
-            self.accesses,
-            replace(x.spec, shape=shape),
-            border=any(self.node.attrs.get("padding", ())),  # a reduction has none
-        )
+        attrs, spec, border = self.node.attrs, x.spec, False
+        if PROLOGUE_SHAPE in attrs:  # it reads other rows and columns than it makes
+            spec = replace(spec, shape=attrs[PROLOGUE_SHAPE])
+            border = any(attrs["padding"])
+        return ComputedAccess(self.builder, self.node.prologue, self.accesses, spec, border=border)
 
     def packed(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""
