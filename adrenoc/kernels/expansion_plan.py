@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.weights import whole_turns
@@ -76,6 +77,8 @@ class Span:
     extent: int
     """Of the image."""
     padding: int
+    shifted: bool
+    """Whether some work-group computes what it does not read, to stay within the image."""
 
     @staticmethod
     def of(
@@ -85,18 +88,15 @@ class Span:
         count, step = -(-out // made), made * stride
         read = (made - 1) * stride + (kernel - 1) * dilation + 1
         firsts = [number * step - padding for number in range(count)]
-        computed = max(min(first + read, extent) - max(first, 0) for first in firsts)
+        needed = [min(first + read, extent) - max(first, 0) for first in firsts]
         return Span(
-            count=count, step=step, read=read, computed=max(computed, 1), extent=extent,
+            count=count,
+            step=step,
+            read=read,
+            computed=max(1, *needed),
+            extent=extent,
             padding=padding,
-        )  # fmt: skip
-
-    @property
-    def shifted(self) -> bool:
-        """Whether some work-group computes what it does not read, to stay within the image."""
-        firsts = [number * self.step - self.padding for number in range(self.count)]
-        return any(
-            max(first, 0) + self.computed > min(first + self.read, self.extent) for first in firsts
+            shifted=any(count < max(1, *needed) for count in needed),
         )
 
 
@@ -108,6 +108,7 @@ class Region:
     across: Span
 
     @staticmethod
+    @lru_cache(maxsize=4096)
     def of(
         geometry: ConvGeometry, source: Extents, out: Extents, rows: int, columns: int
     ) -> Region:

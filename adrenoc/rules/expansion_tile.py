@@ -20,6 +20,7 @@ from adrenoc.kernels.depthwise import rows_read
 from adrenoc.kernels.expansion_plan import ExpansionTile, Region
 from adrenoc.layout import LANES, Extents
 from adrenoc.rules.conv_tile_local import with_memory
+from adrenoc.rules.depthwise import UNROLLED_ROWS
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
     LOCAL_READ_CLOCKS,
@@ -32,13 +33,15 @@ from adrenoc.rules.scored import MOST_KNOWN, Scored
 PIXELS, OUT_BLOCKS, BANDS = (1, 2, 4), (1, 2, 4), (1, 2, 4)
 MOST_SUMS, MOST_BLOCKS = 8, 8
 """Of a thread; blocks of a work-group."""
-MOST_TEXELS = 4
-"""That a thread asks for at once."""
+TEXELS_AT_ONCE = 4
+"""That a thread asks for: of more, compilers keep the weights in registers, too."""
 MADE = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1))
 """Rows and columns that a thread makes at a time."""
 MADE_TRIED = 2
-FEWEST_PIXELS, MOST_PIXELS = 40, 360
+FEWEST_PIXELS, MOST_PIXELS = 64, 360
 """Of the rectangle of one block that is kept."""
+FEWEST_A_SIDE = 4
+"""Rows, and columns, of the output that a work-group makes."""
 MOST_ROUNDS = 4
 MOST_EMPTY = 1.15
 """Rows and columns of all rectangles, for each that is there."""
@@ -57,6 +60,10 @@ WAITS = 6
 """How often a thread waits, beside once a turn."""
 WIDE_REGISTERS, MADE_REGISTERS = 4.0, 6.0
 """What coordinates and pointers take in each phase."""
+AHEAD_HALF, AHEAD_FLOAT = 0.3, 0.5
+"""Registers for each wide pixel of the rows that compilers read ahead."""
+LOOPED_ROWS = 2
+"""That they read ahead where the loop over the rows of taps stays one."""
 SHARED_GRAIN = 1024
 """Local memory is given in such pieces."""
 FLOAT_BYTES = 4
@@ -101,43 +108,44 @@ def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
         whole = (rows, columns) == (e.h, e.w)
         if region.pixels > MOST_PIXELS or (region.pixels < FEWEST_PIXELS and not whole):
             continue
-        for out_blocks, bands in product(OUT_BLOCKS, BANDS):
+        for out_blocks, bands, pixels in product(OUT_BLOCKS, BANDS, PIXELS):
             blocks = out_blocks * bands
-            if blocks > min(MOST_BLOCKS, e.blocks) and blocks > 1:
+            if blocks > max(1, min(MOST_BLOCKS, e.blocks)) or pixels * out_blocks > MOST_SUMS:
                 continue
-            for pixels in PIXELS:
-                if pixels > region.across.computed or pixels * out_blocks > MOST_SUMS:
-                    break
-                items = region.runs(pixels) * region.down.computed * bands
-                threads = min(WAVE if items > WAVE // 2 else WAVE // 2, limits.max_work_group_size)
-                if items > MOST_ROUNDS * threads:
-                    continue
-                unroll = _unroll(work.source.blocks, MOST_TEXELS // pixels)
-                for made in _made(work, rows, columns, blocks, threads):
-                    tile = ExpansionTile(
-                        rows=rows,
-                        columns=columns,
-                        pixels=pixels,
-                        out_blocks=out_blocks,
-                        bands=bands,
-                        made_rows=made[0],
-                        made_columns=made[1],
-                        unroll=unroll,
-                        work_group=(threads, 1, 1),
-                    )
-                    if shared_bytes(work, tile, region) <= limits.local_mem_bytes:
-                        yield tile
+            if pixels > region.across.computed:
+                continue
+            items = region.runs(pixels) * region.down.computed * bands
+            threads = min(WAVE if items > WAVE // 2 else WAVE // 2, limits.max_work_group_size)
+            if items > MOST_ROUNDS * threads:
+                continue
+            unroll = _unroll(work.source.blocks, pixels)
+            for made_rows, made_columns in _made(work, rows, columns, blocks, threads):
+                tile = ExpansionTile(
+                    rows=rows,
+                    columns=columns,
+                    pixels=pixels,
+                    out_blocks=out_blocks,
+                    bands=bands,
+                    made_rows=made_rows,
+                    made_columns=made_columns,
+                    unroll=unroll,
+                    work_group=(threads, 1, 1),
+                )
+                if shared_bytes(work, tile, region) <= limits.local_mem_bytes:
+                    yield tile
 
 
 def _shares(extent: int) -> list[int]:
     """Rows, or columns, of work-groups that share so many about equally."""
     shares = {-(-extent // n) for n in range(1, extent + 1)}
-    return sorted(n for n in shares if -(-extent // n) * n <= MOST_EMPTY * extent)
+    shares = {n for n in shares if -(-extent // n) * n <= MOST_EMPTY * extent}
+    return sorted(n for n in shares if n >= min(FEWEST_A_SIDE, extent))
 
 
-def _unroll(blocks: int, most: int) -> int:
-    """Input blocks that are asked for at once: they divide all."""
-    return max(n for n in range(1, max(most, 1) + 1) if blocks % n == 0)
+def _unroll(blocks: int, pixels: int) -> int:
+    """Input blocks that are asked for at once, which divide all."""
+    most = max(TEXELS_AT_ONCE // pixels, 1)
+    return max(n for n in range(1, most + 1) if blocks % n == 0)
 
 
 def _made(
@@ -250,12 +258,20 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
 def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
     """Full registers of four that a thread needs, in the phase that needs more."""
     sums, unroll = tile.pixels * tile.out_blocks, tile.unroll
-    wide = float(sums + unroll * (tile.pixels + tile.out_blocks))
+    wide = float(sums + unroll * tile.pixels)
     if work.half:
         parts, _ = tile.parts(tile.window(work.source.blocks), half=True)
-        wide = (wide + (sums if parts > 1 else 0)) / 2
-    made = (tile.made_rows, tile.made_columns)
-    return max(wide + WIDE_REGISTERS, math.prod(made) + 0.3 * _held(work, made) + MADE_REGISTERS)
+        wide += (sums if parts > 1 else 0) + 1.5 * unroll * tile.out_blocks
+        wide /= 2
+    else:
+        wide += unroll * tile.out_blocks
+    outputs, columns = tile.made_rows * tile.made_columns, work.depthwise.columns(tile.made_columns)
+    rows = rows_read(work.depthwise, tile.made_rows)
+    if tile.made_rows == 1 and rows > UNROLLED_ROWS:  # a loop, which compilers keep
+        rows = LOOPED_ROWS
+    ahead = float(rows * len(columns))
+    ahead *= AHEAD_HALF if work.half else AHEAD_FLOAT
+    return max(wide + WIDE_REGISTERS, outputs + ahead + MADE_REGISTERS)
 
 
 def _bytes(work: ExpansionWork) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from run_op import Ops
 from adrenoc.kernels.expansion_plan import ExpansionTile
 from adrenoc.passes import fuse_expansion
 from adrenoc.rules import expansion as rules
+from adrenoc.rules.expansion_tile import candidates
 from adrenoc.rules.scored import Scored
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 
 def _tile(rows: int, columns: int, pixels: int, out_blocks: int, **more: Any) -> ExpansionTile:
@@ -48,7 +52,7 @@ def _between(ops: Ops, kind: str, x: str) -> str:
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
+@pytest.mark.parametrize("preset", PRESETS)
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
     monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
@@ -62,4 +66,39 @@ def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.Monke
     y = ops("Relu", d)
     ops.output(ops("Softmax", y, axis=1))  # which would show what lies beyond the last channel
     ops.check(device, preset)
+    assert "expand_depthwise_conv2d" in ops.kernels
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_candidate(seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random extents, kernels and activations, each with a random one of the offered tiles."""
+    choice = random.Random(seed)
+
+    def one(work: Any, limits: Any, machine: Any) -> Scored[ExpansionTile]:
+        tile = choice.choice(list(candidates(work, limits)))
+        return Scored(lambda: [tile], lambda _: 0.0)
+
+    monkeypatch.setattr(rules, "scored", one)
+    monkeypatch.setattr(fuse_expansion, "_together", lambda *of: 0.0)
+    kernel, stride, dilation = (
+        choice.choice((3, 5)),
+        choice.choice((1, 2)),
+        choice.choice((1, 1, 2)),
+    )
+    narrow, wide = choice.randint(3, 40), choice.randint(8, 50)
+    height, width = (choice.randint(2 * kernel, 24) for _ in "hw")
+    attrs = {
+        "strides": [stride] * 2,
+        "dilations": [dilation] * 2,
+        "pads": [choice.randint(0, dilation * (kernel // 2)) for _ in range(4)],
+    }
+    between = choice.choice(("", "Relu", "Clip", "HardSwish", "SiLU", "Shift"))
+    ops = Ops(seed)
+    x = ops("Tanh", ops.input(choice.choice((1, 1, 2)), narrow, height, width))
+    made = ops("Conv", x, ops.weight(wide, narrow, 1, 1), ops.weight(wide))
+    made = _between(ops, between, made)
+    taps = ops.weight(wide, 1, kernel, kernel)
+    d = ops("Conv", made, taps, ops.weight(wide), group=wide, **attrs)
+    ops.output(ops("Softmax", _between(ops, choice.choice(("Relu", "SiLU", "")), d), axis=1))
+    ops.check(device, choice.choice(PRESETS))
     assert "expand_depthwise_conv2d" in ops.kernels
