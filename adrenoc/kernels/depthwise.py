@@ -21,6 +21,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.walk import widened
 from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum
@@ -88,6 +89,20 @@ class Pixels(Protocol):
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels, or zeros where (h, w) lies outside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedPixels:
+    """Pixels of one block that local memory holds, row by row; `base` is that of (0, 0)."""
+
+    builder: KernelBuilder
+    shared: SharedArray
+    columns: int
+    base: Expr
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels, in float: all that is read lies there."""
+        return widened(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
 
 
 @dataclass(frozen=True, kw_only=True)

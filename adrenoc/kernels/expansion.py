@@ -22,18 +22,17 @@ finished.  They are not computed, so that a rectangle as large as the image repe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv_weights import HALVES_A_LOAD
-from adrenoc.kernels.depthwise import TapSums
+from adrenoc.kernels.depthwise import SharedPixels, TapSums
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.expansion_plan import ExpansionTile, Region, Span
+from adrenoc.kernels.shared_weights import bring_weights, vectors_a_load
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR, widened
+from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import (
     Expr,
@@ -82,21 +81,6 @@ def expansion(
     kernel.convolve(epilogue)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Held:
-    """What local memory holds of the expansion's result, for the sums of taps."""
-
-    builder: KernelBuilder
-    shared: SharedArray
-    columns: int
-    base: Expr
-    """Of the block, and of the first row and column that are read."""
-
-    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four channels of the block, in float."""
-        return widened(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
-
-
 class _Kernel:
     """The kernel while it is written."""
 
@@ -112,7 +96,7 @@ class _Kernel:
         self.b, self.depthwise, self.tile, self.region = builder, depthwise, tile, region
         self.x, self.out = x, out
         self.taps = depthwise.kernel[0] * depthwise.kernel[1]
-        self.per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+        self.per_load = vectors_a_load(builder)
         self.blocks, self.threads = tile.group_blocks, tile.threads
         e = out.extents
         self.supers = -(-e.blocks // self.blocks)
@@ -149,7 +133,16 @@ class _Kernel:
         self.weights = builder.shared(rounds * self.threads * self.per_load)
         self.shared_taps = builder.shared(self.blocks * self.taps, dtype=ACCUMULATOR)
         asked = list(self._ask(taps, of_channels))
-        self._bring_weights(weight, loads)
+        bring_weights(
+            builder,
+            weight,
+            builder.share(self.super * iconst(loads), "wb"),
+            loads,
+            self.thread,
+            self.threads,
+            self.weights,
+            at_once=LOADS_AT_ONCE,
+        )
         for array, done, count, value in asked:
             with builder.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
@@ -186,24 +179,6 @@ class _Kernel:
         """A block of the result that is there; what is made of another is not stored."""
         last = self.out.extents.blocks
         return minimum(block, iconst(last - 1)) if last % self.blocks else block
-
-    def _bring_weights(self, weight: Access, loads: int) -> None:
-        """16 bytes, or four numbers, at a time; neighbours load neighbours."""
-        builder = self.b
-        base = builder.share(self.super * iconst(loads), "wb")
-        starts = list(range(0, loads, self.threads))
-        for run in range(0, len(starts), LOADS_AT_ONCE):
-            waiting = []
-            for done in starts[run : run + LOADS_AT_ONCE]:
-                at = base + self._among(min(loads - done, self.threads))
-                words = load_vector(weight.buffer, at, done, builder.compute)
-                waiting.append((done, builder.let(words, "w")))
-            for done, words in waiting:
-                to = self.thread + iconst(done)
-                if self.per_load > 1:
-                    self.weights.put_words(to, words)
-                else:
-                    self.weights[to] = words
 
     def _clear(self) -> None:
         """Zeros where nothing may be computed."""
@@ -348,48 +323,72 @@ class _Kernel:
 
     def convolve(self, epilogue: Epilogue) -> None:
         """The output's pixels, from local memory."""
-        builder, tile, e = self.b, self.tile, self.out.extents
-        runs, lines = tile.columns // tile.made_columns, tile.rows // tile.made_rows
-        items = runs * lines * self.blocks
-        sy, sx = self.depthwise.strides
-        with builder.loop(-(-items // self.threads), "round", rolled=True) as round_:
-            item = self.thread + round_ * iconst(self.threads)
+        builder, tile = self.b, self.tile
+        rectangles, rounds = tile.made_rounds
+        items, runs = tile.items * tile.blocks_at_once, tile.columns // tile.made_columns
+        with builder.loop(rectangles, "line", rolled=True) as line:
+            item = self.thread + line * iconst(self.threads)
             inside = item < iconst(items) if items % self.threads else None
             if inside is not None:
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            block = builder.share(floordiv(item, runs * lines), "of")
-            of_block = builder.share(floormod(item, runs * lines), "in")
+            first = builder.share(floordiv(item, tile.items), "of")
+            of_block = builder.share(floormod(item, tile.items), "in")
             row = builder.share(floordiv(of_block, runs) * iconst(tile.made_rows), "r")
             col = builder.share(floormod(of_block, runs) * iconst(tile.made_columns), "c")
-            base = block * iconst(self.region.pixels) + col * iconst(sx)
-            base = base + row * iconst(sy * self.region.across.read)
-            held = _Held(
-                builder=builder,
-                shared=self.held,
-                columns=self.region.across.read,
-                base=builder.share(base, "hi"),
-            )
-            with builder.computing(ACCUMULATOR):
-                taps = TapSums(
-                    builder=builder,
-                    geometry=self.depthwise,
-                    rows=tile.made_rows,
-                    pixels=tile.made_columns,
-                    x=held,
-                    shared=self.shared_taps,
-                )
-                zero, first_tap = iconst(0), builder.share(block * iconst(self.taps), "wi")
-                sums = taps.rectangle(zero, zero, zero, zero, first_tap)
-            of_all = builder.share(self.first_block + block, "block")
             top = builder.share(builder.group[1] * iconst(tile.rows) + row, "y")
             left = builder.share(builder.group[0] * iconst(tile.columns) + col, "x")
-            beyond = of_all < iconst(e.blocks) if e.blocks % self.blocks else None
-            with builder.when(inside), builder.when(beyond):
-                for r in range(tile.made_rows):
-                    in_column = top + iconst(r) < iconst(e.h) if e.h % tile.rows else None
-                    for p in range(tile.made_columns):
-                        in_row = left + iconst(p) < iconst(e.w) if e.w % tile.columns else None
-                        with builder.when(in_column), builder.when(in_row):
-                            value = sums[r * tile.made_columns + p]
-                            epilogue.write(self.n, of_all, top + iconst(r), left + iconst(p), value)
+            with builder.loop(rounds, "round", rolled=True) as round_:
+                block = builder.share(round_ * iconst(tile.blocks_at_once) + first, "ob")
+                if self.blocks % tile.blocks_at_once:
+                    mine = block < iconst(self.blocks)
+                    inside_too = mine if inside is None else inside & mine
+                    block = builder.share(minimum(block, iconst(self.blocks - 1)), "ob")
+                else:
+                    inside_too = inside
+                sums = self._sums(block, row, col)
+                self._write(epilogue, block, top, left, sums, inside_too)
+
+    def _sums(self, block: Expr, row: Expr, col: Expr) -> Registers:
+        """The sums of taps of some pixels of a block; the first is at a place of the rectangle."""
+        builder, tile, across = self.b, self.tile, self.region.across.read
+        sy, sx = self.depthwise.strides
+        base = block * iconst(self.region.pixels) + col * iconst(sx) + row * iconst(sy * across)
+        with builder.computing(ACCUMULATOR):
+            taps = TapSums(
+                builder=builder,
+                geometry=self.depthwise,
+                rows=tile.made_rows,
+                pixels=tile.made_columns,
+                x=SharedPixels(
+                    builder=builder,
+                    shared=self.held,
+                    columns=across,
+                    base=builder.share(base, "hi"),
+                ),
+                shared=self.shared_taps,
+            )
+            zero, first_tap = iconst(0), builder.share(block * iconst(self.taps), "wi")
+            return taps.rectangle(zero, zero, zero, zero, first_tap)
+
+    def _write(
+        self,
+        epilogue: Epilogue,
+        block: Expr,
+        top: Expr,
+        left: Expr,
+        sums: Registers,
+        inside: Expr | None,
+    ) -> None:
+        """What lies inside of the output."""
+        builder, tile, e = self.b, self.tile, self.out.extents
+        block = builder.share(self.first_block + block, "block")
+        beyond = block < iconst(e.blocks) if e.blocks % self.blocks else None
+        with builder.when(inside), builder.when(beyond):
+            for r in range(tile.made_rows):
+                in_column = top + iconst(r) < iconst(e.h) if e.h % tile.rows else None
+                for p in range(tile.made_columns):
+                    in_row = left + iconst(p) < iconst(e.w) if e.w % tile.columns else None
+                    with builder.when(in_column), builder.when(in_row):
+                        value = sums[r * tile.made_columns + p]
+                        epilogue.write(self.n, block, top + iconst(r), left + iconst(p), value)

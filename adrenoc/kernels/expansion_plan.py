@@ -44,6 +44,22 @@ class ExpansionTile:
         return self.work_group[0]
 
     @property
+    def items(self) -> int:
+        """Shares of a thread that make the rectangle of one block."""
+        return (self.rows // self.made_rows) * (self.columns // self.made_columns)
+
+    @property
+    def blocks_at_once(self) -> int:
+        """Blocks of the output that the threads make beside each other."""
+        return max(1, min(self.group_blocks, self.threads // self.items))
+
+    @property
+    def made_rounds(self) -> tuple[int, int]:
+        """How often the threads begin to make a rectangle, and blocks of it."""
+        rectangles = -(-self.items * self.blocks_at_once // self.threads)
+        return rectangles, -(-self.group_blocks // self.blocks_at_once)
+
+    @property
     def packing(self) -> tuple[int, int, int]:
         """How `pack_local` orders the weights."""
         return self.out_blocks, self.bands, self.unroll

@@ -29,8 +29,9 @@ from functools import reduce
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.conv2d import Route
-from adrenoc.kernels.conv_weights import HALVES_A_LOAD, as_texels
+from adrenoc.kernels.conv_weights import as_texels
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.shared_weights import bring_weights, vectors_a_load
 from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.kernels.winograd import Tiling, combinations, place
@@ -95,7 +96,7 @@ class _Kernel:
         self.window = whole_turns(x.extents.blocks, tile.chunk)
         self.supers = -(-out.extents.blocks // tile.group_blocks)
         self.vectors = self.planes * LANES * tile.group_blocks
-        self.per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+        self.per_load = vectors_a_load(builder)
         wx, _, deep = tile.work_group
         builder.threads(
             -(-tiling.tiles // tile.group_tiles) * wx,
@@ -143,7 +144,16 @@ class _Kernel:
         with builder.loop(chunks, "chunk", rolled=True) as c:
             reads = [self._read(row, c * iconst(tile.chunk)) for row in rows]
             if tile.route is Route.LOCAL:
-                self._bring(base + c * iconst(self.loads))
+                bring_weights(
+                    builder,
+                    self.weight,
+                    base + c * iconst(self.loads),
+                    self.loads,
+                    self.thread,
+                    tile.threads,
+                    self.shared,
+                    at=self.weights_at,
+                )
             for row, texels in zip(rows, reads, strict=True):
                 self._transform(row, texels)
             builder.barrier()
@@ -219,24 +229,6 @@ class _Kernel:
         ]
         for v, value in enumerate(combinations(builder, transform, summed)):
             self.shared[row.to + iconst(v * tile.group_tiles)] = value
-
-    def _bring(self, first: Expr) -> None:
-        """The weights of a chunk, to local memory: neighbours load neighbours."""
-        builder, tile = self.b, self.tile
-        waiting = []
-        mine = builder.let(first + self.thread, "load")
-        for done in range(0, self.loads, tile.threads):
-            at, left = mine, self.loads - done
-            if left < tile.threads:
-                at = first + minimum(self.thread, iconst(left - 1))
-            word = builder.let(load_vector(self.weight.buffer, at, done, builder.compute), "w")
-            waiting.append((done, word))
-        for done, words in waiting:
-            to = self.thread + iconst(done + self.weights_at // self.per_load)
-            if self.per_load > 1:
-                self.shared.put_words(to, words)
-            else:
-                self.shared[to] = words
 
     def _weights(self, block: Expr, chunk: Expr, base: Expr) -> Callable[[int], Expr]:
         """By number, the weights of an input block of a chunk; `base` is the first load of all."""

@@ -60,6 +60,8 @@ WAITS = 6
 """How often a thread waits, beside once a turn."""
 WIDE_REGISTERS, MADE_REGISTERS = 4.0, 6.0
 """What coordinates and pointers take in each phase."""
+HALF_WEIGHTS = 1.25
+"""Registers for each block of weights of a turn that waits, in halves."""
 AHEAD_HALF, AHEAD_FLOAT = 0.3, 0.5
 """Registers for each wide pixel of the rows that compilers read ahead."""
 LOOPED_ROWS = 2
@@ -240,7 +242,7 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if shifted else 0))
     made = (tile.made_rows, tile.made_columns)
     outputs, held = math.prod(made), _held(work, made)
-    made_rounds = math.ceil(tile.rows * tile.columns * tile.group_blocks / outputs / tile.threads)
+    made_rounds = math.prod(tile.made_rounds)
     taps = tile.made_rows * work.taps
     of_taps = float(outputs * (work.taps * LANES + work.epilogue_work))
     of_taps += held * (HELD_ALU if work.half else 0)
@@ -261,7 +263,7 @@ def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
     wide = float(sums + unroll * tile.pixels)
     if work.half:
         parts, _ = tile.parts(tile.window(work.source.blocks), half=True)
-        wide += (sums if parts > 1 else 0) + 1.5 * unroll * tile.out_blocks
+        wide += (sums if parts > 1 else 0) + HALF_WEIGHTS * unroll * tile.out_blocks
         wide /= 2
     else:
         wide += unroll * tile.out_blocks
