@@ -154,6 +154,14 @@ CASES = {
         [node("Split", ["x", "s"], ["a", "b"], axis=1), node("Relu", ["b"], ["y"])],
         {"x": IMAGE}, ["a", "y"], {"s": ints(2, 3)},
     ),
+    "split-into-one": graph(
+        [node("Split", ["x"], ["a"], axis=1, num_outputs=1), node("Relu", ["a"], ["y"])],
+        {"x": IMAGE}, ["y"], opset=18,
+    ),
+    "split-into-one-of-a-size": graph(
+        [node("Split", ["x", "s"], ["a"], axis=1), node("Relu", ["a"], ["y"])],
+        {"x": IMAGE}, ["y"], {"s": ints(5)},
+    ),
     "mean-of-three": graph(
         [node("Mean", ["x", "z", "c"], ["y"])],
         {"x": IMAGE, "z": (1, 5, 1, 13)}, ["y"], {"c": floats(11, 1)},

@@ -176,6 +176,8 @@ class _Importer(ONNXGraphImporter):
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
                 raise ValueError("it trains: export the model for inference")
+            if op_name == "Split" and len(self._current.output) == 1:
+                return inputs[0]  # TVM takes the tuple of one part for the part
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         outputs = sum(1 for name in self._current.output if name)
