@@ -128,3 +128,13 @@ def test_pads_of_zeros_are_padding_of_convolutions(device: Any) -> None:
     ops.check(device, "fp32")
     pads = [k for k in ops.kernels if "pad" in k]
     assert len(pads) == 2, pads
+
+
+def test_what_a_reduction_folds_has_no_padding(device: Any) -> None:
+    """The mean of squares: a reduction has a prologue too, and no attributes of a convolution."""
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 6, 5, 7))
+    squares = ops("Mul", x, ops("Sigmoid", x))
+    ops.output(ops("ReduceMean", squares, ops.ints(2, 3)), ops("Tanh", x))
+    ops.check(device, "fp32")
+    assert "multiply" not in ops.kernels
