@@ -21,6 +21,7 @@ from typing import Any
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.passes.powers import EXPONENTIALS, by_tensor, is_power
+from adrenoc.passes.ratios import ADDING, products_of_ratios
 from adrenoc.passes.scalar_body import loaded
 from adrenoc.passes.signs import UNKNOWN, Sign, sign_of, signs_of
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
@@ -28,10 +29,6 @@ from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 _HALF_MAX = 65504.0
 _HALF_TINY = 2.0**-24
 """The smallest number of half."""
-_SUMS = (
-    *("sum", "mean", "max", "prod", "adaptive_avg_pool2d"),
-    *("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"),
-)
 _MANY = 64
 """Terms of a sum: of a thousand each they are beyond half."""
 _SAME_SIZE = ("tirx.fabs", "tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
@@ -42,6 +39,7 @@ def keep_range(graph: Graph, log: DecisionLog) -> Graph:
     their sums."""
     large: set[str] = set()
     tiny: set[str] = set()
+    long: set[str] = set()
     signs = signs_of(graph)
     for node in graph.nodes:
         if not graph.tensors[node.output].is_float:
@@ -55,7 +53,14 @@ def keep_range(graph: Graph, log: DecisionLog) -> Graph:
             tiny.add(node.output)
             reason = f"{least:.0e} keeps it from zero, and is zero in half"
             log.add(node.output, "float32", reason)
-    return replace(graph, exact=graph.exact | large | tiny)
+        elif (terms := _terms_of_sum(graph, node)) >= _MANY:
+            long.add(node.output)
+            log.add(node.output, "float32", f"{terms} numbers of {_HALF_MAX / terms:.0f} fill half")
+    products = products_of_ratios(graph)
+    for name, reader in products.items():
+        if name not in large | tiny | long and graph.tensors[name].is_float:
+            log.add(name, "float32", f"{reader} reads the ratio or root of this product alone")
+    return replace(graph, exact=graph.exact | large | tiny | long | set(products))
 
 
 def _reason(graph: Graph, node: Node, large: Collection[str], signs: Mapping[str, Sign]) -> str:
@@ -71,8 +76,6 @@ def _reason(graph: Graph, node: Node, large: Collection[str], signs: Mapping[str
             grown = grown or growth.why or "it is computed of a tensor that may be beyond half"
         else:
             grown = ""
-        if body is node.prologue:
-            grown = grown or _reason_of_length(graph, node)
     return grown
 
 
@@ -82,18 +85,20 @@ def _reason_of_operator(
     """Why the operator alone, before its epilogue, may be beyond half."""
     first = node.inputs[0] if node.inputs else ""
     weighted = node.op == "conv2d" and signs.get(node.inputs[1], UNKNOWN).least
-    if (node.op in _SUMS or weighted) and first in large:
+    if (node.op in ADDING or weighted) and first in large:
         return f"it adds up {first}"
     if node.op == "matmul" and _origin(graph, first) == _origin(graph, node.inputs[1]):
         return f"it multiplies {_origin(graph, first)} by itself"
-    return _reason_of_length(graph, node)
+    return ""
 
 
-def _reason_of_length(graph: Graph, node: Node) -> str:
+def _terms_of_sum(graph: Graph, node: Node) -> int:
+    """How many numbers each result of a sum adds up; 0 of others."""
     if node.op != "sum":
-        return ""
-    source, result = (math.prod(graph.tensors[n].shape) for n in (node.inputs[0], node.output))
-    return f"it adds up {source // result} numbers" if source >= _MANY * result else ""
+        return 0
+    return math.prod(graph.tensors[node.inputs[0]].shape) // math.prod(
+        graph.tensors[node.output].shape
+    )
 
 
 def _origin(graph: Graph, name: str) -> str:

@@ -49,8 +49,9 @@ def _correlations(ops: Ops, x: str) -> str:
 def _cosine(ops: Ops, x: str) -> str:
     """Of each place and the largest around it."""
     y = ops("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    ways = [ops("Div", t, ops("ReduceL2", t, ops.ints(1))) for t in (x, y)]
-    return ops("ReduceSum", ops("Mul", *ways), ops.ints(1))
+    dot = ops("ReduceSum", ops("Mul", x, y), ops.ints(1))
+    lengths = ops("Mul", *(ops("ReduceL2", t, ops.ints(1)) for t in (x, y)))
+    return ops("Div", dot, ops("Max", lengths, ops.const(1e-12)))
 
 
 def _distance(ops: Ops, x: str) -> str:
@@ -59,6 +60,13 @@ def _distance(ops: Ops, x: str) -> str:
     apart = ops("Sub", x, first)
     squares = ops("MaxPool", ops("Mul", apart, apart), kernel_shape=[2, 2])
     return ops("Sqrt", ops("ReduceSum", squares, ops.ints(1)))
+
+
+def _geometric_mean(ops: Ops, x: str) -> str:
+    """Of the size of each place and the largest around it."""
+    y = ops("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    product = ops("Mul", ops("Abs", x), ops("Abs", y))
+    return ops("Sqrt", ops("MaxPool", product, kernel_shape=[2, 2]))
 
 
 def _read_twice(ops: Ops, x: str) -> str:
@@ -88,11 +96,18 @@ def _eps(ops: Ops, op: str, x: str, size: int, **attrs: Any) -> str:
     return ops(op, x, ops.weight(size, around=1.0), ops.weight(size), epsilon=1e-12, **attrs)
 
 
+def _weighted_mean(ops: Ops, x: str) -> str:
+    weight = ops("Relu", x)
+    parts = [ops("ReduceSum", t, ops.ints(1)) for t in (ops("Mul", weight, x), weight)]
+    return ops("Div", parts[0], ops("Add", parts[1], ops.const(1e-9)))
+
+
 NORMS: dict[str, Norm] = {
     "blurred": _blurred,
     "correlations": _correlations,
     "cosine": _cosine,
     "distance": _distance,
+    "geometric_mean": _geometric_mean,
     "global_lp_pool": lambda ops, x: ops("GlobalLpPool", x, p=2),
     "group": lambda ops, x: _eps(ops, "GroupNormalization", x, 2, num_groups=2),
     "instance_tiny_epsilon": lambda ops, x: _eps(ops, "InstanceNormalization", x, 8),
@@ -102,6 +117,7 @@ NORMS: dict[str, Norm] = {
     "response": _response,
     "root_mean_square": _root_mean_square,
     "to_the_third": _to_the_third,
+    "weighted_mean": _weighted_mean,
     "by_hand": _by_hand,
     "by_two_products": _by_two_products,
     "computed_factor": _computed_factor,
