@@ -37,6 +37,15 @@ def first_input_block(out_block: int, per_out: int, per_in: int) -> int:
     return (LANES * out_block // per_out) * per_in // LANES
 
 
+def filled(weight: np.ndarray, out_channels: int, in_channels: int) -> np.ndarray:
+    """`[O, I, ...]` with zeros up to so many channels; itself where it has them all."""
+    if weight.shape[:2] == (out_channels, in_channels):
+        return weight  # of half a gigabyte of weights, a copy less
+    padded = np.zeros((out_channels, in_channels, *weight.shape[2:]), weight.dtype)
+    padded[: weight.shape[0], : weight.shape[1]] = weight
+    return padded
+
+
 def pack_conv(weight: np.ndarray, groups: int) -> np.ndarray:
     """Pack `[O, I/groups, KH, KW]` as `[KH * KW, O/4, window * 4, 4]`.
 
@@ -46,12 +55,11 @@ def pack_conv(weight: np.ndarray, groups: int) -> np.ndarray:
     in_channels = per_in * groups
     per_out = out_channels // groups
     window, _ = group_window(out_channels, in_channels, groups)
-    packed = np.zeros((kh * kw, blocks(out_channels), window * LANES, LANES), weight.dtype)
     if groups == 1:
-        padded = np.zeros((blocks(out_channels) * LANES, window * LANES, kh, kw), weight.dtype)
-        padded[:out_channels, :in_channels] = weight
+        padded = filled(weight, blocks(out_channels) * LANES, window * LANES)
         by_block = padded.reshape(-1, LANES, window * LANES, kh * kw)
         return np.ascontiguousarray(by_block.transpose(3, 0, 2, 1))
+    packed = np.zeros((kh * kw, blocks(out_channels), window * LANES, LANES), weight.dtype)
     for o in range(out_channels):
         first = first_input_block(o // LANES, per_out, per_in) * LANES
         start = (o // per_out) * per_in - first
@@ -103,8 +111,7 @@ def pack_local(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np
     per_group = out_blocks * bands
     supers = -(-blocks(out_channels) // per_group)
     window = whole_turns(blocks(in_channels), turn)
-    padded = np.zeros((supers * per_group * LANES, window * LANES, kh, kw), weight.dtype)
-    padded[:out_channels, :in_channels] = weight
+    padded = filled(weight, supers * per_group * LANES, window * LANES)
     split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
     ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
     flat = np.ascontiguousarray(ordered).reshape(-1)

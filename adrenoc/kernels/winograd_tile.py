@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.kernels.conv2d import Route
-from adrenoc.kernels.weights import blocks, whole_turns
+from adrenoc.kernels.weights import blocks, filled, whole_turns
 from adrenoc.layout import LANES
 
 
@@ -75,8 +75,7 @@ def _packed(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     out_channels, in_channels, side, _ = transformed.shape
     supers = -(-blocks(out_channels) // tile.group_blocks)
     window = whole_turns(blocks(in_channels), tile.chunk)
-    shape = (supers * tile.group_blocks * LANES, window * LANES, side * side)
-    padded = np.zeros(shape, transformed.dtype)
-    padded[:out_channels, :in_channels] = transformed.reshape(out_channels, in_channels, -1)
+    planes = transformed.reshape(out_channels, in_channels, -1)
+    padded = filled(planes, supers * tile.group_blocks * LANES, window * LANES)
     split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
     return np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3))

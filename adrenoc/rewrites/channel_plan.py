@@ -162,11 +162,14 @@ class OrderPlan:
         """Of each convolution: its channels by where they go, those of each group apart."""
         goals: dict[relax.Var, dict[int, list[Goal]]] = {}
         numbers: dict[relax.Var, int] = {}
+        origins: dict[relax.Var, relax.Var | None] = {}
         for number, bin_ in enumerate(self.bins):
             moved = self.moves[bin_]
             share = len(moved.units) // self._groups(bin_)
             for at, (root, channel) in enumerate(moved.units):
-                origin = self.origin(root)
+                if root not in origins:  # it has many channels
+                    origins[root] = self.origin(root)
+                origin = origins[root]
                 if origin is not None and out_axis(self._values[origin]) == moved.axis:
                     goal = (number, numbers.setdefault(root, len(numbers)), at // max(share, 1))
                     goals.setdefault(origin, {}).setdefault(channel, []).append(goal)

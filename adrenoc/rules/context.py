@@ -23,6 +23,7 @@ from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.layout import Fold, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
+from adrenoc.rules.rounding import Compute, rounded
 from adrenoc.rules.schedule import Schedules, T
 from adrenoc.rules.signature import signature
 from adrenoc.tuning_log import Tuning
@@ -113,18 +114,24 @@ class RuleContext:
         return self.schedules.choose_group(family, node.name, work, extents, usual)
 
     def packed(
-        self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray
+        self,
+        name: str,
+        kind: str,
+        pack: Pack,
+        prepare: Pack = np.asarray,
+        compute: Compute | None = None,
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
-        `prepare` computes with it in full precision.  It goes to a texture if the target has an
-        image of that size, else to a buffer.
+        `prepare` orders it or computes with it, `compute` does so with some of its rows at a time,
+        both in full precision.  It goes to a texture if the target has an image of that size, else
+        to a buffer.
         """
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
             prepared = prepare(self._constant(name))
-            value = pack(self._rounded(name, prepared, self.options.storage_dtype))
+            value = pack(self._rounded(name, prepared, self.options.storage_dtype, compute))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -151,7 +158,13 @@ class RuleContext:
         return key, self.params[key].spec
 
     def flat(
-        self, name: str, kind: str, pack: Pack, prepare: Pack, dtype: str | None = None
+        self,
+        name: str,
+        kind: str,
+        pack: Pack,
+        prepare: Pack,
+        dtype: str | None = None,
+        compute: Compute | None = None,
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph, prepared, rounded for storage, packed to a flat buffer.
 
@@ -160,28 +173,27 @@ class RuleContext:
         stored = dtype or self.options.storage_dtype
         key = f"{name}_{kind}_{stored}"
         if key not in self.params:
-            value = pack(self._rounded(name, prepare(self._constant(name)), stored))
+            prepared = prepare(self._constant(name))
+            value = pack(self._rounded(name, prepared, stored, compute))
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
 
-    def _rounded(self, name: str, value: np.ndarray, dtype: str) -> np.ndarray:
+    def _rounded(
+        self, name: str, value: np.ndarray, dtype: str, compute: Compute | None = None
+    ) -> np.ndarray:
         """A constant in the dtype that it is stored in; what becomes infinite is a Decision."""
-        with np.errstate(over="ignore"):
-            stored = value.astype(dtype)
-        if dtype == "float16":
-            lost = int(np.count_nonzero(np.isinf(stored) & np.isfinite(value)))
-            if lost:
-                self.log.add(
-                    name,
-                    "infinite in float16",
-                    f"{lost} of {value.size} values are beyond half, the largest is "
-                    f"{np.abs(value[np.isfinite(value)]).max():.3g}; adrenoc check-accuracy finds "
-                    "what to keep in float32",
-                )
-        return stored
+        stored = rounded(value, dtype, compute)
+        if stored.lost:
+            self.log.add(
+                name,
+                f"infinite in {dtype}",
+                f"{stored.lost} of {stored.value.size} values are beyond half, the largest is "
+                f"{stored.largest:.3g}; adrenoc check-accuracy finds what to keep in float32",
+            )
+        return stored.value
 
     def _constant(self, name: str) -> np.ndarray:
         value = self.graph.tensors[name].value
@@ -246,9 +258,16 @@ class NodeKernel:
             border = any(attrs["padding"])
         return ComputedAccess(self.builder, self.node.prologue, self.accesses, spec, border=border)
 
-    def packed(self, name: str, kind: str, pack: Pack, prepare: Pack = np.asarray) -> Access:
+    def packed(
+        self,
+        name: str,
+        kind: str,
+        pack: Pack,
+        prepare: Pack = np.asarray,
+        compute: Compute | None = None,
+    ) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""
-        argument, spec = self.context.packed(name, kind, pack, prepare)
+        argument, spec = self.context.packed(name, kind, pack, prepare, compute)
         self.arguments.append(argument)
         return self.builder.input(spec)
 
@@ -259,13 +278,14 @@ class NodeKernel:
         pack: Pack,
         prepare: Pack = np.asarray,
         dtype: str | None = None,
+        compute: Compute | None = None,
     ) -> Access:
         """Declare a constant in a flat buffer as the next argument.
 
-        `prepare` computes with it in full precision, `pack` orders what is stored, in `dtype` if
-        not in that of all storage.
+        `prepare` and `compute` work in full precision as in `RuleContext.packed`, `pack` orders
+        what is stored, in `dtype` if not in that of all storage.
         """
-        argument, spec = self.context.flat(name, kind, pack, prepare, dtype)
+        argument, spec = self.context.flat(name, kind, pack, prepare, dtype, compute)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

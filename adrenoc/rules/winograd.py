@@ -52,7 +52,8 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
         weight_name,
         f"winograd{transform.outputs}_{tile.packed_as}",
         partial(_pack, tile=tile),
-        lambda w: transform.transform_weights(as_oihw(w, layout)),
+        partial(as_oihw, layout=layout),
+        compute=transform.transform_weights,
     )
     out, epilogue = kernel.output()
     conv2d_local(kernel.builder, _POINT, tile, x, weight, out, epilogue, weights_by_row=True)

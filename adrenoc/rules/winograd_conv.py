@@ -104,7 +104,8 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
         node.inputs[1],
         f"winograd_conv{'_texture' if in_texture else ''}{kind}",
         partial(plane_texels if in_texture else pack_planes, tile=tile),
-        lambda w: tiling.transform.transform_weights(as_oihw(w, layout)),
+        partial(as_oihw, layout=layout),
+        compute=tiling.transform.transform_weights,
     )
     out, epilogue = kernel.output()
     winograd_conv(kernel.builder, tiling, tile, geometry.padding, x, weight, out, epilogue)

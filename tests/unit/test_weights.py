@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adrenoc.kernels.weights import (
+    filled,
     first_input_block,
     group_window,
     pack_blocked,
@@ -68,3 +69,12 @@ def test_a_constant_is_packed_as_its_layout_lies() -> None:
     np.testing.assert_array_equal(
         pack_blocked(value.transpose(0, 2, 3, 1), "NHWC", rows_fold=False), planes
     )
+
+
+def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up() -> None:
+    weight = np.ones((8, 4, 3, 3), np.float32)
+    assert filled(weight, 8, 4) is weight
+    more = filled(weight, 12, 8)
+    assert more.shape == (12, 8, 3, 3)
+    assert more[:8, :4].all()
+    assert not more[8:].any() and not more[:, 4:].any()
