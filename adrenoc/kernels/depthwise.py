@@ -26,6 +26,9 @@ from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.layout import LANES
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum
 
+UNROLLED_ROWS = 3
+"""Kernel rows whose loop compilers unroll; of more, reads ahead would take all registers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseTile:
@@ -71,7 +74,13 @@ def depthwise(
     col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
     first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
     taps_of = TapSums(
-        builder=builder, geometry=geometry, rows=tile.rows, pixels=tile.pixels, x=x, shared=shared
+        builder=builder,
+        geometry=geometry,
+        rows=tile.rows,
+        pixels=tile.pixels,
+        x=x,
+        shared=shared,
+        rolled=geometry.kernel[0] > UNROLLED_ROWS,
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
     with builder.when(builder.inside):

@@ -96,7 +96,7 @@ def over_inputs(
     rounds, rest = divmod(in_blocks, splits)
     unrolled, single = divmod(rounds, tile.unroll)
     if unrolled:
-        with builder.loop(unrolled, "k") as i:
+        with builder.loop(unrolled, "k", rolled=True) as i:
             first = builder.let(i * iconst(tile.unroll * splits) + team.member, "kb")
             add([first + iconst(u * splits) for u in range(tile.unroll)])
     for u in range(single):

@@ -20,7 +20,6 @@ from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.machine import Machine
-from adrenoc.tvmapi import bits_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +125,5 @@ def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Mod
         for n in (depthwise_node, pointwise)
     )
     machine = model.machine
-    moved = sum(
-        math.prod(graph.operand(name).alone.physical) * bits_of(graph.operand(name).dtype) // 8
-        for name in (depthwise_node.inputs[0], depthwise_node.output)
-    )
-    least = depthwise.scored(first, model.limits, machine).least
-    alone = max(least, machine.memory_clocks(moved))
+    alone = depthwise.scored(first, model.limits, machine).least
     return machine.launch_clocks + alone + least_clocks(second, model.limits, machine)

@@ -40,14 +40,18 @@ LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
 """To bring a chunk, and for each load of it."""
 CHUNK_WAITS, END_WAITS, TEXELS_A_WAIT = 3.0, 6.0, 12
 """How often a thread waits for a chunk, and at the end; and how many texels it gets in a wait."""
+LOADS_A_WAIT = {False: 3.0, True: 1.5}
+"""The same of the numbers of an image, by whether they become halves."""
 END_SLOTS, SLICE_SLOTS = 30.0, 18.0
 """At the end; and for each sum and each halving of the slices."""
 OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.0
 """Full registers that coordinates, loop counters and pointers take; more of them where slices are
 added, and where a row has several taps."""
-HIDDEN = 0.02
-"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other."""
 WAITING_WEIGHTS = 3
+STEM_REGISTERS, BANDS_REGISTERS, STEM_WEIGHTS = 2.5, 0.5, 2
+"""The same of the only input block: no loop over turns, whose counters and pointers would be kept.
+Fitted to the waves that 60 built kernels keep on an Adreno 660 and 750, in floats and halves."""
+NARROW_ROW = 3
 SLICES = (1, 2, 4, 8, 16)
 UNROLLS = (1, 2, 4)
 """Input blocks a turn."""
@@ -171,19 +175,14 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
         WAVE * texels / machine.texels_of(work.load_bytes),
         counts.reads * LOCAL_READ_CLOCKS,
     )
-    waits = counts.waits + counts.turns * math.ceil(counts.texels / TEXELS_A_WAIT)
+    at_once = TEXELS_A_WAIT if work.image is None else LOADS_A_WAIT[work.half]
+    waits = counts.waits + counts.turns * math.ceil(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
     waits = min(waits, texels + counts.chunks * _loads(work, tile))
     serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
     pipes = machine.clocks(waves_of(work, tile), busiest, serial, counts.registers)
     memory = machine.memory_clocks(bytes_of(work, tile))
-    return with_memory(pipes, memory)
-
-
-def with_memory(pipes: float, memory: float) -> float:
-    """Clocks of what keeps the pipes busy for so long, and memory."""
-    # Where memory is the bound, the faster of two kernels is still the better.
-    return max(pipes, memory) + HIDDEN * min(pipes, memory)
+    return machine.with_memory(pipes, memory, machine.resident_waves(counts.registers))
 
 
 def local_counts(
@@ -261,12 +260,24 @@ def _loads(work: ConvWork, tile: ConvTile) -> int:
 def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
-    other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
-    other += TAPS_REGISTERS if work.geometry.kernel[1] > 1 else 0
+    if work.in_blocks == 1:
+        waiting, other = STEM_WEIGHTS, _stem_registers(work, tile)
+    else:
+        waiting = WAITING_WEIGHTS
+        other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
+        other += TAPS_REGISTERS if work.geometry.kernel[1] > 1 else 0
     if not work.half:
-        return sums + texels + WAITING_WEIGHTS + other
+        return sums + texels + waiting + other
     partial = 2 if in_parts(work, tile) else 1
-    return (sums * partial + texels + WAITING_WEIGHTS) / 2 + other
+    return (sums * partial + texels + waiting) / 2 + other
+
+
+def _stem_registers(work: ConvWork, tile: ConvTile) -> float:
+    """Those of coordinates and pointers where there is one input block."""
+    # Texels of one block share two addresses; of wide rows of an image, each load has its own.
+    if not work.half and (work.image is None or work.geometry.kernel[1] <= NARROW_ROW):
+        return 0.0
+    return STEM_REGISTERS + (BANDS_REGISTERS if tile.bands > 1 else 0)
 
 
 def in_parts(work: ConvWork, tile: ConvTile) -> bool:

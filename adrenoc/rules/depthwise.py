@@ -10,7 +10,13 @@ import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
-from adrenoc.kernels.depthwise import DepthwiseTile, depthwise, pack_taps, rows_read
+from adrenoc.kernels.depthwise import (
+    UNROLLED_ROWS,
+    DepthwiseTile,
+    depthwise,
+    pack_taps,
+    rows_read,
+)
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
@@ -28,8 +34,10 @@ from adrenoc.tvmapi import bits_of
 
 MOST_MULTIPLIES = 320
 """Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
-UNROLLED_ROWS = 3
-"""Kernel rows whose loop compilers unroll."""
+ROW_SLOTS, START_WAITS = 30.0, 3
+"""Of a kernel row that is a turn of a loop; and how often a thread waits beside those."""
+OTHER_REGISTERS = 6
+"""Full registers that have to be free beside vectors, or some of these go to memory."""
 START, TEXEL, STORE = 60.0, 7.0, 10.0
 """Instructions of a thread beside its multiply-adds: in all, a texel read, a pixel stored."""
 
@@ -111,7 +119,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     other = START + TEXEL * texels + STORE * pixels
     busiest = max(
         WAVE * (mads + other) / machine.lanes,
-        WAVE * (texels + pixels) / machine.texels_of(work.storage_bytes),
+        WAVE * texels / machine.texels_of(work.storage_bytes),
         taps * LOCAL_READ_CLOCKS,
     )
     rows = rows_read(geometry, tile.rows)
@@ -121,9 +129,20 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     waves = groups * math.ceil(wx * wy * wz / WAVE)
     if tile.rows == 1 and kh > UNROLLED_ROWS:
         vectors = float(len(columns) + pixels + kw)
+        registers = vectors + 1
+        serial = 2 * (mads + taps + other + ROW_SLOTS * kh)
+        serial += (START_WAITS + kh) * BUFFER_LATENCY_CLOCKS
     else:  # compilers read ahead: most texels wait beside the sums and some of the taps
-        vectors = 0.75 * texels + pixels + 0.5 * kh * kw
-    registers = vectors + 6
-    if registers > machine.registers / 2:
+        vectors = registers = 0.75 * texels + pixels + 0.5 * kh * kw
+    if vectors + OTHER_REGISTERS > machine.registers / 2:
         serial *= SPILLED
-    return machine.clocks(waves, busiest, serial, registers)
+    pipes = machine.clocks(waves, busiest, serial, registers)
+    memory = machine.memory_clocks(_bytes(work))
+    return machine.with_memory(pipes, memory, machine.resident_waves(registers))
+
+
+def _bytes(work: ConvWork) -> int:
+    """What memory has to move: the input, the output and the taps."""
+    e, geometry = work.out, work.geometry
+    pixels = e.n * e.h * e.w * (1 + math.prod(geometry.strides)) * work.storage_bytes
+    return (pixels + math.prod(geometry.kernel) * bits_of(ACCUMULATOR) // 8) * e.blocks * LANES

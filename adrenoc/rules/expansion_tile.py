@@ -16,11 +16,9 @@ from itertools import product
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.conv_weights import HALVES_A_LOAD
-from adrenoc.kernels.depthwise import rows_read
+from adrenoc.kernels.depthwise import UNROLLED_ROWS, rows_read
 from adrenoc.kernels.expansion_plan import ExpansionTile, Region
 from adrenoc.layout import LANES, Extents
-from adrenoc.rules.conv_tile_local import with_memory
-from adrenoc.rules.depthwise import UNROLLED_ROWS
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
     LOCAL_READ_CLOCKS,
@@ -224,7 +222,8 @@ def estimate_clocks(
     beside = limits.local_mem_bytes // grains * 2 * math.ceil(waves / 2)
     registers = max(registers, machine.registers / max(1, beside))
     pipes = machine.clocks(groups * waves, busiest, serial, registers)
-    return with_memory(pipes, machine.memory_clocks(_bytes(work)))
+    memory = machine.memory_clocks(_bytes(work))
+    return machine.with_memory(pipes, memory, machine.resident_waves(registers))
 
 
 def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:

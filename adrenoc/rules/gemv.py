@@ -18,7 +18,7 @@ from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
 from adrenoc.kernels.gemv_dot import gemv_dot, pack_rows
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.kernels.work_group import power_of_two
-from adrenoc.layout import Extents
+from adrenoc.layout import LANES, Extents
 from adrenoc.operand import WORDS, OperandSpec
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d_dot import WORD_BYTES, Oihw, suits_dot
@@ -28,7 +28,8 @@ from adrenoc.tvmapi import bits_of
 FLATTENED = "flattened"
 """Attribute of a product of one vector that is read from the image that it is flattened from."""
 
-ADDRESS_REGISTERS = 7
+OTHER_REGISTERS = 2
+"""Full registers that coordinates and loop counters take, as the ISA of built kernels shows."""
 TEXEL_OVERHEAD = 5.0
 """Instructions that a texture read takes beside itself: coordinates to float, centred, in a row."""
 LOOP_OVERHEAD = 6.0
@@ -36,7 +37,8 @@ BARRIER_CLOCKS = 60
 """Of one step of a fold in local memory: write, barrier, read."""
 THREADS_A_GROUP = (64, 128)
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
-UNROLLS = (1, 2, 4)
+UNROLLS = (2, 1, 4)
+"""Of schedules alike the first: its weights come from memory, and two reads are under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,7 @@ def candidates(work: GemvWork, limits: Limits) -> Iterator[GemvTile]:
 
 
 def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
-    """Clocks of the product but for those in which memory is waited for, which are the same."""
+    """Clocks of the whole product."""
     splits, blocks, _ = tile.work_group
     steps = math.ceil(work.in_blocks / splits)
     texels = 4 + work.vectors
@@ -160,11 +162,15 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
     threads_a_wave = WAVE if splits * blocks > WAVE // 2 else WAVE // 2
     waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
     busiest = threads_a_wave * steps * max(alu, texture)
-    registers = (work.vectors * 5 + 4) * tile.unroll + ADDRESS_REGISTERS
+    held = (work.vectors + LANES) * tile.unroll + work.vectors + OTHER_REGISTERS
+    registers = held * threads_a_wave / WAVE
     levels = math.ceil(math.log(splits, 4)) if splits > 1 else 0
     serial = (
         math.ceil(steps / tile.unroll) * TEXTURE_LATENCY_CLOCKS
         + steps * threads_a_wave / 64 * (mads + texels + overhead)
         + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
     )
-    return machine.clocks(waves, busiest, serial, registers)
+    pipes = machine.clocks(waves, busiest, serial, registers)
+    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
+    resident = machine.resident_waves(registers) * threads_a_wave / WAVE
+    return machine.with_memory(pipes, machine.memory_clocks(weights), resident)

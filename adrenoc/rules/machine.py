@@ -21,6 +21,11 @@ TEXTURE_LATENCY_CLOCKS = 150
 BUFFER_LATENCY_CLOCKS = 300
 SPILLED = 4.0
 """How much longer a thread takes whose registers go to memory."""
+UNHIDDEN = 0.02
+"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other where
+enough waves are resident."""
+ENOUGH_REGISTERS = 16
+"""Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
 MOST_WAVES = 16
 """That one processor keeps, however few registers they take."""
 
@@ -68,6 +73,15 @@ class Machine:
         The second-level cache of the listed GPUs is smaller than nearly every tensor.
         """
         return sum(sizes) / self.dram_bytes
+
+    def with_memory(self, pipes: float, memory: float, resident: float) -> float:
+        """Clocks of what keeps the pipes busy for so long, and memory, with so many waves.
+
+        Where memory is the bound, the faster of two kernels is still the better, and of two alike
+        the one with more waves: they ask for more at a time.
+        """
+        few = max(1.0, self.registers / ENOUGH_REGISTERS / resident)
+        return max(pipes, memory) + few * UNHIDDEN * min(pipes, memory)
 
     def resident_waves(self, registers: float) -> int:
         """Waves that fit beside each other with so many full registers a thread.

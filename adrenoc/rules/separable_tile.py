@@ -23,7 +23,6 @@ from adrenoc.rules.conv_tile_local import (
     local_counts,
     waves_of,
     weights_of,
-    with_memory,
 )
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import BUFFER_LATENCY_CLOCKS, LOCAL_READ_CLOCKS, SPILLED, WAVE, Machine
@@ -196,7 +195,8 @@ def estimate_clocks(
         serial *= SPILLED
     held = max(registers, machine.registers / _resident(work, tile, limits))
     pipes = machine.clocks(waves_of(work.pointwise, tile), busiest, serial, held)
-    return with_memory(pipes, machine.memory_clocks(_bytes(work, tile)))
+    memory = machine.memory_clocks(_bytes(work, tile))
+    return machine.with_memory(pipes, memory, machine.resident_waves(held))
 
 
 def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:

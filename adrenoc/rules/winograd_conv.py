@@ -19,7 +19,6 @@ from adrenoc.kernels.winograd_tile import WinogradTile, pack_planes, plane_texel
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv2d import as_oihw, conv_work
-from adrenoc.rules.conv_tile_local import with_memory
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
@@ -76,8 +75,10 @@ TEXEL_SLOTS, TEXEL_ALU = 4.0, 4.0
 own as a float beside two that it shares."""
 CHUNK_WAITS, END_WAITS = 4.7, 4.5
 """How often a thread waits for a chunk, most of it at barriers, and for an output block."""
-OTHER_REGISTERS, SLICE_REGISTERS, LOAD_REGISTERS = 6.5, 1.5, 1.5
-"""Full registers that coordinates, loop counters and pointers take; and a load with its address."""
+OTHER_REGISTERS = {True: 6.5, False: 5.0}
+SLICE_REGISTERS, LOAD_REGISTERS = 1.5, 1.5
+"""Full registers that coordinates, loop counters and pointers take, by whether in halves; more of
+them where slices are added; and a load with its address."""
 TEXELS_A_ROW = 8
 """That a thread reads for a row of a transformed tile."""
 LOAD_BYTES = 16
@@ -213,7 +214,8 @@ def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Mac
     groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
     here = math.ceil(groups * math.ceil(tile.threads / WAVE) / machine.processors)
     pipes = max(here * busiest, math.ceil(here / resident) * serial)
-    return with_memory(pipes, machine.memory_clocks(_bytes(work, tiling, tile)))
+    memory = machine.memory_clocks(_bytes(work, tiling, tile))
+    return machine.with_memory(pipes, memory, resident)
 
 
 def _per_load(work: ConvWork) -> int:
@@ -247,7 +249,7 @@ def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> float:
     direct = tile.route is not Route.LOCAL
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
     loads = 0 if direct else _loads(work, tiling, tile)
-    other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
+    other = OTHER_REGISTERS[work.half] + (SLICE_REGISTERS if tile.slices > 1 else 0)
     held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)
     first = sums + TEXELS_A_ROW
     if work.half:
