@@ -49,6 +49,22 @@ def test_if_on_data_selects(tmp_path: Path, offset: float) -> None:
     ) == 2
 
 
+def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path: Path) -> None:
+    """onnx's own inference of such an If ends the process: it is not told the tensor's type."""
+    nodes = [
+        node("ReduceMax", ["x"], ["m"], keepdims=0),
+        node("Greater", ["m", "zero"], ["c"]),
+        node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch(node("EyeLike", ["x"], ["r"], k=1)),
+            else_branch=branch(node("Neg", ["x"], ["r"])),
+        ),
+    ]
+    check(write(graph(nodes, {"x": (3, 4)}, ["y"], {"zero": np.float32(0)}), tmp_path))
+
+
 def test_concat_with_nothing_passes_the_rest_on(tmp_path: Path) -> None:
     nodes = [
         node("Slice", ["x", "two", "two", "axis"], ["nothing"]),

@@ -224,3 +224,13 @@ def test_tflite_shape_is_fixed(tmp_path: Path) -> None:
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     said = refused(path, errors.ShapeError, input=(1, 64, 64, 3))
     assert "[1, 31, 31, 3]" in said
+
+
+@pytest.mark.parametrize("name", ["BFLOAT16", "FLOAT8E4M3FN", "INT4"])
+def test_numbers_that_no_device_computes(tmp_path: Path, name: str) -> None:
+    """TVM writes no OpenCL for them; as weights they are folded."""
+    element = onnx.TensorProto.DataType.Value(name)
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.FLOAT)]
+    model = graph(nodes, {"x": (2, 3)}, ["y"], opset=22, dtype=element)
+    with pytest.raises(errors.UnsupportedOperatorError, match=f"'x' holds {name.lower()}"):
+        import_model(write(model, tmp_path), shapes={})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from adrenoc.decision import Decision
 from adrenoc.errors import (
@@ -41,6 +42,12 @@ from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.shapes import fix_input_shapes
 from adrenoc.manifest import TensorSpec
 
+_ONLY_CONSTANT = frozenset(
+    value
+    for name, value in TensorProto.DataType.items()
+    if name.startswith(("BFLOAT", "FLOAT4", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
+)
+
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
 
@@ -73,6 +80,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     unknown = behind(graph, [*foreign, *missing])
     if not unknown:
         _check_extents(graph)
+        _check_dtypes(graph)
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
     outputs = tuple(
@@ -239,6 +247,19 @@ def _check_text(graph: OnnxGraph) -> None:
             raise UnsupportedOperatorError(
                 f"output '{name}' holds text; adrenoc computes tensors of numbers",
                 hint="cut that output off with onnx.utils.extract_model",
+            )
+
+
+def _check_dtypes(graph: OnnxGraph) -> None:
+    """Refuse tensors of numbers that only constants can hold, which are folded."""
+    read = {n for node in graph.nodes for n in node.input if n not in graph.constants}
+    for name in sorted(read.union(graph.outputs)):
+        known = graph.types.get(name)
+        if known is not None and known.element in _ONLY_CONSTANT:
+            raise UnsupportedOperatorError(
+                f"tensor '{name}' holds {TensorProto.DataType.Name(known.element).lower()}, which "
+                "no OpenCL device computes",
+                hint="export the model in float32 or float16",
             )
 
 

@@ -13,6 +13,7 @@ from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
+    all_nodes,
     attributes,
     node_label,
 )
@@ -25,6 +26,10 @@ FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
 
 # Operators for which the onnx package infers no shape; theirs is that of their input.
 _SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
+
+_NEEDS_A_TYPE = frozenset({"EyeLike", "RegexFullMatch"})
+"""Operators whose inference ends the process where the type of their input is not known, as that of
+an outer tensor which a nested graph reads.  Source: onnx 1.23, all operators tried."""
 
 
 def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
@@ -44,6 +49,8 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
         return  # Inference aborts on some; what has such an extent is refused by name.
+    if node.op_type not in _NEEDS_A_TYPE and _holds(node, _NEEDS_A_TYPE):
+        return  # The types are found once the nested graphs are part of this one.
     types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
     data = {n: numpy_helper.from_array(v, n) for n, v in _small(graph, node).items()}
     try:
@@ -76,6 +83,10 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         if proto.tensor_type.elem_type:  # inference may leave it open
             graph.types[name] = _from_proto(proto)
     _complete(graph, node)
+
+
+def _holds(node: onnx.NodeProto, operators: frozenset[str]) -> bool:
+    return any(inner.op_type in operators for inner in all_nodes([node]))
 
 
 def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:
