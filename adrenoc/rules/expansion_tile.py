@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -103,7 +103,11 @@ class ExpansionWork:
 def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
     """The tiles that suit the extents and fit local memory."""
     e = work.out
+    # The first sums of deep networks are in float in the end, and have to fit so.
+    in_float = replace(work, half=False)
     for rows, columns in product(_shares(e.h), _shares(e.w)):
+        if rows * columns > MOST_PIXELS:
+            continue
         region = Region.of(work.depthwise, work.source, e, rows, columns)
         whole = (rows, columns) == (e.h, e.w)
         if region.pixels > MOST_PIXELS or (region.pixels < FEWEST_PIXELS and not whole):
@@ -131,7 +135,7 @@ def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
                     unroll=unroll,
                     work_group=(threads, 1, 1),
                 )
-                if shared_bytes(work, tile, region) <= limits.local_mem_bytes:
+                if shared_bytes(in_float, tile, region) <= limits.local_mem_bytes:
                     yield tile
 
 
