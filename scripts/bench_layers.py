@@ -270,9 +270,9 @@ def expansion_model(layer: Layer) -> onnx.ModelProto:
     node = helper.make_node
     constants = {
         "w": rng.standard_normal(layer.weights),
-        "b": np.zeros(channels),
+        "b": rng.standard_normal(channels),
         "taps": rng.standard_normal((channels, 1, kernel, kernel)),
-        "second": np.zeros(channels),
+        "second": rng.standard_normal(channels),
         "low": np.array(0.0),
         "high": np.array(6.0),
     }

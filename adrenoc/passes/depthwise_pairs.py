@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from adrenoc.gpu import Limits, Performance
+from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.conv2d import ConvGeometry
@@ -29,11 +29,14 @@ class Model:
     options: CompileOptions
     limits: Limits
     machine: Machine
+    wide: frozenset[str]
+    """The first convolutions of a deep network, whose sums will be in float."""
 
-    @staticmethod
-    def of(options: CompileOptions, limits: Limits, performance: Performance) -> Model:
-        """For a target."""
-        return Model(options=options, limits=limits, machine=Machine.of(performance))
+    def options_of(self, pointwise: Node) -> CompileOptions:
+        """The options that a 1x1 convolution will be computed with."""
+        if pointwise.output not in self.wide:
+            return self.options
+        return replace(self.options, compute_dtype="float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +123,9 @@ def _of_channels(graph: Graph, node: Node) -> bool:
 
 def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
     """Clocks of two kernels, the launch of one of them included."""
+    options = model.options_of(pointwise)
     first, second = (
-        conv_work(graph, n, conv_geometry(graph, n), model.options)
-        for n in (depthwise_node, pointwise)
+        conv_work(graph, n, conv_geometry(graph, n), options) for n in (depthwise_node, pointwise)
     )
     machine = model.machine
     alone = depthwise.scored(first, model.limits, machine).least

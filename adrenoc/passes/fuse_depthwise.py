@@ -19,6 +19,8 @@ from adrenoc.options import CompileOptions
 from adrenoc.passes.depthwise_pairs import Model, Pair
 from adrenoc.passes.fuse_expansion import expansion_pair
 from adrenoc.passes.fuse_separable import separable_pair
+from adrenoc.passes.widen_sums import widen_sums
+from adrenoc.rules.machine import Machine
 
 WORTH = 1.1
 """By how much a pair has to win: for the error of the estimates."""
@@ -32,7 +34,12 @@ def fuse_depthwise(
     log: DecisionLog,
 ) -> Graph:
     """Join each pair that gains by it, in the place of its second half."""
-    model = Model.of(options, limits, performance)
+    model = Model(
+        options=options,
+        limits=limits,
+        machine=Machine.of(performance),
+        wide=widen_sums(graph, options, limits, performance, DecisionLog()).wide,
+    )
     pairs = [
         pair
         for node in graph.nodes

@@ -43,7 +43,7 @@ def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = _joined(graph, node, reader)
-    work = expansion_work(graph, joined, model.options)
+    work = expansion_work(graph, joined, model.options_of(node))
     return Pair(
         first=node,
         second=reader,

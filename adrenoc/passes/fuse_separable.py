@@ -42,7 +42,7 @@ def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = _joined(graph, node, reader)
-    work = separable_work(graph, joined, model.options)
+    work = separable_work(graph, joined, model.options_of(reader))
     return Pair(
         first=node,
         second=reader,

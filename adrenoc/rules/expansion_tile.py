@@ -51,13 +51,15 @@ HALF_ALU, HELD_ALU = 8.0, 5.7
 """Of a vector that becomes float, and half again; and of one that becomes float."""
 STORE_SLOTS, SHIFTED_SLOTS = 10.0, 13.0
 """Of a wide pixel that is stored, and of a test whether it belongs to the work-group."""
-MADE_ALU, OUTPUT_ALU = 120.0, 20.0
-MADE_SLOTS, OUTPUT_SLOTS = 300.0, 31.0
-"""Of some output pixels, and of each."""
-WAITS = 6
-"""How often a thread waits, beside once a turn."""
+PLACE_ALU, MADE_ALU, OUTPUT_ALU = 40.0, 72.0, 20.0
+PLACE_SLOTS, MADE_SLOTS, OUTPUT_SLOTS = 60.0, 205.0, 31.0
+"""Of a place in the rectangle, of some output pixels, and of each."""
+WAITS = 7
+"""How often a thread waits, beside once a turn, and once where it makes output."""
 WIDE_REGISTERS, MADE_REGISTERS = 4.0, 6.0
 """What coordinates and pointers take in each phase."""
+FINISHED_HALF, FINISHED_FLOAT, FINISH_REGISTERS = 1.5, 2.5, 8.0
+"""Registers for each sum that is finished, and beside them and what is read of each block."""
 HALF_WEIGHTS = 1.25
 """Registers for each block of weights of a turn that waits, in halves."""
 AHEAD_HALF, AHEAD_FLOAT = 0.3, 0.5
@@ -245,18 +247,20 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if shifted else 0))
     made = (tile.made_rows, tile.made_columns)
     outputs, held = math.prod(made), _held(work, made)
-    made_rounds = math.prod(tile.made_rounds)
+    places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
     taps = tile.made_rows * work.taps
     of_taps = float(outputs * (work.taps * LANES + work.epilogue_work))
     of_taps += held * (HELD_ALU if work.half else 0)
     return _Counts(
         alu=rounds * (mads / (machine.half_rate if work.half else 1.0) + wide_alu)
+        + places * PLACE_ALU
         + made_rounds * (MADE_ALU + outputs * OUTPUT_ALU + of_taps),
         slots=rounds * (mads + wide_slots)
+        + places * PLACE_SLOTS
         + made_rounds * (MADE_SLOTS + outputs * OUTPUT_SLOTS + taps + of_taps),
         reads=rounds * (blocks * LANES * tile.out_blocks + sums) + made_rounds * (held + taps),
         texels=rounds * texels + made_rounds * outputs,
-        waits=rounds * turns + WAITS,
+        waits=rounds * turns + made_rounds + WAITS,
     )
 
 
@@ -270,6 +274,9 @@ def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
         wide /= 2
     else:
         wide += unroll * tile.out_blocks
+    if work.finish_work:  # compilers finish all sums at once, in float
+        finished = sums * (FINISHED_HALF if work.half else FINISHED_FLOAT) + tile.out_blocks
+        wide = max(wide, finished + FINISH_REGISTERS - WIDE_REGISTERS)
     outputs, columns = tile.made_rows * tile.made_columns, work.depthwise.columns(tile.made_columns)
     rows = rows_read(work.depthwise, tile.made_rows)
     if tile.made_rows == 1 and rows > UNROLLED_ROWS:  # a loop, which compilers keep
