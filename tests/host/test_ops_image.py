@@ -94,6 +94,17 @@ def test_what_normalises_the_image_goes_along(device: Any, preset: str) -> None:
         assert len(ops.kernels) == 1
 
 
+@pytest.mark.parametrize("corners", (0, 1))
+def test_samples_reflect(device: Any, corners: int) -> None:
+    """The place is mirrored, once for all the pixels around it."""
+    ops = Ops(opset=20)
+    attrs = {"padding_mode": "reflection", "align_corners": corners}
+    for shape, rank in (((1, 3, 5, 4), 2), ((1, 2, 2, 3, 4), 3)):
+        grid = ops.input(1, *(3, 4, 5)[-rank:], rank, low=-6.0, high=6.0)
+        ops.output(ops("GridSample", ops.input(*shape), grid, **attrs))
+    ops.check(device, "fp32")
+
+
 def test_samples_reflect_in_a_line(device: Any) -> None:
     """Between the corners of an axis of one element nothing reflects."""
     ops = Ops(opset=20)

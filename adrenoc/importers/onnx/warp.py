@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import dtype_of
+from adrenoc.relax.values import dtype_of, make_constant
 
 _METHODS = {"linear": "bilinear", "cubic": "bicubic"}
 _LAYOUTS = {4: "NCHW", 5: "NCDHW"}
 
 
 def grid_sample(node: Node) -> relax.Expr:
-    """TVM: gives the result the grid's dtype, and divides by zero at an axis of one element.
+    """TVM: gives the result the grid's dtype, divides by zero at corners of axes of one element,
+    and reflects each of the pixels that are mixed.
 
-    Between the corners of such an axis, which are the same, nothing reflects: the element is
-    doubled, which is the same image, as each place between two equal elements has their value.
+    Between two pixels it is the same to reflect the place, which is of no axis: the image ends at
+    -1 and 1, whatever its corners are.  Elsewhere an axis of one element is doubled, which is the
+    same image, as each place between two equal elements has their value.
     """
     image, grid, shape = node.inputs[0], node.inputs[1], node.shape()
     method, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
@@ -26,7 +29,9 @@ def grid_sample(node: Node) -> relax.Expr:
         raise ValueError(f"{method} samples of {rank} dimensions; expected 4, or 5 unless cubic")
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(relax.op.astype(grid, dtype_of(image)))
-    if padding == "reflection" and corners:
+    if padding == "reflection" and method == "bilinear":
+        grid, padding = _reflected(node, grid), "border"
+    elif padding == "reflection" and corners:
         for axis in range(2, rank):
             if shape[axis] == 1:
                 image = node.emit(relax.op.concat([image, image], axis=axis))
@@ -38,3 +43,16 @@ def grid_sample(node: Node) -> relax.Expr:
         padding_mode=padding,
         align_corners=corners,
     )
+
+
+def _reflected(node: Node, grid: relax.Expr) -> relax.Expr:
+    """A grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 - 2|."""
+
+    def number(value: float) -> relax.Expr:
+        return make_constant(np.asarray(value, dtype_of(grid)))
+
+    start = node.emit(relax.op.add(grid, number(1)))
+    turns = node.emit(relax.op.floor(node.emit(relax.op.multiply(start, number(0.25)))))
+    rest = node.emit(relax.op.subtract(start, node.emit(relax.op.multiply(turns, number(4)))))
+    apart = node.emit(relax.op.abs(node.emit(relax.op.subtract(rest, number(2)))))
+    return node.emit(relax.op.subtract(number(1), apart))
