@@ -74,10 +74,13 @@ class LocalPlace:
         return tvm.cpu()
 
     def load(self, bundle: Bundle) -> Any:
-        """See `Place`."""
-        import tvm
+        """See `Place`.
 
-        return tvm.runtime.load_module(str(bundle.library))
+        `tvm.runtime.load_module` would keep it, with its kernels, until the process ends.
+        """
+        import tvm_ffi
+
+        return tvm_ffi.load_module(bundle.library, keep_module_alive=False)
 
     def constants(self, bundle: Bundle) -> list[Any]:
         """See `Place`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,20 @@ def test_the_manifest_and_the_decisions_tell(bundle: Path, capsys: pytest.Captur
     assert main(["inspect", str(bundle)]) == 0
     shown = capsys.readouterr().out
     assert first["symbol"] in shown and "estimates of the compiler" in shown
+
+
+@pytest.mark.parametrize("recording", ["off", "best"])
+def test_a_run_gives_back_all_that_it_made(
+    bundle: Path, emulate: Emulate, live_objects: Callable[[], int], recording: str
+):
+    """TVM's own loader would keep the bundle, and what its regions hold, until the process ends."""
+    emulate()
+    before = live_objects()
+    inputs = {"x": np.zeros((1, 3, 9, 7), np.float32)}
+    result = run_bundle(open_bundle(bundle), inputs=inputs, repeat=2, recording=recording)
+    gc.collect()
+    assert all(region.used for region in result.regions)
+    assert live_objects() == before
 
 
 def test_a_check_shows_the_regions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
