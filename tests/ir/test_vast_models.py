@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 from adrenoc import errors
 from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx import unroll
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
@@ -93,6 +95,15 @@ def scanned() -> onnx.ModelProto:
     return graph(nodes, {"x": (1000, 2)}, ["y"], {"first": np.zeros(2, np.float32)})
 
 
+def branches(depth: int, source: str) -> list[onnx.NodeProto]:
+    """An If 'y' by 'go' that holds twice as many with each level, with a Neg of `source` inside."""
+    body, made = [node("Neg", [source], ["y"])], onnx.ValueInfoProto(name="y")
+    for _ in range(depth):
+        branch = helper.make_graph(body, "inner", [], [made])
+        body = [node("If", ["go"], ["y"], then_branch=branch, else_branch=branch)]
+    return body
+
+
 def conditions() -> onnx.ModelProto:
     """Nine Ifs in each other, with the same in both branches."""
     body = helper.make_graph([node("Neg", ["x"], ["y"])], "b", [], [value("y", FLOAT, (3,))])
@@ -167,6 +178,18 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "an input that a node computes": (lambda: twice("x"), "computes 'x' once more"),
     "complex numbers": (complex_input, "complex numbers"),
 }
+
+
+class Copies:
+    """Counts how often a nested graph is copied."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._copy = unroll.instantiate
+
+    def __call__(self, *args: Any) -> Any:
+        self.count += 1
+        return self._copy(*args)
 
 
 def peak_bytes() -> int:
@@ -265,11 +288,37 @@ def test_branches_that_hold_each_other_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_wire, "MOST_NODES", 50)
-    body, made = [node("Neg", ["x"], ["y"])], onnx.ValueInfoProto(name="y")
-    for _ in range(5):
-        branch = helper.make_graph(body, "inner", [], [made])
-        body = [node("If", ["go"], ["y"], then_branch=branch, else_branch=branch)]
     held = {"go": np.array(True)}
-    onnx.save(graph(body, {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
+    onnx.save(graph(branches(5, "x"), {"x": (2,)}, ["y"], held), tmp_path / "model.onnx")
     with pytest.raises(errors.ModelFormatError, match="more than 50 nodes"):
         find_model_files(tmp_path / "model.onnx")
+
+
+def looped_branches() -> onnx.ModelProto:
+    """Of 30 trips with 63 nodes each, six get to the output; all are copied each time."""
+    ends = [value("i", INT64, ()), value("go", BOOL, ()), value("v", FLOAT, (2,))]
+    results = [value("on", BOOL, ()), value("y", FLOAT, (2,))]
+    inner = [node("Identity", ["go"], ["on"]), *branches(5, "v")]
+    loop = node("Loop", ["n", "", "x"], ["z"], body=helper.make_graph(inner, "b", ends, results))
+    return graph([loop], {"x": (2,)}, ["z"], {"n": np.array(30)})
+
+
+def scanned_branches() -> onnx.ModelProto:
+    ends, results = [value("v", FLOAT, (2,))], [value("y", FLOAT, (2,))]
+    body = helper.make_graph(branches(5, "v"), "b", ends, results)
+    nodes = [node("Scan", ["x"], ["z"], body=body, num_scan_inputs=1)]
+    return graph(nodes, {"x": (30, 2)}, ["z"], {"go": np.array(True)})
+
+
+@pytest.mark.parametrize("make", [looped_branches, scanned_branches])
+def test_branches_that_a_loop_copies_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], onnx.ModelProto]
+) -> None:
+    onnx.save(make(), tmp_path / "model.onnx")
+    assert planned(tmp_path / "model.onnx").graph is not None
+    monkeypatch.setattr(unroll, "MOST_COPIED", 1500)
+    monkeypatch.setattr(unroll, "instantiate", copies := Copies())
+    with pytest.raises(errors.AdrenocError, match="copied for each trip and branch") as caught:
+        planned(tmp_path / "model.onnx")
+    assert caught.value.hint
+    assert copies.count * 63 <= 1500

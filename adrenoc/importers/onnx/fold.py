@@ -41,13 +41,7 @@ from adrenoc.importers.onnx.graph import (
 )
 from adrenoc.importers.onnx.infer import first_line, infer_types
 from adrenoc.importers.onnx.sequences import resolve_sequence
-from adrenoc.importers.onnx.unroll import (
-    MOST_NODES,
-    LoopState,
-    too_many,
-    unroll_loop,
-    unroll_scan,
-)
+from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
 from adrenoc.relax.fold import MOST_GROWN, too_much
 
 # fmt: off
@@ -150,8 +144,7 @@ class _Folder:
         self._loops: dict[str, LoopState] = {}
         self._room = _LEAST_ROOM + _TIMES * sum(v.size for v in graph.constants.values())
         """Elements that constants may still be computed to."""
-        self._written = 0
-        """Nodes that nested graphs became."""
+        self._growth = Growth()
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
@@ -193,7 +186,7 @@ class _Folder:
             self._rewritten[node.op_type] += 1
             return standard
         written = self._written_out(node)
-        self._written += len(written or ())
+        self._growth.add(written or ())
         return resolve_sequence(self.graph, node) if written is None else written
 
     def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -339,8 +332,8 @@ class _Folder:
 
     def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
-        if node.op_type in _NESTING and self._written > MOST_NODES:
-            self.graph.refusals.setdefault(first_output(node), too_many(self._written))
+        if node.op_type in _NESTING and self._growth.excess():
+            self.graph.refusals.setdefault(first_output(node), self._growth.excess())
         if first_output(node) in self.graph.refusals:
             return None
         if node.op_type == "If":

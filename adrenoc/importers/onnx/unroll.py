@@ -20,6 +20,7 @@ from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import (
     OnnxGraph,
     TensorType,
+    all_nodes,
     array_of,
     attributes,
     first_output,
@@ -31,6 +32,10 @@ MOST_ITERATIONS = 1024
 
 MOST_NODES = 20_000
 """That the nested graphs of a model may be written out to."""
+
+MOST_COPIED = 200_000
+"""Nodes that writing them out may copy, with all that these hold: of branches that hold two each,
+ten levels are a thousand nodes, of which a loop gets to ten and copies all on each trip."""
 
 _FIRST_SCAN_OPSET = 9
 """Before, Scan had an axis of batches that each run by themselves."""
@@ -76,6 +81,34 @@ def too_many(count: int) -> str:
     return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
 
 
+@dataclass(kw_only=True)
+class Growth:
+    """What nested graphs have become so far."""
+
+    written: int = 0
+    copied: int = 0
+
+    def add(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Count nodes that take the place of one."""
+        self.written += len(nodes)
+        self.copied += sum(1 for _ in all_nodes(nodes))
+
+    def excess(self) -> str:
+        """Why no more may be written out; empty while it may."""
+        if self.written > MOST_NODES:
+            return too_many(self.written)
+        if self.copied > MOST_COPIED:
+            return _copies(self.copied)
+        return ""
+
+
+def _copies(count: int) -> str:
+    return (
+        f"the loops and branches hold each other: {count} nodes are copied for each trip and "
+        f"branch, expected up to {MOST_COPIED}"
+    )
+
+
 def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The nodes of all steps, or None where their number is not known or is too large."""
     if graph.opset < _FIRST_SCAN_OPSET:
@@ -96,6 +129,10 @@ def _unroll_steps(
         return None
     if steps * len(body.node) > MOST_NODES:
         graph.refusals[first_output(node)] = too_many(steps * len(body.node))
+        return None
+    copied = steps * sum(1 for _ in all_nodes(body.node))
+    if copied > MOST_COPIED:
+        graph.refusals[first_output(node)] = _copies(copied)
         return None
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
     nodes: list[onnx.NodeProto] = []
