@@ -11,7 +11,7 @@ from onnx import helper
 
 from adrenoc import errors
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.onnx import import_onnx
+from adrenoc.importers.onnx.importer import import_onnx
 from tests.models import graph, write
 
 node = helper.make_node
