@@ -12,13 +12,9 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.check_accuracy.result import Cause
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.half import HALF_MAX, HALF_NORMAL, HALF_TINY
 from adrenoc.tvmapi import tirx, tvm
 
-HALF_MAX = 65504.0
-HALF_NORMAL = 2.0**-14
-"""Below it half has fewer digits the smaller a number is."""
-HALF_TINY = 2.0**-24
-"""The smallest number of half; what is below half of it becomes zero."""
 HALF_ROUNDING = 2.0**-11
 """The largest relative error of rounding to half."""
 

@@ -16,13 +16,7 @@ import numpy as np
 import tvm
 
 from adrenoc.check_accuracy.bench import Bench, input_of_cut
-from adrenoc.check_accuracy.causes import (
-    HALF_MAX,
-    HALF_ROUNDING,
-    Observed,
-    causes_of,
-    largest_of,
-)
+from adrenoc.check_accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
 from adrenoc.check_accuracy.result import (
     AccuracyReport,
     Cost,
@@ -35,6 +29,7 @@ from adrenoc.check_accuracy.variant import Arrays, Variant
 from adrenoc.device.check import compare
 from adrenoc.device.opencl import pick_device
 from adrenoc.graph import Node
+from adrenoc.half import HALF_MAX
 from adrenoc.importers.formats import find_model_files
 from adrenoc.inputs import InputFile, make_inputs
 from adrenoc.reference import run_reference

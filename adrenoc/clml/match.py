@@ -29,6 +29,7 @@ from adrenoc.clml.match_simple import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.decision import Decision
+from adrenoc.half import beyond_half
 from adrenoc.relax.flat import Binding, FlatFunction
 from adrenoc.relax.values import op_name
 
@@ -109,9 +110,22 @@ def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str =
         if dtype and dtype not in match.row.dtypes:
             refusals.append(_refusal(subject, what, f"{match.row.name} has no {dtype}"))
             continue
+        if beyond := _beyond_half(match) if dtype == "float16" else "":
+            refusals.append(_refusal(subject, what, beyond))
+            claimed.update(_epilogue(bindings, binding))
+            continue
         claimed.update(b.var for b in match.bindings)
         taken.append(match)
     return Matches(found=tuple(taken), refusals=tuple(refusals))
+
+
+def _beyond_half(match: Found) -> str:
+    """Why the operators' constants are no halves, empty where they can be."""
+    for operator in match.operators:
+        for operand in operator.inputs:
+            if operand.value is not None and (reason := beyond_half(operand.value)):
+                return f"{operand.name}: {reason}"
+    return ""
 
 
 def _epilogue(bindings: Bindings, binding: Binding) -> Iterator[relax.Var]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
 
+from adrenoc.half import HALF_MAX
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.runs import OneRun
 from adrenoc.kernels.team import ACCUMULATOR, Team
@@ -29,7 +30,7 @@ from adrenoc.tvmapi import (
     lane,
 )
 
-LOWEST_HALF = -65504.0
+LOWEST_HALF = -HALF_MAX
 """What a mask holds in half storage is infinite where it was below this; counted as this, a row
 that is masked altogether comes out even, as it does in float, and not as no number."""
 UNROLLED = 4

@@ -49,6 +49,11 @@ class Winograd:
         largest = max(sum(abs(c) for c in row) for row in self.input_transform) ** 2
         return 1 << (math.ceil(largest) - 1).bit_length()
 
+    @property
+    def weight_growth(self) -> float:
+        """A transformed weight is at most so many times the largest weight."""
+        return float(max(sum(abs(c) for c in row) for row in self.weight_transform)) ** 2
+
     def transform_weights(self, weight: np.ndarray) -> np.ndarray:
         """`[O, I, 3, 3]` as `[O, I, side, side]`, computed in double precision."""
         g = np.array(self.weight_transform, np.float64)

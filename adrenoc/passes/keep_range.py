@@ -20,15 +20,13 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
+from adrenoc.half import HALF_MAX, HALF_TINY
 from adrenoc.passes.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.ratios import ADDING, products_of_ratios
 from adrenoc.passes.scalar_body import loaded
 from adrenoc.passes.signs import UNKNOWN, Sign, sign_of, signs_of
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
-_HALF_MAX = 65504.0
-_HALF_TINY = 2.0**-24
-"""The smallest number of half."""
 _MANY = 64
 """Terms of a sum: of a thousand each they are beyond half."""
 _SAME_SIZE = ("tirx.fabs", "tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
@@ -48,14 +46,14 @@ def keep_range(graph: Graph, log: DecisionLog) -> Graph:
         least = _least(node.bodies[-1].value) if node.bodies else None
         if reason:
             large.add(node.output)
-            log.add(node.output, "float32", f"{reason}: half ends at {_HALF_MAX:.0f}")
-        elif least is not None and least < _HALF_TINY:
+            log.add(node.output, "float32", f"{reason}: half ends at {HALF_MAX:.0f}")
+        elif least is not None and least < HALF_TINY:
             tiny.add(node.output)
             reason = f"{least:.0e} keeps it from zero, and is zero in half"
             log.add(node.output, "float32", reason)
         elif (terms := _terms_of_sum(graph, node)) >= _MANY:
             long.add(node.output)
-            log.add(node.output, "float32", f"{terms} numbers of {_HALF_MAX / terms:.0f} fill half")
+            log.add(node.output, "float32", f"{terms} numbers of {HALF_MAX / terms:.0f} fill half")
     products = products_of_ratios(graph)
     for name, reader in products.items():
         if name not in large | tiny | long and graph.tensors[name].is_float:
@@ -216,7 +214,7 @@ class _Growth:
         return _NEITHER
 
     def _one_over(self, numerator: float, least: float | None) -> _Ends:
-        if least is None or numerator <= _HALF_MAX * least:
+        if least is None or numerator <= HALF_MAX * least:
             return _NEITHER
         self.why = self.why or f"it divides by numbers that {least:.0e} keeps from zero"
         return _Ends(up=True, down=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from adrenoc.decision import DecisionLog
 from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node, Placement, Tensor
+from adrenoc.half import beyond_half
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.winograd import Tiling
 from adrenoc.kernels.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
@@ -77,7 +78,7 @@ def split_winograd(
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
     for node in graph.nodes:
-        geometry, best = _geometry(graph, node), None
+        geometry, best = _geometry(graph, node, options, log), None
         if geometry is not None:
             least = _least_pixels(performance)
             best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
@@ -102,16 +103,18 @@ def winograd_clocks(
     graph: Graph, node: Node, options: CompileOptions, limits: Limits, performance: Performance
 ) -> float:
     """Clocks of a convolution by the algorithm, infinite where it would not be chosen."""
-    geometry = _geometry(graph, node) if options.winograd else None
+    log = DecisionLog()
+    geometry = _geometry(graph, node, options, log) if options.winograd else None
     if geometry is None:
         return math.inf
     least, machine = _least_pixels(performance), Machine.of(performance)
-    log = DecisionLog()
     best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
     return math.inf if best is None else best.clocks
 
 
-def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
+def _geometry(
+    graph: Graph, node: Node, options: CompileOptions, log: DecisionLog
+) -> ConvGeometry | None:
     """The geometry of a convolution that the algorithm can do."""
     if node.op != "conv2d" or node.output in graph.exact | graph.rounded:
         return None
@@ -121,7 +124,20 @@ def _geometry(graph: Graph, node: Node) -> ConvGeometry | None:
         return None
     geometry = conv_geometry(graph, node)
     plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
-    return geometry if plain and geometry.kernel == (TAPS, TAPS) else None
+    if not plain or geometry.kernel != (TAPS, TAPS):
+        return None
+    beyond = _transformed_beyond_half(graph, node) if options.storage_dtype == "float16" else ""
+    if beyond:
+        log.add(node.name, "not by Winograd's algorithm", beyond)
+    return None if beyond else geometry
+
+
+def _transformed_beyond_half(graph: Graph, node: Node) -> str:
+    """Why halves cannot hold the transformed weights, though they hold the weights."""
+    growth = max(winograd(outputs).weight_growth for outputs in OUTPUTS["float16"])
+    value = graph.tensors[node.inputs[1]].value
+    reason = "" if value is None else beyond_half(value, growth)
+    return reason and f"transformed weights are up to {growth:.3g} times as large; {reason}"
 
 
 def _best(

@@ -18,6 +18,7 @@ from adrenoc.passes.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.inline_scalars import inline_scalars
 from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
+from adrenoc.passes.keep_constants import keep_constants
 from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.read_flattened import read_flattened
@@ -209,6 +210,14 @@ STAGES: tuple[Stage, ...] = (
         run=with_log(keep_range),
         needs=_facts("fused"),
         gives=_facts("range kept"),
+        dump=dump_exact,
+        when=lambda options: options.storage_dtype != "float32",
+    ),
+    Stage(
+        name="keep_constants",
+        run=with_log(keep_constants),
+        needs=_facts("fused", "integers kept"),
+        gives=_facts("constants kept"),
         dump=dump_exact,
         when=lambda options: options.storage_dtype != "float32",
     ),

@@ -189,7 +189,11 @@ class Ops:
 
     def weight(self, *shape: int, around: float = 0.0) -> str:
         """A constant with uniform random data of span 1."""
-        return self.const(self._random.uniform(-0.5, 0.5, shape) + around)
+        return self.const(self.values(*shape) + around)
+
+    def values(self, *shape: int) -> np.ndarray:
+        """Uniform random data of span 1 around zero."""
+        return self._random.uniform(-0.5, 0.5, shape)
 
     def mask(self, *shape: int) -> str:
         """A constant with random values of bool."""

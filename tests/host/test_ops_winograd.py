@@ -147,3 +147,16 @@ def test_what_is_computed_where_it_is_read_stays_one_kernel(device: Any) -> None
     ops.output(ops("Conv", scaled, ops.weight(8, 16, 3, 3)))
     ops.output(ops("Relu", x))
     ops.check(device, "fp32")
+
+
+@pytest.mark.usefixtures("whole")
+def test_weights_near_the_end_of_half_are_not_transformed(device: Any) -> None:
+    ops = Ops()
+    x = ops.input(1, 8, 12, 14, low=-1e-3, high=1e-3)
+    weight = ops.const(np.full((4, 8, 3, 3), 5e4))
+    ops.output(ops("Conv", x, weight, pads=[1, 1, 1, 1]))
+    ops.check(device, "mixed")
+    reasons = [d.reason for d in ops.decisions if d.taken == "not by Winograd's algorithm"]
+    assert len(reasons) == 1
+    assert "up to 2.25 times as large" in reasons[0]
+    assert "5e+04" in reasons[0]

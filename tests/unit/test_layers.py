@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuning_log",),
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
-    ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk"),
+    ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk", "half"),
     ("proc", "files", "launches", "out_of_memory"),
     ("errors", "reporter", "spelling"),
 )

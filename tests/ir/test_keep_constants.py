@@ -1,0 +1,82 @@
+"""Constants that halves cannot hold: what stays in float32 with them, and what does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from planning import plan
+
+from adrenoc.pipeline import State
+from tests.models import graph
+
+
+def _weights(*shape: int, size: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-size, size, shape).astype(np.float32)
+
+
+def _planned(w: np.ndarray, b: np.ndarray, preset: str = "mixed", clml: str = "off") -> State:
+    """conv (w, b) -> max_pool."""
+    model = graph(
+        [
+            helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2]),
+        ],
+        {"x": [1, 6, 8, 8]},
+        ["y"],
+        {"w": w, "b": b},
+    )
+    return plan(model, until="keep_constants", preset=preset, clml=clml)
+
+
+def _kept(state: State) -> set[str]:
+    """The operators whose results are kept, `constant` for constants."""
+    assert state.graph is not None
+    kept = set()
+    for name in state.graph.exact:
+        maker = state.graph.producers.get(name)
+        kept.add("constant" if maker is None else maker.op)
+    return kept
+
+
+def test_weights_and_what_hands_on_their_results() -> None:
+    state = _planned(_weights(6, 6, 3, 3, size=1e-7), _weights(6, size=1e-7))
+    assert _kept(state) == {"constant", "conv2d", "max_pool2d"}
+    said = [d for d in state.log if "half loses digits" in d.reason]
+    assert [d.taken for d in said] == ["float32"] * 2
+
+
+@pytest.mark.parametrize("size", (1e-7, 1e6))
+def test_a_bias(size: float) -> None:
+    """A tiny one is only read in float32; a large one makes large results."""
+    state = _planned(_weights(6, 6, 3, 3), _weights(6, size=size))
+    more = set() if size < 1 else {"conv2d", "max_pool2d"}
+    assert _kept(state) == {"constant"} | more
+
+
+def test_what_halves_hold_stays_as_it_is() -> None:
+    weights = np.where(_weights(6, 6, 3, 3) > 0, np.float32(6e4), np.float32(1e-9))
+    assert not _kept(_planned(weights, np.zeros(6, np.float32)))
+
+
+def test_a_mask_costs_its_own_bytes_alone() -> None:
+    mask = np.where(_weights(1, 1, 8, 8) > 0, np.float32(-1e9), np.float32(0))
+    model = graph(
+        [
+            helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[1, 1]),
+            helper.make_node("Add", ["p", "m"], ["s"]),
+            helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+        ],
+        {"x": [1, 6, 8, 8]},
+        ["y"],
+        {"m": mask},
+    )
+    assert _kept(plan(model, until="keep_constants")) == {"constant"}
+
+
+def test_clml_leaves_such_operators_to_texture_kernels() -> None:
+    state = _planned(_weights(6, 6, 3, 3, size=1e6), _weights(6), clml="all")
+    refused = [d for d in state.log if d.taken == "nn.conv2d stays in textures"]
+    assert len(refused) == 1
+    assert "half ends at 65504" in refused[0].reason
+    assert "conv2d" in _kept(state)
