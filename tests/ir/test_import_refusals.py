@@ -133,6 +133,38 @@ def test_custom_domain(tmp_path: Path) -> None:
     assert "'spell'" in said
 
 
+@pytest.mark.parametrize(
+    "operator",
+    ["Identity", "Dropout", "Optional", "Shape", "Add", "If", "Loop", "NonZero", "HannWindow"],
+)
+@pytest.mark.parametrize("domain", ["com.acme", "com.microsoft"])
+def test_a_foreign_operator_is_not_the_standard_one_of_its_name(
+    tmp_path: Path, domain: str, operator: str
+) -> None:
+    source = "c" if operator == "Add" else "x"
+    nodes = [node(operator, [source, source], ["m"], domain=domain), node("Neg", ["m"], ["y"])]
+    held = {"c": np.ones(4, np.float32)}
+    path = write(graph(nodes, {"x": (4,)}, ["y"], held, domains=[domain]), tmp_path)
+    said = refused(path, errors.CustomDomainError)
+    assert f"{domain}.{operator} (1x)" in said
+
+
+@pytest.mark.parametrize(("at", "operator"), [(1, "DequantizeLinear"), (3, "Relu")])
+def test_a_foreign_operator_between_quantised_ones(tmp_path: Path, at: int, operator: str) -> None:
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("Add", ["d", "d"], ["f"]),
+        node("Relu", ["f"], ["r"]),
+        node("QuantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), *nodes]
+    nodes[at].domain = "com.acme"
+    held = {"s": np.float32(0.5), "z": np.uint8(0)}
+    path = write(graph(nodes, {"x": (4,)}, ["y"], held, domains=["com.acme"]), tmp_path)
+    said = refused(path, errors.CustomDomainError)
+    assert f"com.acme.{operator} (1x)" in said
+
+
 def test_if_on_data_with_unlike_branches(tmp_path: Path) -> None:
     one = helper.make_graph([node("Relu", ["x"], ["r"])], "b", [], [onnx.ValueInfoProto(name="r")])
     sums = [node("ReduceSum", ["x"], ["s"], keepdims=1)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import onnx
 
-from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.graph import OnnxGraph, is_standard
 from adrenoc.importers.onnx.unroll import rename
 
 
@@ -16,7 +16,7 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
     expanded: Counter[str] = Counter()
     nodes: list[onnx.NodeProto] = []
     for node in graph.nodes:
-        wanted = node.op_type in op_types or _has_statistics(node)
+        wanted = is_standard(node) and (node.op_type in op_types or _has_statistics(node))
         schema = _schema(graph, node) if wanted else None
         body = _body(graph, node, schema) if schema is not None else None
         if schema is None or body is None:

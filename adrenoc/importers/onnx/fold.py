@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -37,6 +38,7 @@ from adrenoc.importers.onnx.graph import (
     all_nodes,
     attributes,
     first_output,
+    is_standard,
     node_label,
 )
 from adrenoc.importers.onnx.infer import first_line, infer_types
@@ -63,6 +65,7 @@ _FOLDABLE = frozenset({
 })
 # fmt: on
 
+_Step = Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]
 
 _GROWING = frozenset(
     {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
@@ -153,23 +156,36 @@ class _Folder:
         counted = bool(counted_inputs(self.graph, node))
         if counted:
             state_shape(self.graph, node)
-        steps = (self._replaced, self._passed_on, self._computed)
-        for step in (self._scattered, self._passed_on) if counted else steps:
+        for step in self._steps(node, counted=counted):
             instead = step(node)
             if instead is not None:
                 return instead
         if node.op_type == "Concat":
             self._drop_empty_parts(node)
         infer_types(self.graph, node)
+        counts = is_standard(node) and node.op_type in COUNTS
         if counted:
             follow(self.graph, node)
-        elif node.op_type in COUNTS and first_output(node) not in self.graph.counted:
+        elif counts and first_output(node) not in self.graph.counted:
             self.decisions += begin(self.graph, node)
         if all(self._is_empty(name) for name in node.output if name):
             self._set_empty(node)
         else:
             self.graph.nodes.append(node)
         return []
+
+    def _steps(self, node: onnx.NodeProto, *, counted: bool) -> tuple[_Step, ...]:
+        if not is_standard(node):  # It may compute anything, whatever its name.
+            return () if counted else (self._contributed,)
+        if counted:
+            return (self._scattered, self._passed_on)
+        return (self._replaced, self._passed_on, self._computed)
+
+    def _contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        written = rewrite_contrib(self.graph, node)
+        if written is not None:
+            self._rewritten[node.op_type] += 1
+        return written
 
     def _scattered(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         return scatter_found(self.graph, node, masked)
@@ -181,9 +197,8 @@ class _Folder:
         if branching is not None and unlike:
             self.graph.refusals[first_output(branching)] = unlike
             return [branching]
-        standard = rewrite_contrib(self.graph, node)
+        standard = self._contributed(node)
         if standard is not None:
-            self._rewritten[node.op_type] += 1
             return standard
         written = self._written_out(node)
         self._growth.add(written or ())

@@ -188,6 +188,11 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(graph.node)
 
 
+def is_standard(node: onnx.NodeProto) -> bool:
+    """Whether the operator is the one that the ONNX standard has by this name."""
+    return node.domain in STANDARD_DOMAINS
+
+
 def attributes(node: onnx.NodeProto) -> dict[str, object]:
     """The attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}

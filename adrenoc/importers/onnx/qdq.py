@@ -25,7 +25,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.decision import Decision
-from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes
+from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
 
 _DOMAIN = "com.microsoft"
 _BYTES = ("int8", "uint8")
@@ -86,7 +86,7 @@ class _Fuser:
     def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
         for node in graph.nodes:
-            if node.op_type == "Constant" and "value" in attributes(node):
+            if self._is(node, "Constant") and "value" in attributes(node):
                 held = next(a.t for a in node.attribute if a.name == "value")
                 graph.set_constant(node.output[0], array_of(held))
         self._makers = {name: node for node in graph.nodes for name in node.output if name}
@@ -100,7 +100,7 @@ class _Fuser:
         fused: dict[int, onnx.NodeProto] = {}
         for node in self._graph.nodes:
             rule = _RULES.get(node.op_type)
-            made = rule(self, node) if rule is not None and not node.domain else None
+            made = rule(self, node) if rule is not None and is_standard(node) else None
             if made is None:
                 continue
             self.fused[node.op_type] += 1
@@ -112,6 +112,11 @@ class _Fuser:
             self._graph.drop_unused()
 
     # What stands around a node
+
+    @staticmethod
+    def _is(node: onnx.NodeProto, *operators: str) -> bool:
+        """Whether it is one of these operators; onnxruntime has its own of some."""
+        return node.op_type in operators and (is_standard(node) or node.domain == _DOMAIN)
 
     def _value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
         name = node.input[index] if index < len(node.input) else ""
@@ -137,7 +142,7 @@ class _Fuser:
     def quanta(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
         """What input `index` is dequantised from, in 8 bits; constants too."""
         maker = self._makers.get(node.input[index]) if index < len(node.input) else None
-        if maker is None or maker.op_type != "DequantizeLinear":
+        if maker is None or not self._is(maker, "DequantizeLinear"):
             return None
         found = self._of(maker, maker.input[0])
         return found if found is not None and str(found.zero_value.dtype) in _BYTES else None
@@ -158,13 +163,13 @@ class _Fuser:
             if len(readers) != 1 or name in self._graph.outputs:
                 return None
             (reader,) = readers
-            if reader.op_type == "QuantizeLinear":
+            if self._is(reader, "QuantizeLinear"):
                 found = self._of(reader, reader.output[0])
                 fits = found is not None and found.per_tensor
                 if not fits or str(found.zero_value.dtype) not in _BYTES:  # type: ignore[union-attr]
                     return None
                 return found
-            if not clamps or reader.op_type not in ("Relu", "Clip"):
+            if not clamps or not self._is(reader, "Relu", "Clip"):
                 return None
             after = self.result(reader)
             if after is None or not self._is_range_of(reader, after):
@@ -197,7 +202,7 @@ class _Fuser:
             return ""
         name, unit = node.input[2], x.scale_value.reshape(()) * weight.scale_value
         maker = self._makers.get(name)
-        if maker is not None and maker.op_type == "DequantizeLinear":
+        if maker is not None and self._is(maker, "DequantizeLinear"):
             return maker.input[0] if self._counts_in(maker, unit) else None
         value = self._graph.constants.get(name)
         if value is None or value.dtype != np.float32 or value.ndim != 1:
