@@ -15,13 +15,14 @@ Before -> after (mixed):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.half import HALF_MAX, beyond_half
+from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.passes.scalar_body import loaded
@@ -58,8 +59,8 @@ def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
         scaled = next((n for n in read if _changes_size(graph, node, n)), None)
         if scaled is not None:
             why = f"{scaled} stays in float32 and makes it"
-        elif _hands_on(graph, node, carried):
-            why = f"it hands on {node.inputs[0]}"
+        elif handed := _hands_on(graph, node, carried):
+            why = f"it hands on {handed}"
         else:
             continue
         carried.add(node.output)
@@ -90,35 +91,44 @@ def _is_scaled_by(body: Body, name: str) -> bool:
     return any(name in _names(body, part) for part in _terms(body.value) if not _is_load(part))
 
 
-def _hands_on(graph: Graph, node: Node, carried: Collection[str]) -> bool:
-    """Whether what a node computes is as large as what it reads, all of which is carried."""
+def _hands_on(graph: Graph, node: Node, carried: Collection[str]) -> str:
+    """The carried tensor that a node's results are as large as, empty where there is none.
+
+    Of a choice, as a concatenation is, one carried tensor is enough; of a sum all terms have to be.
+    """
     floats = (n for n in node.inputs if graph.tensors[n].is_float)
     computed = [n for n in floats if graph.tensors[n].value is None]
-    if not computed or not all(n in carried for n in computed):
-        return False
-    if node.op not in ("map", *_HANDS_ON):
-        return False
-    return all(_is_load(part) or not loaded(part) for b in node.bodies for part in _terms(b.value))
+    found = next((n for n in computed if n in carried), "")
+    if not found or node.op not in ("map", CONCAT, *_HANDS_ON):
+        return ""
+    for body in node.bodies:
+        if not all(_is_load(part) or not loaded(part) for part in _terms(body.value)):
+            return ""
+    chosen = all(_is_load(part) for body in node.bodies for part in _choices(body.value))
+    return found if chosen or all(n in carried for n in computed) else ""
+
+
+def _choices(value: Any) -> Iterator[Any]:
+    """The parts of which an expression is one."""
+    if isinstance(value, tirx.Select):
+        branches = (value.true_value, value.false_value)
+    elif isinstance(value, Call) and value.op.name == IF_THEN_ELSE:
+        branches = tuple(value.args[1:])
+    else:
+        yield value
+        return
+    for branch in branches:
+        yield from _choices(branch)
 
 
 def _terms(value: Any) -> Iterator[Any]:
     """The parts of which an expression is a sum, the largest, or a choice."""
-    for kind, parts in _CHOICES:
-        if isinstance(value, kind):
-            for part in parts(value):
-                yield from _terms(part)
-            return
-    if isinstance(value, Call) and value.op.name == IF_THEN_ELSE:
-        for part in value.args[1:]:
-            yield from _terms(part)
-        return
-    yield value
-
-
-_CHOICES: tuple[tuple[Any, Callable[[Any], tuple[Any, ...]]], ...] = (
-    ((tirx.Add, tirx.Sub, tirx.Max, tirx.Min), lambda v: (v.a, v.b)),
-    (tirx.Select, lambda v: (v.true_value, v.false_value)),
-)
+    for part in _choices(value):
+        if isinstance(part, tirx.Add | tirx.Sub | tirx.Max | tirx.Min):
+            yield from _terms(part.a)
+            yield from _terms(part.b)
+        else:
+            yield part
 
 
 def _is_load(value: Any) -> bool:

@@ -62,6 +62,20 @@ def _pair(ops: Ops, size: float) -> str:
     return _back(ops, ops("Conv", y, _vector(ops, size, 24, 16, 1, 1)), size)
 
 
+def _joined(ops: Ops, size: float) -> str:
+    """A concatenation that is written in place."""
+    x = _held(ops, size, 1, 8, 6, 5)
+    parts = [ops("Conv", x, _vector(ops, size, out, 8, 1, 1)) for out in (8, 4)]
+    return _back(ops, ops("Concat", *parts, axis=1), size)
+
+
+def _prologue(ops: Ops, size: float) -> str:
+    """A factor of each channel that a convolution would compute where it reads."""
+    scaled = ops("Mul", _held(ops, size, 1, 8, 12, 12), _vector(ops, size, 8, 1, 1))
+    y = ops("Conv", ops("Relu", scaled), ops.weight(16, 8, 1, 1))
+    return ops("Mul", y, ops.const(1e-3 if size == LARGE else 1 / size))
+
+
 def _product(rows: int) -> Build:
     def build(ops: Ops, size: float) -> str:
         x = _held(ops, size, 1, 1, rows, 24)
@@ -119,10 +133,11 @@ READERS: dict[str, Build] = {
     "conv_1x1": _conv((12, 20), 1),
     "conv_3x3": _conv((12, 20), 3),
     "conv_3x3_winograd": _conv((128, 128), 3, extent=(28, 28)),
-    "conv_grouped": _conv((16, 24), 3, group=2),
     "depthwise": _conv((12, 12), 3, group=12),
     "conv_transposed": _transposed,
     "pair": _pair,
+    "joined": _joined,
+    "prologue": _prologue,
     "gemv": _product(1),
     "matmul": _product(150),
     "batched": _batched,

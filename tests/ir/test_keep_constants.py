@@ -80,3 +80,24 @@ def test_clml_leaves_such_operators_to_texture_kernels() -> None:
     assert len(refused) == 1
     assert "half ends at 65504" in refused[0].reason
     assert "conv2d" in _kept(state)
+
+
+def test_a_concatenation_with_one_such_part() -> None:
+    model = graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"]),
+            helper.make_node("AveragePool", ["x"], ["a"], kernel_shape=[1, 1]),
+            helper.make_node("Concat", ["c", "a"], ["j"], axis=1),
+            helper.make_node("Conv", ["j", "v"], ["d"]),
+            helper.make_node("Add", ["c", "a"], ["s"]),
+            helper.make_node("Conv", ["s", "w"], ["e"]),
+        ],
+        {"x": [1, 8, 8, 8]},
+        ["d", "e"],
+        {"w": _weights(8, 8, 1, 1, size=1e-7), "v": _weights(8, 16, 1, 1)},
+    )
+    state = plan(model, until="keep_constants")
+    assert state.graph is not None
+    kept = {n.operators[-1] for n in state.graph.nodes if n.output in state.graph.exact}
+    assert kept == {"conv2d", "concat"}
+    assert len(state.graph.exact) == len({"w", "c", "j", "e"})
