@@ -95,6 +95,15 @@ def scanned() -> onnx.ModelProto:
     return graph(nodes, {"x": (1000, 2)}, ["y"], {"first": np.zeros(2, np.float32)})
 
 
+def scanned_rows(rows: int, steps: int, size: int) -> onnx.ModelProto:
+    """A Scan of opset 8, whose first axis are rows that each run by themselves."""
+    ends = [value(n, FLOAT, (size,)) for n in ("s", "r", "t")]
+    body = helper.make_graph([node("Add", ["s", "r"], ["t"])], "body", ends[:2], ends[2:])
+    nodes = [node("Scan", ["", "first", "x"], ["y"], body=body, num_scan_inputs=1)]
+    held = {"first": np.zeros((rows, size), np.float32)}
+    return graph(nodes, {"x": (rows, steps, size)}, ["y"], held, opset=8)
+
+
 def branches(depth: int, source: str) -> list[onnx.NodeProto]:
     """An If 'y' by 'go' that holds twice as many with each level, with a Neg of `source` inside."""
     body, made = [node("Neg", [source], ["y"])], onnx.ValueInfoProto(name="y")
@@ -165,6 +174,7 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "a constant joined with itself": (doubled, "constant elements, expected up to"),
     "a long loop of many nodes": (lambda: looped(1000, 100), "written out, the loops"),
     "a long scan of many nodes": (scanned, "written out, the loops"),
+    "a long scan of many rows": (lambda: scanned_rows(1000, 1000, 2), "written out, the loops"),
     "conditions in each other": (conditions, "more than 256 conditions"),
     "a hundred dimensions": (deep_rank, "dimensions; expected up to 64"),
     "a function that calls itself": (lambda: calling([["F1"], ["F0"]]), "calls itself"),
@@ -282,6 +292,11 @@ def test_an_operator_that_makes_too_much_is_refused(tmp_path: Path) -> None:
     onnx.save(graph(nodes, {"x": (2, 2)}, ["y", "z", "o", "p"]), tmp_path / "model.onnx")
     with pytest.raises(errors.AdrenocError):
         planned(tmp_path / "model.onnx")
+
+
+def test_the_steps_of_a_scan_are_not_those_of_its_state(tmp_path: Path) -> None:
+    onnx.save(scanned_rows(1, 2, 1 << 15), tmp_path / "model.onnx")
+    assert planned(tmp_path / "model.onnx").graph is not None
 
 
 def test_branches_that_hold_each_other_are_counted(

@@ -98,15 +98,21 @@ class Growth:
         if self.written > MOST_NODES:
             return too_many(self.written)
         if self.copied > MOST_COPIED:
-            return _copies(self.copied)
+            return (
+                f"the loops and branches hold each other: {self.copied} nodes are "
+                f"copied for each trip and branch, expected up to {MOST_COPIED}"
+            )
         return ""
 
 
-def _copies(count: int) -> str:
-    return (
-        f"the loops and branches hold each other: {count} nodes are copied for each trip and "
-        f"branch, expected up to {MOST_COPIED}"
-    )
+def _grows_too_much(graph: OnnxGraph, scan: onnx.NodeProto, steps: int) -> bool:
+    """Whether so many steps of a Scan are too many; the reason is kept as its refusal."""
+    body = next(a.g for a in scan.attribute if a.name == "body")
+    held = sum(1 for _ in all_nodes(body.node))
+    excess = Growth(written=steps * len(body.node), copied=steps * held).excess()
+    if excess:
+        graph.refusals[first_output(scan)] = excess
+    return bool(excess)
 
 
 def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -127,12 +133,7 @@ def _unroll_steps(
     steps = _steps(graph, node, scanned, in_axes)
     if steps is None:
         return None
-    if steps * len(body.node) > MOST_NODES:
-        graph.refusals[first_output(node)] = too_many(steps * len(body.node))
-        return None
-    copied = steps * sum(1 for _ in all_nodes(body.node))
-    if copied > MOST_COPIED:
-        graph.refusals[first_output(node)] = _copies(copied)
+    if _grows_too_much(graph, node, steps):
         return None
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
     nodes: list[onnx.NodeProto] = []
@@ -210,7 +211,9 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     batches = {shape[0] for shape in shapes}
     if len(batches) > 1:
         raise _damaged_scan(node, f"over {sorted(batches)} batches at once")
-    if shapes[0][0] > MOST_ITERATIONS:
+    scanned = shapes[-int(attributes(node)["num_scan_inputs"]) :]  # type: ignore[call-overload]
+    steps = max((shape[1] for shape in scanned if len(shape) > 1), default=0)
+    if shapes[0][0] > MOST_ITERATIONS or _grows_too_much(graph, node, shapes[0][0] * steps):
         return None
     prefix = f"{next(n for n in node.output if n)}/scan/batch"
     nodes: list[onnx.NodeProto] = []
