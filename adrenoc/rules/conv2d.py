@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from adrenoc.kernels.conv_weights import pack_uniform
 from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.image_rows import Normalise
 from adrenoc.kernels.weights import group_window, pack_conv, pack_local
-from adrenoc.layout import LANES, Extents
+from adrenoc.layout import LANES
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
@@ -30,11 +29,6 @@ from adrenoc.rules.depthwise import blocks_held, depthwise_rule
 from adrenoc.rules.gemv import gemv_rule, suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import Expr, bits_of, iconst
-
-FEW_PIXELS = 64
-"""Up to so many, a product of one tap waits for its weights and not for arithmetic, so that long
-sums are in float for nothing (`scripts/bench_kernels`: 1x1 960-160@7 takes the same in both; 3x3
-512-512@7 takes 1.6 times as long in float)."""
 
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -123,7 +117,7 @@ def conv_work(
         in_blocks=window,
         channels=min(in_channels, LANES) if window == 1 else LANES,
         storage_bytes=bits_of(options.storage_dtype) // 8,
-        half=options.compute_dtype == "float16" and not waits_for_weights(geometry, out),
+        half=options.compute_dtype == "float16",
         texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
         image=source if source.memory is Memory.PLAIN else None,
@@ -133,11 +127,6 @@ def conv_work(
 def _texel_work(prologue: Body) -> int:
     """Instructions that make a texel of what is read."""
     return LANES * body_instructions(prologue) + index_instructions(prologue)
-
-
-def waits_for_weights(geometry: ConvGeometry, out: Extents) -> bool:
-    """Whether a convolution takes as long in float as in halves."""
-    return math.prod(geometry.kernel) == 1 and out.h * out.w <= FEW_PIXELS
 
 
 def conv_geometry(graph: Graph, node: Node) -> ConvGeometry:

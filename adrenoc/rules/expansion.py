@@ -16,7 +16,7 @@ from adrenoc.kernels.weights import pack_local
 from adrenoc.layout import LANES
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of, waits_for_weights
+from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.expansion_tile import ExpansionWork, scored
 from adrenoc.rules.machine import Machine
@@ -95,5 +95,4 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
 def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
     """The first half of such a node by itself."""
     geometry, wide = ConvGeometry(kernel=(1, 1)), node.attrs["between"].extents
-    half = options.compute_dtype == "float16" and not waits_for_weights(geometry, wide)
-    return replace(conv_work(graph, node, geometry, options), out=wide, half=half)
+    return replace(conv_work(graph, node, geometry, options), out=wide)

@@ -1,0 +1,199 @@
+"""Kernels as an outside analyser's machine code for an Adreno, and the time estimated from that.
+
+What `scripts/bench_kernels` (layers) and `scripts/estimate_networks` (models) share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from loop_trips import find_trips, loop_extents, machine_work, work_of
+from more_threads import Fewer, why_fewer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+WAVE = 128
+HALF_TEXEL_BYTES, FLOAT_TEXEL_BYTES = 8, 16
+DOT_STAND_IN = """\
+#define DOT_PRODUCTS(weights, word, total) \\
+  as_int4(mad(as_float4(weights), (float4)(as_float(word)), as_float4(total)))
+"""
+"""For an analyser without the dot product: an instruction of the same pipe and rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """One kernel's figures; `trips` are those of the machine code's loops."""
+
+    kernel: str
+    family: str
+    registers: int
+    threads_in_flight: int
+    scratch_bytes: int
+    trips: tuple[int, ...]
+    off: float
+    texels: float
+    waits: str
+    est_ms: float
+    pipes_ms: float
+    """The estimate without memory's time: the busiest pipe, or one wave's chain of waits."""
+    dram_ms: float
+    units_ms: dict[str, float]
+    innermost: dict[str, float]
+    """Instructions of each kind in one pass of the innermost loop."""
+    why: Fewer | None = None
+    """With `--why`: why so few threads are in flight; None where they are many."""
+
+
+def add_tools(parser: argparse.ArgumentParser) -> None:
+    """The two outside tools, as options of a script."""
+    parser.add_argument("--analyser", type=Path, help="the ir3stats command")
+    parser.add_argument("--estimator", type=Path, help="isaest.py, which asks the analyser")
+
+
+def load_estimator(options: argparse.Namespace) -> Any:
+    """The estimator as a module; it finds the analyser through the environment."""
+    for name in ("analyser", "estimator"):
+        path = getattr(options, name)
+        if path is None or not path.exists():
+            sys.exit(f"no {name}: give --{name} PATH (nothing can be estimated without it)")
+    os.environ["IR3STATS"] = str(options.analyser)
+    spec = importlib.util.spec_from_file_location("estimator", options.estimator)
+    if spec is None or spec.loader is None:
+        sys.exit(f"--estimator {options.estimator} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_for(model: Path, gpu: str, preset: str) -> Any:
+    """All stages for a model file; the last state."""
+    from adrenoc.options import resolve_options
+    from adrenoc.pipeline import State, run_stages
+    from adrenoc.reporter import SilentReporter
+    from adrenoc.target import load_target
+
+    target = load_target(f"adreno:{gpu}")
+    options = resolve_options(target, preset=preset).options
+    start = State(model=model, target=target, options=options)
+    state, _ = run_stages(start, reporter=SilentReporter())
+    return state
+
+
+def kernel_rows(
+    state: Any, gpu: str, estimator: Any, folder: Path, *, families: str = "", why: bool = False
+) -> Iterator[KernelRow]:
+    """The figures of each kernel of a compiled model whose family matches; `folder` is scratch."""
+    from adrenoc.build import build_kernel, kernel_sources, module_sources
+    from adrenoc.opencl_source import DOT
+
+    sources = kernel_sources(state.executable)
+    half = state.options.storage_dtype == "float16"
+    for number, kernel in enumerate(state.program.kernels.values()):
+        if not re.search(families, kernel.family):
+            continue
+        known = {
+            "mac": 64,
+            "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
+            "dram_bytes": bytes_of_kernel(state, kernel.name),
+        }
+
+        def analysed(
+            name: str,
+            text: str,
+            func: Any,
+            launch: Any,
+            path: Path,
+            known: dict[str, Any] = known,
+            family: str = kernel.family,
+        ) -> KernelRow:
+            path.write_text(text.replace(DOT, DOT_STAND_IN))
+            spec = {**known, "cl": str(path), "kernel": f"{name}_kernel", **started(launch)}
+            return estimate(name, family, func, spec, gpu, estimator)
+
+        row = analysed(
+            kernel.name, sources[kernel.name], kernel.func, kernel.launch, folder / f"{number}.cl"
+        )
+
+        def other(call: Any, path: Path, analysed: Any = analysed) -> KernelRow:
+            func = call.builder.build("other")
+            text = module_sources(build_kernel(func, state.target))["other"]
+            return analysed("other", text, func, call.builder.launch, path)
+
+        if why:
+            row = replace(row, why=why_fewer(row, state, kernel, gpu, folder, other))
+        yield row
+
+
+def bytes_of_kernel(state: Any, kernel: str) -> int:
+    """Bytes of all arguments of a kernel: what memory has to move at least."""
+    program = state.program
+    step = next(step for step in program.steps if step.kernel == kernel)
+    total = 0
+    for name in step.arguments:
+        if name in program.params:
+            total += program.params[name].value.nbytes
+        else:
+            spec = program.graph.operand(name)
+            total += math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
+    return total
+
+
+def started(launch: Any) -> dict[str, Any]:
+    """Threads, in whole waves a work-group, and the work-group."""
+    group = math.prod(launch.work_group)
+    waves = -(-group // WAVE) if group > WAVE // 2 else 0.5
+    return {
+        "threads": math.prod(launch.grid) * waves * WAVE,
+        "local": ",".join(map(str, launch.work_group)),
+    }
+
+
+def estimate(
+    name: str, family: str, func: Any, spec: dict[str, Any], gpu: str, estimator: Any
+) -> KernelRow:
+    """Have one kernel analysed, and estimated with the trip counts that fit."""
+    facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", gpu, spec["local"])
+    if facts is None:
+        sys.exit(f"the analyser failed on {name} for {gpu}:\n{wrong}")
+    body, start, end, loops = estimator.parse(facts["disasm"])
+    shifted = [{"a": loop["a"] - start, "b": loop["b"] - start} for loop in loops]
+    wanted, extents = work_of(func.body), loop_extents(func.body)
+    found_trips = [
+        find_trips(wanted, extents, machine_work(body[start : end + 1], shifted, products=products))
+        for products in (False, True)
+    ]
+    trips = min(found_trips, key=lambda trips: trips.off)
+    said = "=" + ",".join(map(str, trips.counts))
+    found = estimator.estimate(
+        facts, facts["disasm"], estimator.GPUS[gpu], {**spec, "_gpu": gpu, "trips": said}
+    )
+    waits = found["bound_layer"]
+    if found["est_ms"] > found["tput_ms"]:
+        waits = "dram" if found["dram_ms"] >= found["lat_ms"] else "latency"
+    return KernelRow(
+        kernel=name,
+        family=family,
+        registers=found["full_regs"],
+        threads_in_flight=found["threads_in_flight"],
+        scratch_bytes=facts["pvtmem_size"],
+        trips=trips.counts,
+        off=trips.off,
+        texels=found["dyn"].get("tex", 0) * spec["threads"],
+        waits=waits,
+        est_ms=found["est_ms"],
+        pipes_ms=max(found["tput_ms"], found["lat_ms"]),
+        dram_ms=found["dram_ms"],
+        units_ms=found["units"],
+        innermost=found["iter"],
+    )
