@@ -47,6 +47,8 @@ CHUNK_WAITS, LAST_WAITS = 5, 3
 """How often a thread waits for a chunk, and for the last one."""
 OTHER_REGISTERS, CHUNK_REGISTERS = 2.0, 3.0
 """What coordinates take, and what is kept where chunks follow each other."""
+FINISH_REGISTERS = 2.0
+"""What a bias and an activation between the two take."""
 FLOAT_BYTES = 4
 
 
@@ -204,7 +206,8 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
     sums = float(tile.pixels * tile.out_blocks)
     if work.pointwise.half:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
-    return sums + texels + tile.pixels + OTHER_REGISTERS
+    finish = FINISH_REGISTERS if work.finish_work else 0.0
+    return sums + texels + tile.pixels + OTHER_REGISTERS + finish
 
 
 def _resident(work: SeparableWork, tile: SeparableTile, limits: Limits) -> float:

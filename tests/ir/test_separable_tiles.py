@@ -1,0 +1,41 @@
+"""Tiles of a depthwise convolution with the 1x1 convolution after it: the cost model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.layout import Extents
+from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.machine import Machine
+from adrenoc.rules.separable_tile import SeparableWork, scored
+from adrenoc.target import load_target
+
+WORK = SeparableWork(
+    depthwise=ConvGeometry(kernel=(3, 3), padding=(1, 1), groups=32),
+    source=Extents(1, 32, 112, 112),
+    pointwise=ConvWork(
+        geometry=ConvGeometry(kernel=(1, 1)),
+        out=Extents(1, 16, 112, 112),
+        in_blocks=8,
+        channels=4,
+        storage_bytes=2,
+        half=False,
+    ),
+    finish_work=0,
+)
+"""MobileNetV2's first block."""
+
+
+def test_an_activation_between_the_two_takes_registers() -> None:
+    """With it, twelve sums of floats and the texels of three pixels spill on the Adreno 660."""
+    target = load_target("adreno:a660")
+    machine = Machine.of(target.performance)
+
+    def held(finish_work: int) -> int:
+        tiles = scored(replace(WORK, finish_work=finish_work), target.limits, machine)
+        tile = min(tiles, key=tiles)
+        return tile.pixels * tile.out_blocks
+
+    assert held(0) == 12
+    assert held(8) < 12
