@@ -106,7 +106,8 @@ def _kill_when_it_runs(server: subprocess.Popen[str], folder: Path) -> None:
 
     def runs() -> bool:
         with suppress(OSError):
-            return any(b"launching" in one.read_bytes() for one in folder.glob("*/doing"))
+            told = [one.read_bytes() for one in folder.glob("*/doing")]
+            return any(b"launching" in text or b"replaying" in text for text in told)
         return False
 
     wait_until(runs)
