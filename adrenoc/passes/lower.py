@@ -189,9 +189,12 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
             f"operator {node.op} (node {node.name}) has no schedule rule",
             hint="report the model: this operator was expected to be lowered earlier",
         )
-    if node.output in context.graph.exact:
+    graph = context.graph
+    # What an activation keeps in float may be beyond half.
+    wide_input = any(n in graph.exact and graph.tensors[n].value is None for n in node.inputs)
+    if node.output in graph.exact:
         context = context.in_float32()
-    elif node.output in context.graph.rounded | context.graph.wide:
+    elif wide_input or node.output in graph.rounded | graph.wide:
         context = context.computing_in_float32()
     return rule(context, node)
 

@@ -118,6 +118,8 @@ def _geometry(
     """The geometry of a convolution that the algorithm can do."""
     if node.op != "conv2d" or node.output in graph.exact | graph.rounded:
         return None
+    if node.inputs[0] in graph.exact:  # its planes would be stored in half
+        return None
     if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
         return None
     if node.prologue is not None:  # each input is read, and would be computed, several times

@@ -12,7 +12,7 @@ from run_op import Ops, execute, relative_error
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
-from adrenoc.passes import keep_constants
+from adrenoc.passes import keep_constants, split_winograd
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
@@ -43,6 +43,21 @@ def _error(ops: Ops, state: State, device: Any) -> float:
     (value,) = execute(state, list(ops._inputs.values()), device)
     (expected,) = ops.reference().values()
     return relative_error(value, expected)
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16"))
+def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
+    device: Any, tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Winograd's algorithm would, so the convolution is computed as it is, in float."""
+    for name in ("WORTH", "WORTH_THREE", "LEAST_LAUNCHES"):
+        monkeypatch.setattr(split_winograd, name, 0.0)
+    ops = Ops()
+    big = ops("Conv", ops.input(1, 8, 16, 12), ops.const(np.full((8, 8, 1, 1), 5e4)))
+    taps = ops.const(np.full((4, 8, 3, 3), 2e-4))
+    ops.output(ops("Conv", big, taps, pads=[1, 1, 1, 1]))
+    pinned = _compiled(ops, tmp_path, preset, ("t0",))
+    assert _error(ops, pinned, device) < 2e-3
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
