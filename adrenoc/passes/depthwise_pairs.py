@@ -19,6 +19,7 @@ from adrenoc.passes.moved_reads import mentions
 from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.joined import FINISH
 from adrenoc.rules.machine import Machine
 
 
@@ -61,6 +62,31 @@ class Pair:
             "no schedule fits" if math.isinf(self.together) else f"{self.together:.0f} clocks"
         )
         return f"estimated {together}, {self.apart:.0f} as two kernels"
+
+
+def join(graph: Graph, op: str, node: Node, reader: Node) -> Node:
+    """One node of operator `op` for a convolution and the one that reads it.
+
+    It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
+    weights, and `between`, the tensor between the two.
+    """
+    is_first = is_depthwise_conv(graph, node)
+    depthwise_node, pointwise = (node, reader) if is_first else (reader, node)
+    source, weights, *others = node.inputs
+    _, more_weights, *rest = reader.inputs
+    return replace(
+        reader,
+        op=op,
+        inputs=(source, weights, *dict.fromkeys((more_weights, *others, *rest))),
+        attrs={
+            **depthwise_node.attrs,
+            "pointwise_layout": pointwise.attrs["kernel_layout"],
+            "between": graph.operand(node.output),
+        },
+        parts={} if node.epilogue is None else {FINISH: node.epilogue},
+        fused=(*node.operators, *reader.operators),
+        also=(node.name,),
+    )
 
 
 def is_pointwise(graph: Graph, node: Node) -> bool:

@@ -10,10 +10,7 @@ Before -> after:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.passes.depthwise_pairs import (
     Model,
@@ -21,13 +18,12 @@ from adrenoc.passes.depthwise_pairs import (
     apart_clocks,
     is_depthwise_conv,
     is_pointwise,
+    join,
     refusal,
 )
 from adrenoc.rules.expansion import EXPANSION, expansion_work
-from adrenoc.rules.expansion_tile import ExpansionWork, scored
+from adrenoc.rules.expansion_tile import scored
 from adrenoc.rules.gemv import suits_gemv
-from adrenoc.rules.machine import Machine
-from adrenoc.rules.separable import FINISH
 
 
 def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> Pair | None:
@@ -42,38 +38,12 @@ def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         log.add(node.name, "a kernel before its depthwise convolution", reason)
         return None
     (reader,) = readers
-    joined = _joined(graph, node, reader)
+    joined = join(graph, EXPANSION, node, reader)
     work = expansion_work(graph, joined, model.options_of(node))
     return Pair(
         first=node,
         second=reader,
         joined=joined,
-        together=_together(work, model.limits, model.machine),
+        together=scored(work, model.limits, model.machine).least,
         apart=apart_clocks(graph, reader, node, model),
     )
-
-
-def _joined(graph: Graph, node: Node, reader: Node) -> Node:
-    """One node for both."""
-    source, weights, *others = node.inputs
-    _, taps, *rest = reader.inputs
-    attrs = {
-        **reader.attrs,
-        "pointwise_layout": node.attrs["kernel_layout"],
-        "between": graph.operand(node.output),
-    }
-    parts = {} if node.epilogue is None else {FINISH: node.epilogue}
-    return replace(
-        reader,
-        op=EXPANSION,
-        inputs=(source, weights, *dict.fromkeys((taps, *others, *rest))),
-        attrs=attrs,
-        parts=parts,
-        fused=(*node.operators, *reader.operators),
-        also=(node.name,),
-    )
-
-
-def _together(work: ExpansionWork, limits: Limits, machine: Machine) -> float:
-    """Clocks of one kernel; infinite if none fits the target."""
-    return scored(work, limits, machine).least

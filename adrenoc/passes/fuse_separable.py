@@ -10,10 +10,7 @@ Before -> after:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.passes.depthwise_pairs import (
     Model,
@@ -21,12 +18,12 @@ from adrenoc.passes.depthwise_pairs import (
     apart_clocks,
     is_depthwise_conv,
     is_pointwise,
+    join,
     refusal,
 )
 from adrenoc.rules.gemv import suits_gemv
-from adrenoc.rules.machine import Machine
-from adrenoc.rules.separable import FINISH, SEPARABLE, separable_work
-from adrenoc.rules.separable_tile import SeparableWork, scored
+from adrenoc.rules.separable import SEPARABLE, separable_work
+from adrenoc.rules.separable_tile import scored
 
 
 def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> Pair | None:
@@ -41,38 +38,12 @@ def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         log.add(node.name, "a kernel before its 1x1 convolution", reason)
         return None
     (reader,) = readers
-    joined = _joined(graph, node, reader)
+    joined = join(graph, SEPARABLE, node, reader)
     work = separable_work(graph, joined, model.options_of(reader))
     return Pair(
         first=node,
         second=reader,
         joined=joined,
-        together=_together(work, model.limits, model.machine),
+        together=scored(work, model.limits, model.machine).least,
         apart=apart_clocks(graph, node, reader, model),
     )
-
-
-def _joined(graph: Graph, node: Node, reader: Node) -> Node:
-    """One node for both."""
-    _, weights, *others = node.inputs
-    _, more_weights, *rest = reader.inputs
-    attrs = {
-        **node.attrs,
-        "pointwise_layout": reader.attrs["kernel_layout"],
-        "between": graph.operand(node.output),
-    }
-    parts = {} if node.epilogue is None else {FINISH: node.epilogue}
-    return replace(
-        reader,
-        op=SEPARABLE,
-        inputs=(node.inputs[0], weights, *dict.fromkeys((more_weights, *others, *rest))),
-        attrs=attrs,
-        parts=parts,
-        fused=(*node.operators, *reader.operators),
-        also=(node.name,),
-    )
-
-
-def _together(work: SeparableWork, limits: Limits, machine: Machine) -> float:
-    """Clocks of one kernel; infinite if none fits the target."""
-    return scored(work, limits, machine).least

@@ -25,7 +25,8 @@ from adrenoc.passes.second_stores import NO_KERNEL
 from adrenoc.passes.split_winograd import MULTIPLY, WHOLE
 from adrenoc.roofline import Work
 from adrenoc.rules.expansion import EXPANSION
-from adrenoc.rules.separable import FINISH, SEPARABLE
+from adrenoc.rules.joined import FINISH
+from adrenoc.rules.separable import SEPARABLE
 from adrenoc.tvmapi import (
     AttrStmt,
     Bind,

@@ -7,20 +7,18 @@ from functools import partial
 
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.body_cost import body_instructions
-from adrenoc.kernels.computed import is_of_channels
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.depthwise import pack_taps
-from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.expansion import expansion
 from adrenoc.kernels.weights import pack_local
 from adrenoc.layout import LANES
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv2d import as_oihw, conv_work, geometry_of
+from adrenoc.rules.conv2d import as_oihw, conv_work
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.expansion_tile import ExpansionWork, scored
+from adrenoc.rules.joined import depthwise_geometry, finish_work, finished_half
 from adrenoc.rules.machine import Machine
-from adrenoc.rules.separable import FINISH
 from adrenoc.tvmapi import bits_of
 
 EXPANSION = "expand_depthwise_conv2d"
@@ -30,8 +28,7 @@ EXPANSION = "expand_depthwise_conv2d"
 def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     """A 1x1 convolution of the first input by the second, then a depthwise one by the third.
 
-    `attrs` are those of the depthwise convolution, with `pointwise_layout`, the order of the other
-    weights, and `between`, the tensor between the two, which no memory holds.
+    Its attributes are those that `joined` describes.
     """
     work = expansion_work(context.graph, node, context.options)
     machine = Machine.of(context.performance)
@@ -51,14 +48,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
         lambda w: pack_taps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks),
         dtype="float32",
     )
-    finish, between = node.parts.get(FINISH), node.attrs["between"]
-    of_channels = {}
-    for buffer, name in finish.sources.items() if finish is not None else ():
-        if name != Node.RESULT:
-            access = kernel.input(name)
-            if finish is not None and is_of_channels(finish, buffer, access, between):
-                of_channels[name] = access
-    finished = Finished(kernel.builder, finish, kernel.accesses, between)
+    finished, of_channels = finished_half(kernel)
     out, epilogue = kernel.output()
     expansion(
         kernel.builder,
@@ -78,16 +68,14 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
 
 def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> ExpansionWork:
     """What a cost model needs of such a node."""
-    letters = str(node.attrs["kernel_layout"])
-    by_letter = dict(zip(letters, graph.tensors[node.inputs[2]].shape, strict=True))
-    finish, source = node.parts.get(FINISH), graph.operand(node.inputs[0])
+    source = graph.operand(node.inputs[0])
     return ExpansionWork(
-        depthwise=geometry_of(node.attrs, (by_letter["H"], by_letter["W"])),
+        depthwise=depthwise_geometry(graph, node, node.inputs[2]),
         source=source.extents,
         out=graph.operand(node.output).extents,
         storage_bytes=bits_of(options.storage_dtype) // 8,
         half=pointwise_work(graph, node, options).half,
-        finish_work=LANES * body_instructions(finish) if finish is not None else 0,
+        finish_work=finish_work(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def _between(ops: Ops, kind: str, x: str) -> str:
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
     monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
-    monkeypatch.setattr(fuse_expansion, "_together", lambda *of: 0.0)
+    monkeypatch.setattr(fuse_expansion, "scored", lambda *of: SimpleNamespace(least=0.0))
     ops = Ops()
     x = ops("Tanh", ops.input(2, 14, 9, 13))
     # The last of the five wide blocks is not full.
@@ -79,7 +80,7 @@ def test_any_candidate(seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) 
         return Scored(lambda: [tile], lambda _: 0.0)
 
     monkeypatch.setattr(rules, "scored", one)
-    monkeypatch.setattr(fuse_expansion, "_together", lambda *of: 0.0)
+    monkeypatch.setattr(fuse_expansion, "scored", lambda *of: SimpleNamespace(least=0.0))
     kernel, stride, dilation = (
         choice.choice((3, 5)),
         choice.choice((1, 2)),

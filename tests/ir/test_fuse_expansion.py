@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from branches import Net
 from planning import plan
 
 from adrenoc.graph import Graph
-from adrenoc.passes import fuse_depthwise
+from adrenoc.passes import fuse_depthwise, fuse_expansion, fuse_separable
 from adrenoc.passes.measure_work import multiply_adds
 from adrenoc.pipeline import State
 from adrenoc.rules.expansion import EXPANSION
@@ -90,10 +92,12 @@ def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A depthwise convolution joins the one before it or the one after it, never both."""
     other = {"expansion": "separable", "separable": "expansion"}[better]
-    module = f"adrenoc.passes.fuse_{other}._together"
-    real = __import__(f"adrenoc.passes.fuse_{other}", fromlist=["_together"])._together
-    monkeypatch.setattr(module, lambda *of: real(*of) + 1000)
-    monkeypatch.setattr(f"adrenoc.passes.fuse_{better}._together", lambda *of: 1.0)
+    passes = {"expansion": fuse_expansion, "separable": fuse_separable}
+    real = passes[other].scored
+    monkeypatch.setattr(
+        passes[other], "scored", lambda *of: SimpleNamespace(least=real(*of).least + 1000)
+    )
+    monkeypatch.setattr(passes[better], "scored", lambda *of: SimpleNamespace(least=1.0))
     monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
     net = Net(8)
     _, d = _pair(net)
