@@ -359,6 +359,7 @@ LAYERS = (
     *separable(3, 1, 576, 96, 14),
     *expansion(3, 2, 16, 96, 112),
     *expansion(3, 1, 24, 144, 56),
+    *expansion(3, 2, 24, 144, 56),
     *expansion(3, 1, 32, 192, 28),
     *expansion(5, 1, 40, 240, 28),
     *expansion(3, 1, 64, 384, 14),
