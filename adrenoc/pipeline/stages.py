@@ -21,6 +21,7 @@ from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_constants import keep_constants
 from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_range import keep_range
+from adrenoc.passes.keep_sizes import keep_sizes
 from adrenoc.passes.read_flattened import read_flattened
 from adrenoc.passes.read_images import read_images
 from adrenoc.passes.store_outputs import store_outputs
@@ -218,6 +219,14 @@ STAGES: tuple[Stage, ...] = (
         run=with_log(keep_constants),
         needs=_facts("fused", "integers kept"),
         gives=_facts("constants kept"),
+        dump=dump_exact,
+        when=lambda options: options.storage_dtype != "float32",
+    ),
+    Stage(
+        name="keep_sizes",
+        run=with_log(keep_sizes),
+        needs=_facts("fused", "integers kept"),
+        gives=_facts("sizes kept"),
         dump=dump_exact,
         when=lambda options: options.storage_dtype != "float32",
     ),

@@ -12,7 +12,7 @@ from run_op import Ops, execute, relative_error
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
-from adrenoc.passes import keep_constants, split_winograd
+from adrenoc.passes import keep_constants, keep_sizes, split_winograd
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
@@ -107,7 +107,8 @@ def test_what_becomes_infinite_is_a_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever lets such weights through to the kernels."""
-    monkeypatch.setattr(keep_constants, "beyond_half", lambda _: "")
+    for stage in (keep_constants, keep_sizes):
+        monkeypatch.setattr(stage, "beyond_half", lambda _: "")
     ops = Ops()
     x = ops.input(1, 8, 3, 3)
     ops.output(ops("Conv", x, ops.const(np.full((4, 8, 1, 1), 1e5))))

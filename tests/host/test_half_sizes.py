@@ -1,0 +1,98 @@
+"""Factors that bring a tensor beyond what halves hold, at once or in several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from run_op import Ops
+
+Build = Callable[[Ops], str]
+
+
+def _between(ops: Ops, x: str) -> str:
+    """The same after a kernel of its own, so that it has been stored."""
+    return ops("MaxPool", x, kernel_shape=[1, 1])
+
+
+def _x(ops: Ops) -> str:
+    return _between(ops, ops.input(1, 8, 6, 5))
+
+
+def _steps(*factors: float) -> Build:
+    """Factors, each in a kernel of its own."""
+
+    def build(ops: Ops) -> str:
+        y = _x(ops)
+        for factor in factors:
+            y = _between(ops, ops("Mul", y, ops.const(factor)))
+        return y
+
+    return build
+
+
+def _divided(ops: Ops) -> str:
+    y = _between(ops, ops("Div", _x(ops), ops.const(1e6)))
+    return ops("Mul", y, ops.const(1e6))
+
+
+def _through_convolutions(ops: Ops) -> str:
+    """Products of what is tiny are tiny, too."""
+    y = ops("Mul", _x(ops), ops.const(1e-7))
+    for _ in range(2):
+        y = ops("Conv", y, ops.weight(8, 8, 3, 3), pads=[1] * 4)
+    return ops("Mul", _between(ops, y), ops.const(1e7))
+
+
+def _after_weights(ops: Ops) -> str:
+    """A convolution of tiny weights, and one of others that reads its result."""
+    y = ops("Conv", _x(ops), ops.const(ops.values(8, 8, 1, 1) * 1e-7))
+    y = ops("Conv", y, ops.weight(8, 8, 1, 1))
+    return ops("Mul", _between(ops, y), ops.const(1e7))
+
+
+def _similarity(ops: Ops) -> str:
+    """A product of two computed matrices, one of which is tiny."""
+    x = _between(ops, ops.input(1, 2, 12, 16))
+    tiny = _between(ops, ops("Mul", x, ops.const(1e-7)))
+    y = ops("MatMul", tiny, ops("Transpose", ops("Tanh", x), perm=[0, 1, 3, 2]))
+    return ops("Mul", _between(ops, y), ops.const(1e7))
+
+
+def _summed(ops: Ops) -> str:
+    y = _between(ops, ops("Mul", _x(ops), ops.const(1e-8)))
+    y = ops("ReduceMean", y, ops.ints(2, 3))
+    return ops("Div", ops("Tanh", y), ops.const(1e-8))
+
+
+def _joined(ops: Ops) -> str:
+    tiny = ops("Mul", _x(ops), ops.const(1e-8))
+    y = _between(ops, ops("Concat", ops("Relu", tiny), _x(ops), axis=1))
+    return ops("Mul", y, ops.const(np.repeat([1e8, 1.0], 8).reshape(1, 16, 1, 1)))
+
+
+SIZES: dict[str, Build] = {
+    "tiny": _steps(1e-7, 1e7),
+    "tiny_in_steps": _steps(1e-3, 1e-3, 1e-3, 1e9),
+    "large": _steps(-1e6, 1e-6),
+    "large_in_steps": _steps(3e3, 3e3, 1e-7),
+    "divided": _divided,
+    "through_convolutions": _through_convolutions,
+    "after_weights": _after_weights,
+    "similarity": _similarity,
+    "summed": _summed,
+    "joined": _joined,
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "names"),
+    [("mixed", tuple(SIZES)), ("fp16", ("through_convolutions", "after_weights", "similarity"))],
+)
+def test_numbers_beyond_half(device: Any, preset: str, names: tuple[str, ...]) -> None:
+    ops = Ops()
+    ops.output(*(SIZES[name](ops) for name in names))
+    ops.check(device, preset)
+    assert any("factors make it about" in d.reason for d in ops.decisions)
