@@ -167,6 +167,8 @@ class Sizes:
     def _bound(self, value: Any) -> Size | None:
         """Max and Min: two bounds cut off both sides, one leaves one of them as it is."""
         number, inner = _number_and_rest(value)
+        if number is None and isinstance(value, tirx.Max):
+            return self._add(value)
         if number is None:
             a, b = self.of(value.a), self.of(value.b)
             return a.plus(b) if a is not None and b is not None else a or b
