@@ -17,6 +17,8 @@ ROLLED = "rolled_"
 _ROLLED_LOOP = re.compile(rf"(for \(int {ROLLED}(\w+) = 0; {ROLLED}\2 < \d+);")
 _ZERO = "#define ROLLED ((int)get_num_groups(2) >> 30)\n"
 """Zero, as no launch has so many work-groups; but compilers do not know, and hints are ignored."""
+_ALWAYS = "#define ALWAYS(number) ((int)get_num_groups(2) != -(number))\n"
+"""True, for a positive number, by the same token."""
 _LOADS = {
     "LOAD_FLOAT4": "(((__global const float4*)(pointer) + (base))[offset])",
     "LOAD_INT4": "(((__global const int4*)(pointer) + (base))[offset])",
@@ -95,6 +97,8 @@ def tidy(source: str) -> str:
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
     if "DOT_PRODUCTS(" in source:
         defined.append(DOT)
+    if "ALWAYS(" in source:
+        defined.append(_ALWAYS)
     if rolled:
         defined.append(_ZERO)
     return "".join(defined) + source

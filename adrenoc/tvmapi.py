@@ -214,6 +214,14 @@ def kept(value: Expr) -> Expr:
 _CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "convert_half"}
 
 
+def always(number: int) -> Expr:
+    """A condition that holds, which compilers do not know; those of other numbers are others.
+
+    A macro that `opencl_source` defines.
+    """
+    return tirx.call_extern("bool", "ALWAYS", iconst(number))
+
+
 def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     """Load vector `base + offset` of a flat 32-bit buffer.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from itertools import product
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -167,8 +168,8 @@ def conv2d(
     # Loops that compilers unroll once more ask for texels early, in registers of other threads.
     with builder.loop(kh, "ky", rolled=True) as ky:
         runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
-    for p in range(tile.pixels):
-        for b in range(tile.out_blocks):
+    for part in epilogue.parts(tile.out_blocks, tile.pixels):
+        for p, b in product(range(tile.pixels), part):
             block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
             inside = _both(
                 left + iconst(p) < iconst(e.w) if e.w % tile.pixels and p else None,

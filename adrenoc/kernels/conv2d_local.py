@@ -23,6 +23,7 @@ tile, and their sums are added through local memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -384,8 +385,8 @@ class LocalConv:
         mine = self.slice < iconst(1) if tile.slices > 1 else None
         full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
-            for p in range(tile.pixels):
-                for b in range(tile.out_blocks):
+            for part in epilogue.parts(tile.out_blocks, tile.pixels):
+                for p, b in product(range(tile.pixels), part):
                     block = self.first_out + iconst(b)
                     in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
                     in_blocks = None if full else block < iconst(e.blocks)

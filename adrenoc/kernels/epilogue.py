@@ -5,7 +5,7 @@ It computes in float, also where the operator multiplies halves: it runs once a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,10 @@ from adrenoc.kernels.walk import ACCUMULATOR, widened
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, dtype_of, iconst
+
+AT_ONCE = 4
+"""Results that a thread finishes beside each other: each takes a register and what is added to it
+one more, and compilers would have all of them wait for their texels at the same time."""
 
 
 class Finished:
@@ -85,6 +89,7 @@ class Epilogue:
     ) -> None:
         self._builder, self._out = builder, out
         self._plain = body is None
+        self._reads = body is not None and any(n != Node.RESULT for n in body.sources.values())
         self._finished = Finished(builder, body, accesses, out.spec)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
@@ -94,3 +99,16 @@ class Epilogue:
             return
         with self._builder.computing(ACCUMULATOR):
             self._out.write(n, block, h, w, self._finished.value(n, block, h, w, value))
+
+    def parts(self, blocks: int, pixels: int) -> Iterator[range]:
+        """The blocks of so many pixels each, a few at a time; what is written there stays apart.
+
+        One part is all there is where the epilogue reads nothing.
+        """
+        at_once = max(1, AT_ONCE // pixels)
+        if not self._reads or blocks <= at_once:
+            yield range(blocks)
+            return
+        for number, first in enumerate(range(0, blocks, at_once)):
+            with self._builder.apart(1 + number):
+                yield range(first, min(first + at_once, blocks))

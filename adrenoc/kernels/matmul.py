@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -64,9 +65,9 @@ def matmul(
                 runs[at] = added(builder, runs[at], products)
 
     runs.loop(a.extents.blocks, LANES, "k", multiply)
-    for block in range(blocks):
-        column = first_block + iconst(block) if block else first_block
-        for m in range(rows):
+    for part in epilogue.parts(blocks, rows):
+        for block, m in product(part, range(rows)):
+            column = first_block + iconst(block) if block else first_block
             row = first + iconst(m)
             conditions = [row < iconst(e.w)] if e.w % rows and m else []
             if e.blocks % blocks and block:

@@ -20,6 +20,7 @@ from adrenoc.tvmapi import (
     IfThenElse,
     SeqStmt,
     Var,
+    always,
     barrier,
     bits_of,
     decl_buffer,
@@ -120,6 +121,17 @@ class Statements:
         yield var
         body = self._blocks.pop()
         self.emit(For(var, iconst(0), iconst(extent), ForKind.SERIAL, sequence(body)))
+
+    @contextmanager
+    def apart(self, part: int) -> Iterator[None]:
+        """Run the statements, which compilers cannot mix with those of other parts.
+
+        Where many texels are read, and each is needed for a moment only, compilers ask for all of
+        them first, in registers that other threads could have.  The condition always holds, which
+        they do not know (`opencl_source`); each part has its own, so that none are merged.
+        """
+        with self.when(always(part)):
+            yield
 
     @contextmanager
     def when(self, condition: Expr | None) -> Iterator[None]:

@@ -12,6 +12,7 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.build import kernel_sources
+from adrenoc.kernels.epilogue import AT_ONCE
 from tests.models import graph
 
 _IMAGES = ("in0", "in1", "in2")
@@ -168,3 +169,29 @@ def test_reads_within_indices_are_written_once() -> None:
     text = _source(model, "grid_sam")
     assert len(text) < 130_000
     assert "float element0 = convert_float(" in text
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool) -> None:
+    """Compilers would ask for all texels of an epilogue before its first sum."""
+    rng = np.random.default_rng(2)
+    weights = {"w": rng.standard_normal((512, 64, 1, 1)).astype(np.float32)}
+    if biased:
+        weights["b"] = rng.standard_normal(512).astype(np.float32)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", *weights], ["c"]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    text = _source(graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], weights), "conv2d", "fp16")
+    parts = re.split(r"if \(ALWAYS\(\d+\)\)", text)
+    results = [part.count("write_imagef(out_ptr") for part in parts]
+    assert sum(results) > AT_ONCE, "a thread finishes many results"
+    if biased:
+        assert results[0] == 0
+        assert max(results) <= AT_ONCE
+        found = re.findall(r"ALWAYS\((\d+)\)\)", text)
+        assert len(set(found)) == len(found) == len(parts) - 1, "compilers merge equal conditions"
+    else:
+        assert len(parts) == 1
