@@ -6,38 +6,32 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory
-from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import MAX_INPUTS
 from adrenoc.passes.fuse_prologues import finite_at_zero
 from adrenoc.passes.moved_reads import mentions
 from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.joined import FINISH
-from adrenoc.rules.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What a pair is estimated with."""
 
-    options: CompileOptions
-    limits: Limits
-    machine: Machine
+    costs: CostModel
     wide: frozenset[str]
     """The first convolutions of a deep network, whose sums will be in float."""
 
-    def options_of(self, pointwise: Node) -> CompileOptions:
-        """The options that a 1x1 convolution will be computed with."""
-        if pointwise.output not in self.wide:
-            return self.options
-        return replace(self.options, compute_dtype="float32")
+    def of(self, pointwise: Node) -> CostModel:
+        """With the arithmetic that a 1x1 convolution will have."""
+        return self.costs.in_float if pointwise.output in self.wide else self.costs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +143,11 @@ def _of_channels(graph: Graph, node: Node) -> bool:
 
 def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
     """Clocks of two kernels, the launch of one of them included."""
-    options = model.options_of(pointwise)
+    costs = model.of(pointwise)
+    limits, machine = costs.limits, costs.machine
     first, second = (
-        conv_work(graph, n, conv_geometry(graph, n), options) for n in (depthwise_node, pointwise)
+        conv_work(graph, node, conv_geometry(graph, node), costs.options)
+        for node in (depthwise_node, pointwise)
     )
-    machine = model.machine
-    alone = depthwise.scored(first, model.limits, machine).least
-    return machine.launch_clocks + alone + least_clocks(second, model.limits, machine)
+    alone = depthwise.scored(first, limits, machine).least
+    return machine.launch_clocks + alone + least_clocks(second, limits, machine)

@@ -13,33 +13,20 @@ Before -> after:
 from __future__ import annotations
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph
-from adrenoc.options import CompileOptions
 from adrenoc.passes.depthwise_pairs import Model, Pair
 from adrenoc.passes.fuse_expansion import expansion_pair
 from adrenoc.passes.fuse_separable import separable_pair
 from adrenoc.passes.widen_sums import widen_sums
-from adrenoc.rules.machine import Machine
+from adrenoc.rules.cost_model import CostModel
 
 WORTH = 1.1
 """By how much a pair has to win: for the error of the estimates."""
 
 
-def fuse_depthwise(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def fuse_depthwise(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Join each pair that gains by it, in the place of its second half."""
-    model = Model(
-        options=options,
-        limits=limits,
-        machine=Machine.of(performance),
-        wide=widen_sums(graph, options, limits, performance, DecisionLog()).wide,
-    )
+    model = Model(costs=costs, wide=widen_sums(graph, costs, DecisionLog()).wide)
     pairs = [
         pair
         for node in graph.nodes

@@ -39,11 +39,12 @@ def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = join(graph, EXPANSION, node, reader)
-    work = expansion_work(graph, joined, model.options_of(node))
+    costs = model.of(node)
+    work = expansion_work(graph, joined, costs.options)
     return Pair(
         first=node,
         second=reader,
         joined=joined,
-        together=scored(work, model.limits, model.machine).least,
+        together=scored(work, costs.limits, costs.machine).least,
         apart=apart_clocks(graph, reader, node, model),
     )

@@ -23,17 +23,16 @@ from typing import Any
 from tvm_ffi.structural import structural_walk
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import PROLOGUE_SHAPE, Body, Graph, Node
 from adrenoc.kernels.body_cost import body_instructions, loads_of
 from adrenoc.layout import LANES, Fold, agree
 from adrenoc.operand import Memory, OperandSpec
-from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import MAX_INPUTS, reads_elementwise
 from adrenoc.passes.moved_reads import mentions, moved_source, zero_outside
 from adrenoc.passes.split_winograd import winograd_clocks
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
 from adrenoc.tvmapi import Call, bits_of, tirx, tvm
@@ -43,15 +42,8 @@ TEXEL_INSTRUCTIONS = 12
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 
 
-def fuse_prologues(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def fuse_prologues(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Move maps into the convolutions that read them where that takes less time."""
-    machine = Machine.of(performance)
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:
@@ -66,15 +58,15 @@ def fuse_prologues(
         if reason is None:
             fused = [_fused(graph, n, node, source) for n in readers]
             clocks = (
-                map_clocks(graph, node, source, machine)
+                map_clocks(graph, node, source, costs.machine)
                 + sum(
                     min(
-                        conv_clocks(graph, n, source, options, limits, machine),
-                        winograd_clocks(graph, n, options, limits, performance),
+                        conv_clocks(graph, n, source, costs),
+                        winograd_clocks(graph, n, costs),
                     )
                     for n in readers
                 ),
-                sum(conv_clocks(graph, n, source, options, limits, machine) for n in fused),
+                sum(conv_clocks(graph, n, source, costs) for n in fused),
             )
             if clocks[1] < clocks[0]:
                 changed.update((n.output, n) for n in fused)
@@ -205,18 +197,12 @@ def _fused(graph: Graph, reader: Node, node: Node, source: str) -> Node:
     return replace(fused, prologue=body, attrs={**fused.attrs, PROLOGUE_SHAPE: made.shape})
 
 
-def conv_clocks(
-    graph: Graph,
-    conv: Node,
-    source: str,
-    options: CompileOptions,
-    limits: Limits,
-    machine: Machine,
-) -> float:
+def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
     """Clocks of a convolution in one kernel that reads `source`."""
-    work = conv_work(graph, conv, conv_geometry(graph, conv), options)
-    moved = machine.memory_clocks(*(_bytes(graph.operand(name)) for name in (source, conv.output)))
-    return max(least_clocks(work, limits, machine), moved)
+    work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
+    sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
+    moved = costs.machine.memory_clocks(*sizes)
+    return max(least_clocks(work, costs.limits, costs.machine), moved)
 
 
 def _bytes(spec: OperandSpec) -> int:

@@ -39,11 +39,12 @@ def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = join(graph, SEPARABLE, node, reader)
-    work = separable_work(graph, joined, model.options_of(reader))
+    costs = model.of(reader)
+    work = separable_work(graph, joined, costs.options)
     return Pair(
         first=node,
         second=reader,
         joined=joined,
-        together=scored(work, model.limits, model.machine).least,
+        together=scored(work, costs.limits, costs.machine).least,
         apart=apart_clocks(graph, node, reader, model),
     )

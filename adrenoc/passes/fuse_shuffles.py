@@ -21,21 +21,19 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Body, Graph, Node, Placement, Tensor
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.conv2d_local import WIDEST_ROW
 from adrenoc.layout import Layout
 from adrenoc.operand import Memory
-from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse import inline
 from adrenoc.passes.fuse_prologues import conv_clocks, map_clocks
 from adrenoc.passes.index_maps import pixel_shuffle
 from adrenoc.passes.split_winograd import winograd_clocks
 from adrenoc.rules.conv2d import as_oihw, conv_geometry, is_depthwise
 from adrenoc.rules.conv2d_transpose import least_phase_clocks
-from adrenoc.rules.machine import Machine
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.tvmapi import BufferLoad, decl_buffer, floormod, iconst, tvm
 
 TRANSPOSED = "conv2d_transpose"
@@ -50,13 +48,7 @@ class _Fused:
     placements: Mapping[str, Placement]
 
 
-def fuse_shuffles(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def fuse_shuffles(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Let convolutions write the pixels that their channels become."""
     for node in graph.nodes:
         found = _shuffled(graph, node)
@@ -67,11 +59,10 @@ def fuse_shuffles(
         if reason is None:
             fused = _joined(graph, node, conv, channels)
             joined = _with(graph, fused, gone=conv.output)
-            together = least_phase_clocks(joined, fused.node, options, limits, performance)
-            machine = Machine.of(performance)
-            apart = map_clocks(graph, node, conv.output, machine) + min(
-                conv_clocks(graph, conv, conv.inputs[0], options, limits, machine),
-                winograd_clocks(graph, conv, options, limits, performance),
+            together = least_phase_clocks(joined, fused.node, costs)
+            apart = map_clocks(graph, node, conv.output, costs.machine) + min(
+                conv_clocks(graph, conv, conv.inputs[0], costs),
+                winograd_clocks(graph, conv, costs),
             )
             reason = f"estimated {together:.0f} clocks, {apart:.0f} as two kernels"
             if together < apart:

@@ -18,16 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d_local import WIDEST_ROW
 from adrenoc.kernels.image_rows import RowPlan
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import OperandSpec
-from adrenoc.options import CompileOptions
 from adrenoc.passes.fuse_prologues import source_of, with_prologue
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.machine import Machine
 from adrenoc.tvmapi import bits_of, tvm
@@ -36,15 +35,8 @@ WORTH = 1.1
 """By how much it has to win: for the error of the estimates."""
 
 
-def read_images(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def read_images(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Leave out the copies whose readers are faster without."""
-    machine = Machine.of(performance)
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:
@@ -58,9 +50,9 @@ def read_images(
         if reason is None:
             as_read = _with_layout(graph, image)
             direct = [_reading(reader, node, image) for reader in readers]
-            apart = _clocks(graph, readers, options, limits, machine)
-            apart += _map_clocks(graph, node, image, machine)
-            together = _clocks(as_read, direct, options, limits, machine)
+            apart = _clocks(graph, readers, costs)
+            apart += _map_clocks(graph, node, image, costs.machine)
+            together = _clocks(as_read, direct, costs)
             estimates = f"estimated {together:.0f} clocks, {apart:.0f} with a copy in texels"
             if WORTH * together < apart:
                 names = ", ".join(reader.name for reader in direct)
@@ -159,16 +151,10 @@ def _reading(reader: Node, node: Node, image: _Image) -> Node:
     return replace(reader, inputs=inputs)
 
 
-def _clocks(
-    graph: Graph,
-    convs: Sequence[Node],
-    options: CompileOptions,
-    limits: Limits,
-    machine: Machine,
-) -> float:
+def _clocks(graph: Graph, convs: Sequence[Node], costs: CostModel) -> float:
     """Clocks of convolutions, each as one kernel."""
-    works = (conv_work(graph, conv, conv_geometry(graph, conv), options) for conv in convs)
-    return sum(least_clocks(work, limits, machine) for work in works)
+    works = (conv_work(graph, conv, conv_geometry(graph, conv), costs.options) for conv in convs)
+    return sum(least_clocks(work, costs.limits, costs.machine) for work in works)
 
 
 def _map_clocks(graph: Graph, node: Node, image: _Image, machine: Machine) -> float:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node, Placement, Tensor
 from adrenoc.half import beyond_half
 from adrenoc.kernels.conv2d import ConvGeometry
@@ -28,8 +27,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.rules import winograd_conv
 from adrenoc.rules.conv2d import conv_geometry, conv_work
 from adrenoc.rules.conv_tile import least_clocks
-from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.machine import Machine
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.winograd import multiply_work, scored_multiply, transform_clocks
 
 MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
@@ -63,25 +61,17 @@ class _Way:
         return self.clocks * (WORTH if self.whole else WORTH_THREE) < clocks
 
 
-def split_winograd(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def split_winograd(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Split each convolution that gains by it into transform, multiplication, transform back."""
-    if not options.winograd:
+    if not costs.options.winograd:
         return graph
-    machine = Machine.of(performance)
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
     for node in graph.nodes:
-        geometry, best = _geometry(graph, node, options, log), None
+        geometry, best = _geometry(graph, node, costs.options, log), None
         if geometry is not None:
-            least = _least_pixels(performance)
-            best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
+            best = _best(graph, node, geometry, costs, log)
         if geometry is None or best is None:
             nodes.append(node)
             continue
@@ -99,16 +89,14 @@ def split_winograd(
     return placed.with_nodes(nodes)
 
 
-def winograd_clocks(
-    graph: Graph, node: Node, options: CompileOptions, limits: Limits, performance: Performance
-) -> float:
+def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Clocks of a convolution by the algorithm, infinite where it would not be chosen."""
     log = DecisionLog()
+    options = costs.options
     geometry = _geometry(graph, node, options, log) if options.winograd else None
     if geometry is None:
         return math.inf
-    least, machine = _least_pixels(performance), Machine.of(performance)
-    best = _best(graph, node, geometry, options, limits, machine, log, least_pixels=least)
+    best = _best(graph, node, geometry, costs, log)
     return math.inf if best is None else best.clocks
 
 
@@ -143,20 +131,10 @@ def _transformed_beyond_half(graph: Graph, node: Node) -> str:
 
 
 def _best(
-    graph: Graph,
-    node: Node,
-    geometry: ConvGeometry,
-    options: CompileOptions,
-    limits: Limits,
-    machine: Machine,
-    log: DecisionLog,
-    *,
-    least_pixels: int,
+    graph: Graph, node: Node, geometry: ConvGeometry, costs: CostModel, log: DecisionLog
 ) -> _Way | None:
-    """The way that wins; None if the convolution as it is does.
-
-    `least_pixels` is what three kernels need: phones have shown what estimates do not.
-    """
+    """The way that wins; None if the convolution as it is does."""
+    options, limits, machine = costs.options, costs.limits, costs.machine
     work = conv_work(graph, node, geometry, options)
     source, result = (
         math.prod(graph.operand(name).alone.physical) * work.storage_bytes
@@ -173,9 +151,9 @@ def _best(
     for outputs in OUTPUTS[options.storage_dtype]:
         tiling = Tiling.of(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
-            clocks = _whole_clocks(work, tiling, limits, machine, options.textures)
+            clocks = winograd_conv.scored(work, tiling, limits, machine, options.textures).least
             found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
-        if work.out.h * work.out.w < least_pixels:
+        if work.out.h * work.out.w < machine.winograd_least_pixels:
             continue
         if options.textures and (
             tiling.tiles > limits.image2d_max_width_texels
@@ -218,10 +196,6 @@ def _best(
     return best
 
 
-def _least_pixels(performance: Performance) -> int:
-    return performance.split_winograd_least_pixels or 1
-
-
 def _winner(ways: list[_Way], direct: float) -> _Way | None:
     """One kernel where it wins, three where they win against that too."""
     best: _Way | None = None
@@ -229,13 +203,6 @@ def _winner(ways: list[_Way], direct: float) -> _Way | None:
         if way.beats(min(direct, best.clocks) if best is not None else direct):
             best = way
     return best
-
-
-def _whole_clocks(
-    work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
-) -> float:
-    """Of the convolution as one kernel."""
-    return winograd_conv.scored(work, tiling, limits, machine, textures).least
 
 
 def _parts(

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.options import CompileOptions
@@ -25,8 +24,8 @@ from adrenoc.rules import winograd_conv
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import scored
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.expansion import EXPANSION, pointwise_work
-from adrenoc.rules.machine import Machine
 from adrenoc.rules.separable import SEPARABLE
 
 DEEP = 40
@@ -35,17 +34,11 @@ SHARE = 0.04
 """Of the time of all convolutions."""
 
 
-def widen_sums(
-    graph: Graph,
-    options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
-    log: DecisionLog,
-) -> Graph:
+def widen_sums(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
     """Mark the first convolutions of a deep network, which compute in float32."""
+    options, limits, machine = costs.options, costs.limits, costs.machine
     if options.compute_dtype != "float16" or not is_deep(graph):
         return graph
-    machine = Machine.of(performance)
     works = [(node, work) for node, work in _works(graph, options) if work.half]
 
     def clocks(node: Node, work: ConvWork) -> float:

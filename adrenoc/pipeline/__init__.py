@@ -1,7 +1,8 @@
 """A compilation as one table of stages (`stages.py`), from a model file to kernels."""
 
 from adrenoc.pipeline.run import run_stages
-from adrenoc.pipeline.stages import STAGES, Stage, check_order, stage_names
+from adrenoc.pipeline.stage import Stage, check_order
+from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State, imported_of, program_of, storage_of
 
 __all__ = [

@@ -9,7 +9,8 @@ from adrenoc.errors import OptionError
 from adrenoc.files import write_atomically
 from adrenoc.manifest import StageTime
 from adrenoc.out_of_memory import memory_errors
-from adrenoc.pipeline.stages import STAGES, check_order, stage_names
+from adrenoc.pipeline.stage import check_order
+from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State
 from adrenoc.reporter import Reporter
 from adrenoc.spelling import did_you_mean

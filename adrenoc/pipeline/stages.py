@@ -5,17 +5,18 @@ A stage's name is also its dump file, its `--stop-after` value and its line in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
-from adrenoc.options import CompileOptions
 from adrenoc.passes.checks import check_graph, check_program
 from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.explain_moves import explain_moves
+from adrenoc.passes.fuse_attention import fuse_attention
 from adrenoc.passes.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.inline_scalars import inline_scalars
+from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_constants import keep_constants
@@ -38,17 +39,17 @@ from adrenoc.pipeline.dumps import (
     dump_storage,
     peak,
 )
+from adrenoc.pipeline.stage import Stage
 from adrenoc.pipeline.state import State, graph_of, program_of, regions_of
 from adrenoc.pipeline.steps import (
+    LoggedPass,
     assign_layouts_step,
     assign_memory_step,
     bridge_devices_step,
     build_step,
     emit_relax_step,
     fold_pads_step,
-    fuse_attention_step,
     import_step,
-    join_blocks_step,
     keep_integers_step,
     keep_layers_step,
     lower_step,
@@ -63,38 +64,49 @@ from adrenoc.pipeline.steps import (
     spread_precision_step,
     where_faster,
     with_log,
+    within_limits,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One row of the pipeline.
-
-    `run` maps a state to the next one; it is skipped unless `when` holds.  `needs` and `gives`
-    are facts, checked before anything runs; `dump` renders what the stage made, and `note` says
-    it in a few words.
-    """
-
-    name: str
-    run: Callable[[State], State]
-    needs: frozenset[str]
-    gives: frozenset[str]
-    dump: Callable[[State], str]
-    note: Callable[[State], str] = lambda _: ""
-    check: Callable[[State], None] = lambda _: None
-    when: Callable[[CompileOptions], bool] = lambda _: True
 
 
 def _facts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _whole(state: State) -> None:
-    check_graph(graph_of(state))
+def _planned(
+    name: str, run: Callable[[State], State], *, needs: frozenset[str], gives: frozenset[str]
+) -> Stage:
+    """A stage on the planning graph."""
+    return Stage(
+        name=name,
+        run=run,
+        needs=needs,
+        gives=gives,
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda state: check_graph(graph_of(state)),
+    )
 
 
-def _placed(state: State) -> None:
-    check_graph(graph_of(state), state.target.limits)
+def _placed(
+    name: str, run: Callable[[State], State], *, needs: frozenset[str], gives: frozenset[str]
+) -> Stage:
+    """A stage on the planning graph whose tensors have their places in memory."""
+    return replace(
+        _planned(name, run, needs=needs, gives=gives),
+        check=lambda state: check_graph(graph_of(state), state.target.limits),
+    )
+
+
+def _kept(name: str, change: LoggedPass, *, needs: frozenset[str], gives: frozenset[str]) -> Stage:
+    """A stage that keeps tensors out of half storage."""
+    return Stage(
+        name=name,
+        run=with_log(change),
+        needs=needs,
+        gives=gives,
+        dump=dump_exact,
+        when=lambda options: options.storage_dtype != "float32",
+    )
 
 
 STAGES: tuple[Stage, ...] = (
@@ -140,14 +152,11 @@ STAGES: tuple[Stage, ...] = (
         # CLML has operators for concatenations, slices and shuffles.
         when=lambda options: options.clml == "off",
     ),
-    Stage(
-        name="read_graph",
-        run=read_graph_step,
+    _planned(
+        "read_graph",
+        read_graph_step,
         needs=_facts("relax", "constants folded"),
         gives=_facts("graph"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_whole,
     ),
     Stage(
         name="inline_scalars",
@@ -155,7 +164,7 @@ STAGES: tuple[Stage, ...] = (
         needs=_facts("graph"),
         gives=_facts("scalars inlined"),
         dump=dump_graph,
-        check=_whole,
+        check=lambda s: check_graph(graph_of(s)),
     ),
     Stage(
         name="pin_precision",
@@ -167,20 +176,17 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="fuse_attention",
-        run=fuse_attention_step,
+        run=within_limits(fuse_attention),
         needs=_facts("graph", "scalars inlined"),
         gives=_facts("attention found"),
         dump=dump_graph,
-        check=_whole,
+        check=lambda s: check_graph(graph_of(s)),
     ),
-    Stage(
-        name="fuse",
-        run=with_log(fuse_around_concats, in_regions=True),
+    _planned(
+        "fuse",
+        with_log(fuse_around_concats, in_regions=True),
         needs=_facts("graph", "attention found"),
         gives=_facts("fused"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_whole,
     ),
     Stage(
         name="keep_integers",
@@ -190,54 +196,41 @@ STAGES: tuple[Stage, ...] = (
         dump=dump_exact,
         note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
     ),
-    Stage(
-        name="keep_coordinates",
-        run=with_log(keep_coordinates),
+    _kept(
+        "keep_coordinates",
+        keep_coordinates,
         needs=_facts("fused"),
         gives=_facts("coordinates kept"),
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
     ),
-    Stage(
-        name="keep_choices",
-        run=with_log(keep_choices),
+    _kept(
+        "keep_choices",
+        keep_choices,
         needs=_facts("fused"),
         gives=_facts("choices kept"),
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
     ),
-    Stage(
-        name="keep_range",
-        run=with_log(keep_range),
+    _kept(
+        "keep_range",
+        keep_range,
         needs=_facts("fused"),
         gives=_facts("range kept"),
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
     ),
-    Stage(
-        name="keep_constants",
-        run=with_log(keep_constants),
+    _kept(
+        "keep_constants",
+        keep_constants,
         needs=_facts("fused", "integers kept"),
         gives=_facts("constants kept"),
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
     ),
-    Stage(
-        name="keep_sizes",
-        run=with_log(keep_sizes),
+    _kept(
+        "keep_sizes",
+        keep_sizes,
         needs=_facts("fused", "integers kept"),
         gives=_facts("sizes kept"),
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
     ),
-    Stage(
-        name="bridge_devices",
-        run=bridge_devices_step,
+    _planned(
+        "bridge_devices",
+        bridge_devices_step,
         needs=_facts("fused"),
         gives=_facts("devices bridged"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_whole,
     ),
     Stage(
         name="keep_layers",
@@ -263,95 +256,65 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("layouts"),
         dump=dump_layouts,
     ),
-    Stage(
-        name="assign_memory",
-        run=assign_memory_step,
+    _placed(
+        "assign_memory",
+        assign_memory_step,
         needs=_facts("layouts"),
         gives=_facts("placed"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="elide_copies",
-        run=on_graph(elide_copies),
+    _placed(
+        "elide_copies",
+        on_graph(elide_copies),
         needs=_facts("placed"),
         gives=_facts("copies elided"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="join_blocks",
-        run=join_blocks_step,
+    _placed(
+        "join_blocks",
+        within_limits(join_blocks),
         needs=_facts("placed", "copies elided"),
         gives=_facts("blocks joined"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="store_outputs",
-        run=with_log(store_outputs, in_regions=True),
+    _placed(
+        "store_outputs",
+        with_log(store_outputs, in_regions=True),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("outputs stored"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="read_flattened",
-        run=with_log(read_flattened, in_regions=True),
+    _placed(
+        "read_flattened",
+        with_log(read_flattened, in_regions=True),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("vectors read"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="read_images",
-        run=where_faster(read_images),
+    _placed(
+        "read_images",
+        where_faster(read_images),
         needs=_facts("placed", "blocks joined"),
         gives=_facts("images read"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="fuse_shuffles",
-        run=where_faster(fuse_shuffles, in_regions=True),
+    _placed(
+        "fuse_shuffles",
+        where_faster(fuse_shuffles, in_regions=True),
         needs=_facts("placed", "images read"),
         gives=_facts("shuffles fused"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="fuse_prologues",
-        run=where_faster(fuse_prologues, in_regions=True),
+    _placed(
+        "fuse_prologues",
+        where_faster(fuse_prologues, in_regions=True),
         needs=_facts("placed", "images read"),
         gives=_facts("prologues fused"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="fuse_depthwise",
-        run=where_faster(fuse_depthwise),
+    _placed(
+        "fuse_depthwise",
+        where_faster(fuse_depthwise),
         needs=_facts("placed", "prologues fused"),
         gives=_facts("pairs joined"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
-    Stage(
-        name="split_winograd",
-        run=split_winograd_step,
+    _placed(
+        "split_winograd",
+        split_winograd_step,
         needs=_facts("placed", "prologues fused"),
         gives=_facts("convolutions chosen"),
-        dump=dump_graph,
-        note=count_nodes,
-        check=_placed,
     ),
     Stage(
         name="widen_sums",
@@ -401,16 +364,6 @@ STAGES: tuple[Stage, ...] = (
         dump=dump_kernels,
     ),
 )
-
-
-def check_order(stages: Iterable[Stage]) -> None:
-    """Each stage must find what it needs, given by an earlier one."""
-    known: set[str] = set()
-    for stage in stages:
-        missing = stage.needs - known
-        if missing:
-            raise ValueError(f"stage {stage.name} needs {sorted(missing)}, which nothing gave")
-        known |= stage.gives
 
 
 def stage_names() -> tuple[str, ...]:

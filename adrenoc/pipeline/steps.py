@@ -12,10 +12,9 @@ from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Limits, Performance
+from adrenoc.gpu import Limits
 from adrenoc.graph import Graph
 from adrenoc.importers import import_model
-from adrenoc.options import CompileOptions
 from adrenoc.passes.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.assign_memory import assign_memory
 from adrenoc.passes.bridge_devices import bridge_devices
@@ -23,8 +22,6 @@ from adrenoc.passes.bridge_regions import bridge_regions
 from adrenoc.passes.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.fit_memory import fit_memory
 from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
-from adrenoc.passes.fuse_attention import fuse_attention
-from adrenoc.passes.join_blocks import join_blocks
 from adrenoc.passes.keep_integers import keep_integers
 from adrenoc.passes.keep_layers import keep_layers
 from adrenoc.passes.lower import Program, lower
@@ -36,6 +33,7 @@ from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, reg
 from adrenoc.rewrites.fold_pads import fold_pads
 from adrenoc.rewrites.order_channels import order_channels
 from adrenoc.rewrites.simplify import simplify
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 
@@ -138,7 +136,8 @@ def on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
 
 
 LoggedPass = Callable[[Graph, DecisionLog], Graph]
-CostedPass = Callable[[Graph, CompileOptions, Limits, Performance, DecisionLog], Graph]
+LimitedPass = Callable[[Graph, Limits, DecisionLog], Graph]
+CostedPass = Callable[[Graph, CostModel, DecisionLog], Graph]
 
 
 def with_log(change: LoggedPass, *, in_regions: bool = False) -> Callable[[State], State]:
@@ -146,16 +145,23 @@ def with_log(change: LoggedPass, *, in_regions: bool = False) -> Callable[[State
     return lambda state: _changed(state, lambda graph: change(graph, state.log), in_regions)
 
 
+def within_limits(change: LimitedPass) -> Callable[[State], State]:
+    """The step of a pass that the target's limits bound; in regions too."""
+
+    def run(state: State) -> State:
+        limits, log = state.target.limits, state.log
+        return on_graph(lambda graph: change(graph, limits, log))(state)
+
+    return run
+
+
 def where_faster(change: CostedPass, *, in_regions: bool = False) -> Callable[[State], State]:
     """The step of a pass that the cost model of the target decides."""
 
     def run(state: State) -> State:
-        options, target, log = state.options, state.target, state.log
-
-        def changed(graph: Graph) -> Graph:
-            return change(graph, options, target.limits, target.performance, log)
-
-        return _changed(state, changed, in_regions)
+        limits, performance = state.target.limits, state.target.performance
+        costs = CostModel.of(state.options, limits, performance)
+        return _changed(state, lambda graph: change(graph, costs, state.log), in_regions)
 
     return run
 
@@ -164,16 +170,6 @@ def _changed(state: State, transform: Callable[[Graph], Graph], in_regions: bool
     if in_regions:
         return on_graph(transform)(state)
     return replace(state, graph=transform(graph_of(state)))
-
-
-def fuse_attention_step(state: State) -> State:
-    limits, log = state.target.limits, state.log
-    return on_graph(lambda graph: fuse_attention(graph, limits, log))(state)
-
-
-def join_blocks_step(state: State) -> State:
-    limits, log = state.target.limits, state.log
-    return on_graph(lambda graph: join_blocks(graph, limits, log))(state)
 
 
 def bridge_devices_step(state: State) -> State:

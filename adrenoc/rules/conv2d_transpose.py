@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.gpu import Limits, Performance
+from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.kernels.conv2d import ConvGeometry, ConvTile
 from adrenoc.kernels.conv2d_local import WIDEST_ROW, conv2d_local
@@ -27,6 +27,7 @@ from adrenoc.rules.conv2d import as_four_letters, conv_work
 from adrenoc.rules.conv_tile import estimate_clocks
 from adrenoc.rules.conv_tile_local import local_candidates
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.cost_model import CostModel
 from adrenoc.rules.machine import Machine
 
 
@@ -67,15 +68,12 @@ def phases_of(geometry: TransposedGeometry) -> Phases:
     return Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
 
 
-def least_phase_clocks(
-    graph: Graph, node: Node, options: CompileOptions, limits: Limits, performance: Performance
-) -> float:
+def least_phase_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Clocks of a transposed convolution of one group in its best tile."""
     phases = phases_of(transposed_geometry(graph, node))
-    work, of_phase = _work(graph, node, phases, options)
-    machine = Machine.of(performance)
-    tiles = phase_candidates(work, phases, of_phase, limits)
-    return min(estimate_clocks(work, tile, machine) for tile in tiles)
+    work, of_phase = _work(graph, node, phases, costs.options)
+    tiles = phase_candidates(work, phases, of_phase, costs.limits)
+    return min(estimate_clocks(work, tile, costs.machine) for tile in tiles)
 
 
 def _work(

@@ -44,6 +44,8 @@ class Machine:
     texel_weights: bool
     launch_clocks: float
     """Of one more kernel in the queue; 0 where the target tells nothing."""
+    winograd_least_pixels: int
+    """That Winograd's algorithm in three kernels needs: phones have shown what clocks do not."""
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
@@ -65,6 +67,7 @@ class Machine:
             dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
             texel_weights=p.texel_weights is not False,
             launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
+            winograd_least_pixels=p.split_winograd_least_pixels or 1,
         )
 
     def memory_clocks(self, *sizes: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from adrenoc.kernels.conv2d import Route
 from adrenoc.kernels.winograd_tile import WinogradTile
 from adrenoc.passes import split_winograd
 from adrenoc.rules import winograd_conv
+from adrenoc.rules.machine import Machine
 from adrenoc.rules.scored import Scored
 
 
@@ -19,7 +21,8 @@ from adrenoc.rules.scored import Scored
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
-    monkeypatch.setattr(split_winograd, "_least_pixels", lambda _: 1)
+    known = Machine.of
+    monkeypatch.setattr(Machine, "of", lambda p: replace(known(p), winograd_least_pixels=1))
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
 
 
@@ -27,7 +30,8 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel."""
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
-    monkeypatch.setattr(split_winograd, "_whole_clocks", lambda *_: 0.0)
+    monkeypatch.setattr(split_winograd, "WORTH", 1e-9)
+    monkeypatch.setattr(split_winograd, "WORTH_THREE", 1e9)
 
 
 def _tile(

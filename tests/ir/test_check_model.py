@@ -23,6 +23,7 @@ from adrenoc.passes.fit_memory import in_freeing_order
 from adrenoc.passes.plan_memory import live_intervals, plan_memory
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
+from adrenoc.rules.machine import Machine
 from adrenoc.target import load_target
 from adrenoc.verdict import MIB, Policy, Verdict
 from tests.models import graph, write
@@ -36,7 +37,8 @@ def _weights(*shape: int) -> np.ndarray:
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Winograd's algorithm in three kernels, in whatever is large enough for it to count."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
-    monkeypatch.setattr(split_winograd, "_least_pixels", lambda _: 1)
+    known = Machine.of
+    monkeypatch.setattr(Machine, "of", lambda p: replace(known(p), winograd_least_pixels=1))
 
 
 def _ladder() -> onnx.ModelProto:
