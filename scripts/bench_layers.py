@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,16 +59,29 @@ class Layer:
             helper.make_node("Relu", ["c"], ["d"]),
             helper.make_node("Tanh" if self.op == "Softmax" else "Softmax", ["d"], ["y"]),
         ]
-        graph = helper.make_graph(
-            nodes,
-            "layer",
-            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(self.shape))],
-            [onnx.ValueInfoProto(name="y")],
-            [numpy_helper.from_array(value, name) for name, value in constants.items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        model.ir_version = 8
-        return model
+        return _model(nodes, {"x": self.shape}, ["y"], constants)
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Sequence[str],
+    constants: Mapping[str, Any],
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def _float32(constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, np.float32) for name, value in constants.items()}
 
 
 def quantised_model(layer: Layer) -> onnx.ModelProto:
@@ -90,16 +104,7 @@ def quantised_model(layer: Layer) -> onnx.ModelProto:
         helper.make_node("DequantizeLinear", ["c", *quanta], ["d"]),
         helper.make_node("Softmax", ["d"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
-        [onnx.ValueInfoProto(name="y")],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+    return _model(nodes, {"x": layer.shape}, ["y"], constants)
 
 
 def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
@@ -167,16 +172,7 @@ def attention_model(heads: int, tokens: int, width: int) -> onnx.ModelProto:
         "scale": np.float32(width**-0.5),
         **{f"i{i}": np.array(i) for i in range(3)},
     }
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, tokens, dim])],
-        [onnx.ValueInfoProto(name="z")],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+    return _model(nodes, {"x": [1, tokens, dim]}, ["z"], constants)
 
 
 def product_model(heads: int, rows: int, depth: int, columns: int) -> onnx.ModelProto:
@@ -188,16 +184,7 @@ def product_model(heads: int, rows: int, depth: int, columns: int) -> onnx.Model
         helper.make_node("MatMul", ["ra", "rb"], ["m"]),
         helper.make_node("Softmax", ["m"], ["y"], axis=-1),
     ]
-    float32 = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info(name, float32, shape) for name, shape in inputs.items()],
-        [onnx.ValueInfoProto(name="y")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+    return _model(nodes, inputs, ["y"], {})
 
 
 def product(heads: int, rows: int, depth: int, columns: int) -> Layer:
@@ -251,16 +238,7 @@ def separable_model(layer: Layer) -> onnx.ModelProto:
     if layer.attrs["apart"]:
         nodes.append(node("Softmax", ["d"], ["z"]))
         outputs.append("z")
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+    return _model(nodes, {"x": layer.shape}, outputs, _float32(constants))
 
 
 def expansion_model(layer: Layer) -> onnx.ModelProto:
@@ -289,16 +267,7 @@ def expansion_model(layer: Layer) -> onnx.ModelProto:
     if layer.attrs["apart"]:
         nodes.append(node("Softmax", ["f"], ["z"]))
         outputs.append("z")
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, list(layer.shape))],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
+    return _model(nodes, {"x": layer.shape}, outputs, _float32(constants))
 
 
 def expansion(kernel: int, stride: int, channels: int, out: int, size: int) -> tuple[Layer, Layer]:
