@@ -57,12 +57,30 @@ class View:
     first: int
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placing:
+    """Where texels go: `to` is (n, block, h, w) there, by the variables `axes`, the same here.
+
+    There are `blocks` blocks of four channels here.  Only the texels that are `within` go
+    anywhere: those with axis number `position` from `first` to before `end`, of each such triple.
+    """
+
+    axes: tuple[Expr, ...]
+    to: tuple[Expr, ...]
+    blocks: int
+    within: tuple[tuple[int, int, int], ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on."""
+    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on.
+
+    With `placing` each of their texels goes to a place of its own.
+    """
 
     tensor: str
     first: int = 0
+    placing: Placing | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

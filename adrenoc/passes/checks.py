@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from adrenoc.graph import Graph, Node
+import math
+
+from adrenoc.graph import Graph, Node, Store
 from adrenoc.layout import LANES
 from adrenoc.operand import Memory
 from adrenoc.passes.lower import Program
@@ -97,6 +99,9 @@ def _check_images(graph: Graph, node: Node) -> None:
 def _check_stores(graph: Graph, node: Node) -> None:
     """What a kernel writes beside its output are ranges of that."""
     for store in node.stores:
+        if store.placing is not None:
+            _check_placing(graph, node, store)
+            continue
         part, whole = graph.operand(store.tensor).extents, graph.operand(node.output).extents
         end = store.first + part.blocks
         if (
@@ -106,6 +111,19 @@ def _check_stores(graph: Graph, node: Node) -> None:
             or (part.n, part.h, part.w) != (whole.n, whole.h, whole.w)
         ):
             raise IllegalIrError(f"{store.tensor} is no range of blocks of {node.output}")
+
+
+def _check_placing(graph: Graph, node: Node, store: Store) -> None:
+    """Blocks of the output, of which as many texels go elsewhere as there are there."""
+    placing, e = store.placing, graph.operand(node.output).extents
+    if placing is None or store.first < 0 or store.first + placing.blocks > e.blocks:
+        raise IllegalIrError(f"{store.tensor} is made of blocks that {node.output} does not have")
+    extents = [e.n, placing.blocks, e.h, e.w]
+    for position, first, end in placing.within:
+        extents[position] = end - first
+    made = graph.operand(store.tensor).extents
+    if math.prod(extents) != made.n * made.blocks * made.h * made.w:
+        raise IllegalIrError(f"{store.tensor} is not as many texels as {node.name} places in it")
 
 
 def _check_node(node: Node) -> None:

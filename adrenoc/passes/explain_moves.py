@@ -1,33 +1,26 @@
 """Say why a kernel that only moves elements is left.
 
 Most moves need none: maps read where elements lie, convolutions make channels in the order that is
-read, concatenations and slices are ranges of other tensors.  What is left has a reader that takes
-whole texels, many times, of a tensor whose texels it would have to put together at each read.
+read, concatenations and slices are ranges of other tensors, whole texels are stored where they are
+read.  What is left has a reader that takes whole texels, many times, of a tensor whose texels it
+would have to put together at each read.
 """
 
 from __future__ import annotations
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node
-from adrenoc.tvmapi import tvm
+from adrenoc.passes.texel_moves import moves_alone
 
 
 def explain_moves(graph: Graph, log: DecisionLog) -> Graph:
     """Log a Decision for each node that moves elements and that no Decision is about yet."""
     told = {decision.subject for decision in log}
     for node in graph.nodes:
-        if node.output in graph.outputs or not _moves(node) or told & {node.name, node.output}:
+        if node.output in graph.outputs or not moves_alone(node) or told & {node.name, node.output}:
             continue
         log.add(node.name, "a kernel that only moves elements", _reason(graph, node))
     return graph
-
-
-def _moves(node: Node) -> bool:
-    """Whether a node computes nothing."""
-    body = node.body
-    if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
-        return False
-    return isinstance(body.value, tvm.ir.TensorLoad)
 
 
 def _reason(graph: Graph, node: Node) -> str:

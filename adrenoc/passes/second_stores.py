@@ -10,9 +10,9 @@ Before -> after:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from adrenoc.graph import Graph, Node
+from adrenoc.graph import Graph, Node, Store
 from adrenoc.layout import LANES, agree
 from adrenoc.operand import Memory
 from adrenoc.passes.channel_ranges import Part
@@ -121,3 +121,17 @@ def can_store(graph: Graph, node: Node) -> bool:
         and spec.memory in (Memory.TEXTURE, Memory.BLOCKED, Memory.PLAIN)
         and spec.dtype.startswith("float")
     )
+
+
+def with_stores(
+    graph: Graph, node: Node, stores: Sequence[Store] | None, read: Container[str]
+) -> Node:
+    """The node with these stores beside what it writes already, where somebody reads that.
+
+    `read` are the memories that somebody reads.
+    """
+    if not stores:
+        return node
+    before = node.stores or (Store(tensor=node.output),)
+    kept = (s for s in before if graph.owner(s.tensor) in read)
+    return replace(node, stores=(*kept, *stores))

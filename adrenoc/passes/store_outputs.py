@@ -10,13 +10,11 @@ Before -> after:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node, Store
 from adrenoc.layout import LANES
 from adrenoc.operand import Memory
-from adrenoc.passes.second_stores import can_store
+from adrenoc.passes.second_stores import can_store, with_stores
 from adrenoc.tvmapi import tvm
 
 _MOVES = {"layout", "reshape"}
@@ -41,7 +39,7 @@ def store_outputs(graph: Graph, log: DecisionLog) -> Graph:
     kept = [node for node in graph.nodes if node.output not in gone]
     read = {graph.owner(name) for node in kept for name in node.inputs}
     read |= {graph.owner(name) for name in graph.outputs if name not in gone}
-    return graph.with_nodes(_with_stores(graph, n, stores.get(n.output), read) for n in kept)
+    return graph.with_nodes(with_stores(graph, n, stores.get(n.output), read) for n in kept)
 
 
 def _copies(graph: Graph, node: Node) -> bool:
@@ -71,12 +69,3 @@ def _maker(graph: Graph, source: str, output: str) -> tuple[Node | None, int]:
     ends = first * LANES + part.c
     fits = owner == place and first >= 0 and (ends == whole.c or part.c % LANES == 0)
     return (maker, first) if fits and ends <= whole.c else (None, 0)
-
-
-def _with_stores(graph: Graph, node: Node, stores: list[Store] | None, read: set[str]) -> Node:
-    """The node with these stores beside what it writes already, where somebody reads that."""
-    if stores is None:
-        return node
-    before = node.stores or (Store(tensor=node.output),)
-    kept = (s for s in before if graph.owner(s.tensor) in read)
-    return replace(node, stores=(*kept, *stores))

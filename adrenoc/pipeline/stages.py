@@ -23,6 +23,7 @@ from adrenoc.passes.keep_constants import keep_constants
 from adrenoc.passes.keep_coordinates import keep_coordinates
 from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.keep_sizes import keep_sizes
+from adrenoc.passes.place_stores import place_stores
 from adrenoc.passes.read_flattened import read_flattened
 from adrenoc.passes.read_images import read_images
 from adrenoc.passes.store_outputs import store_outputs
@@ -325,10 +326,16 @@ STAGES: tuple[Stage, ...] = (
         note=lambda s: f"{len(graph_of(s).wide)} sums in float",
         when=lambda options: options.compute_dtype == "float16",
     ),
+    _placed(
+        "place_stores",
+        within_limits(place_stores),
+        needs=_facts("placed", "convolutions chosen"),
+        gives=_facts("moves placed"),
+    ),
     Stage(
         name="explain_moves",
         run=with_log(explain_moves),
-        needs=_facts("placed", "convolutions chosen"),
+        needs=_facts("placed", "moves placed"),
         gives=_facts("moves explained"),
         dump=dump_graph,
     ),

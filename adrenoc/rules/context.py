@@ -12,11 +12,12 @@ import numpy as np
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.gpu import Limits, Performance
-from adrenoc.graph import PROLOGUE_SHAPE, Graph, Node
+from adrenoc.graph import PROLOGUE_SHAPE, Graph, Node, Store
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.placed import PlacedAccess
 from adrenoc.kernels.spread import Piece, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.kernels.work_group import Threads, pick_work_group
@@ -305,18 +306,25 @@ class NodeKernel:
 
     def _stores(self, graph: Graph) -> Access:
         """Declare all memories that the result is written to."""
-        pieces: dict[str, list[list[Piece]]] = {}
+        owned: dict[str, list[tuple[Store, int]]] = {}
         for store in self.node.stores:
             owner, at = graph.place(store.tensor)
-            blocks = graph.operand(store.tensor).extents.blocks
-            piece = Piece(first=store.first, blocks=blocks, at=at)
-            _add_apart(pieces.setdefault(owner, []), piece)
+            owned.setdefault(owner, []).append((store, at))
         places: list[tuple[Access, list[Piece]]] = []
-        for owner, layers in pieces.items():
+        for owner, stores in owned.items():
             access = self.builder.output(graph.operand(owner))
             self.arguments.append(owner)
+            layers: list[list[Piece]] = []
+            for store, at in stores:
+                if store.placing is not None:
+                    apart = PlacedAccess(access, store.placing, at, self.builder)
+                    piece = Piece(first=store.first, blocks=store.placing.blocks, at=0)
+                    places.append((apart, [piece]))
+                    continue
+                blocks = graph.operand(store.tensor).extents.blocks
+                _add_apart(layers, Piece(first=store.first, blocks=blocks, at=at))
             places += [(access, layer) for layer in layers]
-        self.written = len(pieces)
+        self.written = len(owned)
         return SpreadAccess(graph.operand(self.node.output).alone, places, self.builder)
 
     def call(self) -> KernelCall:

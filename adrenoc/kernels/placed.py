@@ -1,0 +1,53 @@
+"""A tensor whose texels lie elsewhere than where a kernel counts them: heads, tokens, windows.
+
+Before -> after:
+    y = matmul(x, w); z[0, m, r, c] = y[0, r, m * 16 + c]   matmul(x, w) writes texel (b, r) of y
+                                                            to texel (b % 4, b / 4, r) of z
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from adrenoc.graph import Placing
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.index_value import index_expr
+from adrenoc.kernels.statements import Statements
+from adrenoc.tvmapi import Expr, const_int, iconst, simplify
+
+
+class PlacedAccess(Access):
+    """Writes of one tensor at the places that its texels go to in another one, `access`."""
+
+    def __init__(self, access: Access, placing: Placing, first: int, statements: Statements):
+        super().__init__(access.spec, None, statements)
+        self._access, self._placing, self._first = access, placing, first
+
+    def element(self, index: Sequence[Expr]) -> Expr:
+        """Not for what is written."""
+        raise TypeError("a tensor whose texels are placed one by one is not read")
+
+    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Not for what is written."""
+        raise TypeError("a tensor whose texels are placed one by one is not read")
+
+    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+        """Store four channels where this texel goes, if it goes anywhere."""
+        position = (n, block, h, w)
+        at = list(zip(self._placing.axes, position, strict=True))
+        with self._statements.when(self._within(position)):
+            there = [simplify(index_expr(index, at)) for index in self._placing.to]
+            n, block, h, w = (
+                index if const_int(index) is not None else self._statements.share(index, "to")
+                for index in there
+            )
+            self._access.write(n, block + iconst(self._first), h, w, value)
+
+    def _within(self, position: Sequence[Expr]) -> Expr | None:
+        """Whether the texel at a position goes anywhere; None where all do."""
+        conditions = []
+        for number, first, end in self._placing.within:
+            inside = position[number] < iconst(end)
+            conditions.append(inside & (position[number] >= iconst(first)) if first else inside)
+        return reduce(lambda a, b: a & b, conditions) if conditions else None

@@ -1,0 +1,192 @@
+"""Maps that move whole texels, and where each texel of what they read goes.
+
+A head is split from its channels, an image becomes tokens or windows: four channels that lie in
+one texel stay together, and every texel goes to one place.  Who makes what such a map reads can
+write it there.
+
+Before -> after:
+    y[0, m, c] = x[0, m // 16, m % 16, c]     texel (0, b, h, w) of x goes to (0, b, 0, h * 16 + w)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from adrenoc.graph import Body, Graph, Node, Placing
+from adrenoc.kernels.index_value import UnknownFormError, index_expr, index_value
+from adrenoc.layout import LANES
+from adrenoc.operand import OperandSpec
+from adrenoc.passes.moved_reads import mentions
+from adrenoc.tvmapi import Expr, Var, const_int, floordiv, floormod, iconst, sym, tirx, tvm
+
+MOST_TEXELS = 1 << 22
+"""Of a tensor whose every texel is looked at."""
+
+
+def moves_alone(node: Node) -> bool:
+    """Whether a node gives elements of its one input at other places, and computes nothing."""
+    body = node.body
+    if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
+        return False
+    return isinstance(body.value, tvm.ir.TensorLoad) and not body.reduced
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TexelMove:
+    """A tensor whose texels are those of `source`: which one each is, by its own position.
+
+    `grid` are the extents of its n, block, h and w, `at` variables for them, and `read` the
+    position of the texel in the source, whose extents `held` are.
+    """
+
+    source: str
+    grid: tuple[int, int, int, int]
+    held: tuple[int, int, int, int]
+    at: tuple[Expr, ...]
+    read: tuple[Expr, ...]
+
+    def after(self, first: TexelMove, *, block: int) -> TexelMove:
+        """Both moves as one; `source` is what `first` makes, or its blocks from `block` on."""
+        position = [self.read[0], self.read[1] + iconst(block), *self.read[2:]]
+        analyzer = _analyzer(self.at, self.grid)
+        values = list(zip(first.at, position, strict=True))
+        read = tuple(analyzer.simplify(index_expr(index, values)) for index in first.read)
+        return replace(self, source=first.source, held=first.held, read=read)
+
+
+def texel_move(graph: Graph, node: Node) -> TexelMove | None:
+    """What a node moves; None where it computes, or does not move texels as wholes."""
+    if not moves_alone(node) or node.body is None:
+        return None
+    made, source = graph.operand(node.output), graph.operand(node.inputs[0])
+    if made.layout is None or source.layout is None:
+        return None
+    at = tuple(Var(f"t{role}", "int32") for role in "nbhw")
+    try:
+        read = _read_at(node.body, made, source, at)
+    except UnknownFormError:
+        return None
+    if read is None:
+        return None
+    return TexelMove(source=node.inputs[0], grid=_grid(made), held=_grid(source), at=at, read=read)
+
+
+def _grid(spec: OperandSpec) -> tuple[int, int, int, int]:
+    """Extents of n, block, h, w."""
+    e = spec.extents
+    return e.n, e.blocks, e.h, e.w
+
+
+def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
+    analyzer = sym.Analyzer()
+    for var, extent in zip(variables, extents, strict=True):
+        analyzer.bind(var, tvm.ir.Range(0, extent))
+    return analyzer
+
+
+def _read_at(
+    body: Body, made: OperandSpec, source: OperandSpec, at: Sequence[Expr]
+) -> tuple[Expr, ...] | None:
+    """Which texel (n, block, h, w) of the source a texel of the output is, if it is one."""
+    lane = Var("lane", "int32")
+    analyzer = _analyzer((*at, lane), (*_grid(made), LANES))
+    n, block, h, w = (
+        iconst(0) if extent == 1 else var for var, extent in zip(at, _grid(made), strict=True)
+    )
+    channel = block * iconst(LANES) + lane if made.extents.c > 1 else iconst(0)
+    by_role = {"N": n, "C": channel, "H": h, "W": w, "1": iconst(0)}
+    axes = [(axis, by_role[r]) for axis, r in zip(body.axes, made.roles.roles, strict=True)]
+    read = dict.fromkeys("NCHW", iconst(0))
+    for role, index, extent in zip(
+        source.roles.roles, body.value.indices, source.shape, strict=True
+    ):
+        if extent > 1:
+            read[role] = analyzer.simplify(index_expr(index, axes))
+    if made.extents.c % LANES or source.extents.c % LANES:
+        same = analyzer.simplify(read["C"] - channel)
+        if made.extents.c != source.extents.c or const_int(same) != 0:
+            return None
+        read["C"] = block
+    else:
+        first = analyzer.simplify(read["C"] - lane)
+        if const_int(analyzer.simplify(floormod(first, LANES))) != 0:
+            return None
+        read["C"] = analyzer.simplify(floordiv(first, LANES))
+    found = tuple(read[role] for role in "NCHW")
+    return None if mentions(found, [lane]) else found
+
+
+def placing_of(move: TexelMove) -> Placing | None:
+    """Where each texel of the source goes; None where one goes to several places.
+
+    Those that the move does not read go nowhere (`Placing.within`).  What TVM's arithmetic finds
+    is tried for every texel.
+    """
+    if max(math.prod(move.grid), math.prod(move.held)) > MOST_TEXELS:
+        return None
+    at = [axis.reshape(-1) for axis in np.indices(move.grid)]
+    here = list(zip(move.at, at, strict=True))
+    read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]
+    flat = np.ravel_multi_index(read, move.held)
+    if np.bincount(flat).max() > 1:
+        return None
+    axes = tuple(Var(f"s{role}", "int32") for role in "nbhw")
+    to = _solved(move, axes)
+    there = list(zip(axes, read, strict=True))
+    if to is None or any((index_value(t, there) != a).any() for t, a in zip(to, at, strict=True)):
+        return None
+    within = _box(read, move.held, flat.size)
+    if within is None:
+        return None
+    return Placing(axes=axes, to=to, blocks=move.held[1], within=within)
+
+
+def _solved(move: TexelMove, axes: Sequence[Expr]) -> tuple[Expr, ...] | None:
+    """The position in what is made by that in the source, by TVM's arithmetic."""
+    iterated = {
+        var: tvm.ir.Range(0, extent)
+        for var, extent in zip(move.at, move.grid, strict=True)
+        if extent > 1
+    }
+    indices, known = [], []
+    for index, axis, extent in zip(move.read, axes, move.held, strict=True):
+        turned, by = _unturned(index, extent)
+        indices.append(turned)
+        known.append(floormod(axis - iconst(by), extent) if by else axis)
+    found = sym.detect_iter_map(indices, iterated, check_level="nocheck")
+    if not found.indices:
+        return None
+    back = sym.inverse_affine_iter_map(found.indices, known)
+    analyzer = _analyzer(axes, move.held)
+    return tuple(
+        analyzer.simplify(back[var]) if extent > 1 and var in back else iconst(0)
+        for var, extent in zip(move.at, move.grid, strict=True)
+    )
+
+
+def _unturned(index: Expr, extent: int) -> tuple[Expr, int]:
+    """An index without the turn of its axis, and by how much it was turned: (i + 3) % 56."""
+    if isinstance(index, tirx.FloorMod) and const_int(index.b) == extent:
+        inner = index.a
+        if isinstance(inner, tirx.Add) and (by := const_int(inner.b)) is not None:
+            return inner.a, by
+    return index, 0
+
+
+def _box(
+    read: Sequence[np.ndarray], source: Sequence[int], count: int
+) -> tuple[tuple[int, int, int], ...] | None:
+    """The ranges that the texels which are read are, where those are a box of the source."""
+    limits = [(int(r.min()), int(r.max()) + 1) for r in read]
+    if math.prod(end - first for first, end in limits) != count:
+        return None
+    return tuple(
+        (number, first, end)
+        for number, ((first, end), extent) in enumerate(zip(limits, source, strict=True))
+        if (first, end) != (0, extent)
+    )
