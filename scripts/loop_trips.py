@@ -25,6 +25,10 @@ MULTIPLIES, MULTIPLY = ("mad16", "mad32"), "mul.f"
 """Kinds of instructions that multiply floats and add, and the one that only multiplies."""
 MOST_SEARCHED = 2_000_000
 """Assignments of trip counts that are tried; beyond, the last loops count as run once."""
+MOST_IN_ORDER = 5000
+"""Ways to leave out loops of the TIR that are tried."""
+AS_STATED = 0.02
+"""How far the work may be off where the loops are those of the TIR in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +172,14 @@ def find_trips(
     """The trip counts that bring the machine code's work nearest to the TIR's.
 
     Multiplications, texels and bytes to local memory decide together (to a hundredth), since a
-    kernel may multiply in several loops; where they are equal, the fewest trips.
+    kernel may multiply in several loops; where they are equal, the fewest trips.  Loops of the TIR
+    in their order, some of them unrolled, come first: of many loops the search has no end.
     """
     loops = 1 + max((loop for inside in machine for loop in inside), default=-1)
+    in_order = [_trips_of(counts, wanted, machine) for counts in _some_of(extents, loops)]
+    kept = min(in_order, key=lambda found: (found[0], sum(found[1].counts)), default=None)
+    if kept is not None and kept[0] <= AS_STATED:
+        return kept[1]
     values = sorted({math.prod(c) for n in range(len(extents) + 1)
                      for c in itertools.combinations(extents, n)})  # fmt: skip
     searched = loops
@@ -193,3 +202,26 @@ def find_trips(
     best = int(np.lexsort(order[:2])[0])
     counts = tuple(int(axis[best if len(axis) > 1 else 0]) for axis in trips)
     return Trips(counts=counts, off=float(off[best]))
+
+
+def _some_of(extents: Sequence[int], loops: int) -> list[tuple[int, ...]]:
+    """So many of the TIR's loops, in their order; none if there are too many ways."""
+    if math.comb(len(extents), min(loops, len(extents))) > MOST_IN_ORDER:
+        return []
+    return sorted(set(itertools.combinations(extents, loops)))
+
+
+def _trips_of(
+    counts: tuple[int, ...], wanted: ThreadWork, machine: dict[tuple[int, ...], ThreadWork]
+) -> tuple[float, Trips]:
+    """How far all work then is from the TIR's, to a hundredth, and the trips."""
+    total = ThreadWork()
+    for inside, work in machine.items():
+        total = total.plus(work, math.prod(counts[loop] for loop in inside))
+    off = {field.name: _off(total, wanted, field.name) for field in fields(wanted)}
+    return round(sum(off.values()), 2), Trips(counts=counts, off=off["multiplies"])
+
+
+def _off(total: ThreadWork, wanted: ThreadWork, field: str) -> float:
+    have, want = getattr(total, field), getattr(wanted, field)
+    return float(abs(have / want - 1) if want else have)

@@ -78,3 +78,18 @@ def test_code_without_loops_needs_no_trips(trips: ModuleType) -> None:
     )
     assert found.counts == ()
     assert found.off == pytest.approx(1 / 9)
+
+
+def test_loops_of_the_tir_in_their_order_come_before_any_search(trips: ModuleType) -> None:
+    """Of five loops a search takes too long; four of them and one turn are as much work here."""
+    stated = (9, 2, 3, 2, 4)
+    machine = {
+        (0, 1, 2): trips.ThreadWork(multiplies=64, texels=4),
+        (0, 3): trips.ThreadWork(multiplies=72, local_bytes=16),
+        (0, 4): trips.ThreadWork(multiplies=96),
+    }
+    wanted = trips.ThreadWork(
+        multiplies=9 * (6 * 64 + 2 * 72 + 4 * 96), texels=9 * 6 * 4, local_bytes=9 * 2 * 16
+    )
+    found = trips.find_trips(wanted, [9, 2, 7, 3, 2, 4], machine)
+    assert found == trips.Trips(counts=stated, off=0.0)
