@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from tests.examples import PROFILE
+
+settings.register_profile("adrenoc", PROFILE)
+settings.load_profile("adrenoc")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_op import Ops
+
+from tests.examples import examples
 
 Shape = tuple[int, int, int, int]
 CHANNELS = (1, 3, 4, 5, 7, 8, 30)
@@ -66,13 +68,7 @@ LINKS = (convolution, depthwise, pool, concat, cut, transpose, softmax, squeeze_
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-@settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@examples(6)
 @given(data=st.data())
 def test_chains(device: Any, preset: str, data: Any) -> None:
     ops = Ops(seed=data.draw(st.integers(0, 99)))

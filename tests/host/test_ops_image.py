@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from run_op import Ops
 
 from adrenoc.passes import read_images
 from adrenoc.rules.gemv import MAX_PIXELS
+from tests.examples import examples
 
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
@@ -59,7 +60,7 @@ def test_pixels_whose_channels_lie_beside_each_other(device: Any, preset: str) -
         assert _reads_images(ops), shape
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(12)
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 20), st.integers(1, 40)),
     kernel=st.integers(1, 7),

@@ -7,19 +7,17 @@ graphs at the end, and in the tests of the operator's family.
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.host.random_graphs.draw import TOLERANCE, Case, draw_case
 from tests.host.random_graphs.quantised import draw_quantised
 from tests.host.run_op import Ops
-
-EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
 
 
 @st.composite
@@ -28,12 +26,7 @@ def cases(draw: Any) -> Case:
     return draw_case(lambda low, high: draw(st.integers(low, high)))
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES <= 6,
-    suppress_health_check=list(HealthCheck),
-)
+@examples(6)
 @given(case=cases())
 def test_random_graph(device: Any, case: Case) -> None:
     tolerance = TOLERANCE.get(case.preset)

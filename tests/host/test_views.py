@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.host.run_op import Ops
 
 PRESETS = ("fp32", "mixed", "buffer", "fp16")
-EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "4"))
 
 
 class Net(Ops):
@@ -135,12 +134,7 @@ def networks(draw: Any) -> Net:
     return net
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES <= 6,
-    suppress_health_check=list(HealthCheck),
-)
+@examples(4)
 @given(net=networks(), preset=st.sampled_from(["fp32", "buffer"]))
 def test_random_branches(device: Any, net: Net, preset: str) -> None:
     net.check(device, preset, tolerance=5e-5 if preset == "fp32" else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adrenoc.kernels.conv2d import ConvGeometry
@@ -23,7 +23,6 @@ TARGET = load_target("adreno")
 LIMITS = TARGET.limits
 
 
-@settings(deadline=None)  # machines may be busy
 @given(
     in_blocks=st.integers(1, 70),
     channels=st.integers(1, 300),
