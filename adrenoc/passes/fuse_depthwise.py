@@ -2,7 +2,8 @@
 
 A depthwise convolution waits for memory, so what surrounds it is worth computing in its kernel:
 the 1x1 convolution that reads it (`fuse_separable`), or the one that it reads (`fuse_expansion`).
-A convolution joins one other at most: the pair that saves the most time comes first.
+A convolution joins one other at most: of each chain of them, those pairs join that save the most
+time together.
 
 Before -> after:
     e = conv2d(x, w1); d = conv2d[depthwise](e, w2); y = conv2d(d, w3)
@@ -11,6 +12,8 @@ Before -> after:
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph
@@ -33,22 +36,42 @@ def fuse_depthwise(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
         for find in (separable_pair, expansion_pair)
         if (pair := find(graph, node, model, log)) is not None
     ]
-    joined: dict[str, Pair] = {}
-    for pair in sorted(pairs, key=lambda pair: -pair.saved):
-        ends = (pair.first.output, pair.second.output)
-        other = next((joined[end] for end in ends if end in joined), None)
-        if not WORTH * pair.together < pair.apart:  # nor where no schedule fits
-            _refuse(log, pair, pair.estimates)
-        elif other is not None:
-            _refuse(log, pair, f"{other.first.name} with {other.second.name} saves more")
-        else:
+    # Estimates err, and where no schedule fits they are infinite.
+    winning = [pair for pair in pairs if WORTH * pair.together < pair.apart]
+    joined = {c.output: pair for pair in _best(winning) for c in (pair.first, pair.second)}
+    for pair in pairs:
+        other = joined.get(pair.first.output, joined.get(pair.second.output))
+        if pair is other:
             log.add(pair.second.name, f"computes {pair.first.name} too", pair.estimates)
-            joined.update(dict.fromkeys(ends, pair))
+        elif pair not in winning or other is None:
+            _refuse(log, pair, pair.estimates)
+        else:
+            _refuse(log, pair, f"{other.first.name} with {other.second.name} saves more")
     if not joined:
         return graph
     gone = {pair.first.output for pair in joined.values()}
     changed = {pair.second.output: pair.joined for pair in joined.values()}
     return graph.with_nodes(changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+
+
+def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """The pairs that save the most together, where a convolution is in one pair at most.
+
+    `pairs` are in the order of their first halves; such that share a convolution form chains.
+    """
+    before = {pair.second.output: pair for pair in pairs}
+    nothing: tuple[float, tuple[Pair, ...]] = (0.0, ())
+    best: dict[str, tuple[float, tuple[Pair, ...]]] = {}
+    """Of the chain up to a convolution."""
+    for pair in pairs:
+        last = before.get(pair.first.output)
+        saved, chosen = best.get(last.first.output, nothing) if last is not None else nothing
+        joining = (saved + pair.saved, (*chosen, pair))
+        apart = best.get(pair.first.output, nothing)
+        best[pair.second.output] = max(joining, apart, key=lambda found: found[0])
+    goes_on = {pair.first.output for pair in pairs}
+    ends = [found for name, found in best.items() if name not in goes_on]
+    return tuple(pair for _, chosen in ends for pair in chosen)
 
 
 def _refuse(log: DecisionLog, pair: Pair, reason: str) -> None:

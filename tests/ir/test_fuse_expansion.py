@@ -106,3 +106,23 @@ def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.M
     assert [n.op for n in found.nodes].count(wanted[better]) == 1
     assert all(n.op != wanted[other] for n in found.nodes)
     assert any("saves more" in decision.reason for decision in state.log)
+
+
+@pytest.mark.parametrize(("middle", "pairs"), [(300.0, 1), (150.0, 2)])
+def test_pairs_save_the_most_together(
+    middle: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1x1, depthwise, 1x1, depthwise: two pairs beat one that alone saves more than each."""
+    monkeypatch.setattr(fuse_separable, "apart_clocks", lambda *_: middle)
+    monkeypatch.setattr(fuse_expansion, "apart_clocks", lambda *_: 100.0)
+    none = SimpleNamespace(least=1.0)
+    for place in (fuse_separable, fuse_expansion):
+        monkeypatch.setattr(place, "scored", lambda *_: none)
+    net = Net(8)
+    x = "x"
+    for _ in range(2):
+        x = net.op("Relu", net.conv(net.op("Relu", net.conv(x, 16)), 16, 3, groups=16))
+    found, state = _joined(net, x)
+    kinds = [node.op for node in found.nodes if node.op in (EXPANSION, SEPARABLE)]
+    assert kinds == ([SEPARABLE] if pairs == 1 else [EXPANSION] * 2)
+    assert any("saves more" in decision.reason for decision in state.log)
