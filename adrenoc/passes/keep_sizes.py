@@ -24,6 +24,7 @@ from adrenoc.half import beyond_half
 from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.signs import Sign, signs_of
 from adrenoc.passes.sizes import ONE, Size, Sizes, size_of_number
+from adrenoc.passes.uneven_channels import brought_back
 
 _SAME_SIZE = (
     *("avg_pool1d", "avg_pool2d", "adaptive_avg_pool2d", "max_pool1d", "max_pool2d"),
@@ -47,6 +48,12 @@ def keep_sizes(graph: Graph, log: DecisionLog) -> Graph:
         exact.add(node.output)
         if node.output not in graph.exact:
             log.add(node.output, "float32", reason)
+    for name, reader in brought_back(graph).items():
+        if name in graph.exact | exact | graph.rounded:
+            continue
+        exact.add(name)
+        exact.update(_constants(graph, graph.producers[name]))
+        log.add(name, "float32", f"half loses digits of tiny channels that {reader} brings back")
     return replace(graph, exact=graph.exact | exact)
 
 
@@ -114,6 +121,12 @@ class _Walk:
         if not data.beyond_half and not odd and (weights.value is not None or factor == ONE):
             return ONE
         return size_of_number(data.most).times(factor)
+
+
+def _constants(graph: Graph, node: Node) -> list[str]:
+    """The constants that a node reads in floats."""
+    tensors = (graph.tensors[name] for name in node.inputs)
+    return [t.name for t in tensors if t.value is not None and t.is_float]
 
 
 def _largest(value: np.ndarray) -> float:

@@ -73,7 +73,39 @@ def _joined(ops: Ops) -> str:
     return ops("Mul", y, ops.const(np.repeat([1e8, 1.0], 8).reshape(1, 16, 1, 1)))
 
 
+def _one_channel(size: float) -> np.ndarray:
+    """Factors of eight channels, all of which are one but the third."""
+    return np.where(np.arange(8) == 2, size, 1.0)
+
+
+def _one_factor(ops: Ops) -> str:
+    y = _between(ops, ops("Mul", _x(ops), ops.const(_one_channel(1e-8).reshape(8, 1, 1))))
+    return ops("Mul", y, ops.const(_one_channel(1e8).reshape(8, 1, 1)))
+
+
+def _one_of_weights(ops: Ops) -> str:
+    """Convolutions of which the first makes one channel tiny, and the second reads it so."""
+    first = ops.values(8, 8, 3, 3) * _one_channel(1e-8).reshape(8, 1, 1, 1)
+    second = ops.values(8, 8, 1, 1) * _one_channel(1e8).reshape(1, 8, 1, 1)
+    y = ops("Relu", ops("Conv", _x(ops), ops.const(first), pads=[1] * 4))
+    y = _between(ops, y)
+    y = ops("Conv", y, ops.const(_one_channel(1e4).reshape(8, 1, 1, 1)), group=8)
+    second[:, 2] *= 1e-4
+    alone = ops.const(np.where(np.arange(8).reshape(1, 8, 1, 1) == 2, second, 0.0))
+    return ops("Conv", y, alone)
+
+
+def _one_column(ops: Ops) -> str:
+    x = _between(ops, ops.input(1, 1, 40, 24))
+    y = ops("MatMul", x, ops.const(ops.values(24, 8) * _one_channel(1e-8)))
+    weights = ops.values(8, 12) * np.where(np.arange(8) == 2, 1e8, 1e-3).reshape(8, 1)
+    return ops("MatMul", y, ops.const(weights))
+
+
 SIZES: dict[str, Build] = {
+    "one_column": _one_column,
+    "one_factor": _one_factor,
+    "one_of_weights": _one_of_weights,
     "tiny": _steps(1e-7, 1e7),
     "tiny_in_steps": _steps(1e-3, 1e-3, 1e-3, 1e9),
     "large": _steps(-1e6, 1e-6),

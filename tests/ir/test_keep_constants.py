@@ -101,3 +101,25 @@ def test_a_concatenation_with_one_such_part() -> None:
     kept = {n.operators[-1] for n in state.graph.nodes if n.output in state.graph.exact}
     assert kept == {"conv2d", "concat"}
     assert len(state.graph.exact) == len({"w", "c", "j", "e"})
+
+
+@pytest.mark.parametrize(("back", "kept"), [(1.0, False), (1e8, True)])
+def test_one_tiny_channel_counts_where_it_is_brought_back(back: float, kept: bool) -> None:
+    """Channels that training has let die are tiny, too, and stay so."""
+    first, second = _weights(6, 6, 3, 3), _weights(6, 6, 1, 1)
+    first[2] *= 1e-9
+    second[:, 2] *= back
+    model = graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c"], ["r"]),
+            helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2]),
+            helper.make_node("Conv", ["p", "v"], ["y"]),
+        ],
+        {"x": [1, 6, 8, 8]},
+        ["y"],
+        {"w": first, "v": second},
+    )
+    state = plan(model, until="keep_sizes")
+    said = [d for d in state.log if "brings back" in d.reason]
+    assert len(said) == (2 if kept else 0)
