@@ -63,12 +63,14 @@ class Placing:
 
     There are `blocks` blocks of four channels here.  Only the texels that are `within` go
     anywhere: those with axis number `position` from `first` to before `end`, of each such triple.
+    With `copies` a texel goes to that many places; further `axes` count them.
     """
 
     axes: tuple[Expr, ...]
     to: tuple[Expr, ...]
     blocks: int
     within: tuple[tuple[int, int, int], ...] = ()
+    copies: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

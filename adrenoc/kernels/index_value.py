@@ -37,6 +37,8 @@ def index_value(index: Expr, values: Values) -> Any:
     for var, value in values:
         if index.same_as(var):
             return value
+    if isinstance(index, tirx.Div):
+        return tirx.truncdiv(*(index_expr(part, values) for part in (index.a, index.b)))
     compute = _BINARY.get(type(index))
     if compute is None:
         raise UnknownFormError

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+import numpy as np
+
 from adrenoc.graph import Placing
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.index_value import index_expr
@@ -33,16 +35,20 @@ class PlacedAccess(Access):
         raise TypeError("a tensor whose texels are placed one by one is not read")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Store four channels where this texel goes, if it goes anywhere."""
+        """Store four channels wherever this texel goes."""
         position = (n, block, h, w)
-        at = list(zip(self._placing.axes, position, strict=True))
         with self._statements.when(self._within(position)):
-            there = [simplify(index_expr(index, at)) for index in self._placing.to]
-            n, block, h, w = (
-                index if const_int(index) is not None else self._statements.share(index, "to")
-                for index in there
-            )
-            self._access.write(n, block + iconst(self._first), h, w, value)
+            for copy in np.ndindex(self._placing.copies):
+                there = self._there((*position, *map(iconst, copy)))
+                n, block, h, w = (
+                    index if const_int(index) is not None else self._statements.share(index, "to")
+                    for index in there
+                )
+                self._access.write(n, block + iconst(self._first), h, w, value)
+
+    def _there(self, position: Sequence[Expr]) -> list[Expr]:
+        at = list(zip(self._placing.axes, position, strict=True))
+        return [simplify(index_expr(index, at)) for index in self._placing.to]
 
     def _within(self, position: Sequence[Expr]) -> Expr | None:
         """Whether the texel at a position goes anywhere; None where all do."""

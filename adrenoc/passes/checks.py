@@ -122,7 +122,7 @@ def _check_placing(graph: Graph, node: Node, store: Store) -> None:
     for position, first, end in placing.within:
         extents[position] = end - first
     made = graph.operand(store.tensor).extents
-    if math.prod(extents) != made.n * made.blocks * made.h * made.w:
+    if math.prod((*extents, *placing.copies)) != made.n * made.blocks * made.h * made.w:
         raise IllegalIrError(f"{store.tensor} is not as many texels as {node.name} places in it")
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node, Placing
-from adrenoc.kernels.index_value import UnknownFormError, index_expr, index_value
+from adrenoc.kernels.index_value import UnknownFormError, Values, index_expr, index_value
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.passes.moved_reads import mentions
@@ -26,6 +27,11 @@ from adrenoc.tvmapi import Expr, Var, const_int, floordiv, floormod, iconst, sym
 
 MOST_TEXELS = 1 << 22
 """Of a tensor whose every texel is looked at."""
+
+MOST_COPIES = 4
+"""Places that one texel goes to: those of an image of twice as many rows and columns."""
+
+_ROLES = "nbhw"
 
 
 def moves_alone(node: Node) -> bool:
@@ -66,7 +72,7 @@ def texel_move(graph: Graph, node: Node) -> TexelMove | None:
     made, source = graph.operand(node.output), graph.operand(node.inputs[0])
     if made.layout is None or source.layout is None:
         return None
-    at = tuple(Var(f"t{role}", "int32") for role in "nbhw")
+    at = tuple(Var(f"t{role}", "int32") for role in _ROLES)
     try:
         read = _read_at(node.body, made, source, at)
     except UnknownFormError:
@@ -106,7 +112,7 @@ def _read_at(
         source.roles.roles, body.value.indices, source.shape, strict=True
     ):
         if extent > 1:
-            read[role] = analyzer.simplify(index_expr(index, axes))
+            read[role] = analyzer.simplify(_floored(index_expr(index, axes), analyzer))
     if made.extents.c % LANES or source.extents.c % LANES:
         same = analyzer.simplify(read["C"] - channel)
         if made.extents.c != source.extents.c or const_int(same) != 0:
@@ -121,40 +127,85 @@ def _read_at(
     return None if mentions(found, [lane]) else found
 
 
-def placing_of(move: TexelMove) -> Placing | None:
-    """Where each texel of the source goes; None where one goes to several places.
+def _floored(index: Expr, analyzer: Any) -> Expr:
+    """An index whose quotients are rounded down, which is the same where nothing is negative.
 
-    Those that the move does not read go nowhere (`Placing.within`).  What TVM's arithmetic finds
-    is tried for every texel.
+    Raises:
+        UnknownFormError: something can be.
+    """
+
+    def floored(quotient: Any) -> Any:
+        if analyzer.const_int_bound(quotient.a).min_value < 0:
+            raise UnknownFormError
+        return tirx.floordiv(quotient.a, quotient.b)
+
+    return structural_map(index, (tirx.Div, floored))
+
+
+def placing_of(move: TexelMove) -> Placing | None:
+    """Where each texel of the source goes; None where one goes to many places.
+
+    Those that the move does not read go nowhere (`Placing.within`), those of what is enlarged go
+    to a few places each (`Placing.copies`).  What TVM's arithmetic finds is tried for every texel.
     """
     if max(math.prod(move.grid), math.prod(move.held)) > MOST_TEXELS:
         return None
     at = [axis.reshape(-1) for axis in np.indices(move.grid)]
     here = list(zip(move.at, at, strict=True))
     read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]
-    flat = np.ravel_multi_index(read, move.held)
-    if np.bincount(flat).max() > 1:
+    lost = _lost_digits(move, here, read)
+    if lost is None:
         return None
-    axes = tuple(Var(f"s{role}", "int32") for role in "nbhw")
-    to = _solved(move, axes)
-    there = list(zip(axes, read, strict=True))
+    copies = tuple(copies for _, copies in lost)
+    axes = tuple(Var(f"s{number}", "int32") for number in range(len(_ROLES) + len(lost)))
+    to = _solved(move, axes, lost)
+    tables = [*read, *(index_value(digit, here) for digit, _ in lost)]
+    there = list(zip(axes, tables, strict=True))
     if to is None or any((index_value(t, there) != a).any() for t, a in zip(to, at, strict=True)):
         return None
-    within = _box(read, move.held, flat.size)
+    within = _box(read, move.held, math.prod(move.grid) // math.prod(copies))
     if within is None:
         return None
-    return Placing(axes=axes, to=to, blocks=move.held[1], within=within)
+    return Placing(axes=axes, to=to, blocks=move.held[1], within=within, copies=copies)
 
 
-def _solved(move: TexelMove, axes: Sequence[Expr]) -> tuple[Expr, ...] | None:
+def _lost_digits(
+    move: TexelMove, here: Values, read: Sequence[np.ndarray]
+) -> tuple[tuple[Expr, int], ...] | None:
+    """Digits of the target's position that the source's leaves open, and how many there are.
+
+    None for one texel that goes to one place; pixels may be repeated, or the image as a whole.
+    """
+    grown = [
+        (var, extent, extent // held)
+        for var, extent, held in zip(move.at, move.grid, move.held, strict=True)
+        if extent > held and extent % held == 0
+    ]
+    repeated = tuple((floormod(var, times), times) for var, _, times in grown)
+    tiled = tuple((floordiv(var, extent // times), times) for var, extent, times in grown)
+    for lost in ((), repeated, tiled):
+        copies = [times for _, times in lost]
+        if math.prod(copies) > MOST_COPIES:
+            continue
+        tables = [*read, *(index_value(digit, here) for digit, _ in lost)]
+        if np.bincount(np.ravel_multi_index(tables, (*move.held, *copies))).max() == 1:
+            return lost
+    return None
+
+
+def _solved(
+    move: TexelMove, axes: Sequence[Expr], lost: Sequence[tuple[Expr, int]]
+) -> tuple[Expr, ...] | None:
     """The position in what is made by that in the source, by TVM's arithmetic."""
     iterated = {
         var: tvm.ir.Range(0, extent)
         for var, extent in zip(move.at, move.grid, strict=True)
         if extent > 1
     }
+    read = (*move.read, *(digit for digit, _ in lost))
+    extents = (*move.held, *(copies for _, copies in lost))
     indices, known = [], []
-    for index, axis, extent in zip(move.read, axes, move.held, strict=True):
+    for index, axis, extent in zip(read, axes, extents, strict=True):
         turned, by = _unturned(index, extent)
         indices.append(turned)
         known.append(floormod(axis - iconst(by), extent) if by else axis)
@@ -162,7 +213,7 @@ def _solved(move: TexelMove, axes: Sequence[Expr]) -> tuple[Expr, ...] | None:
     if not found.indices:
         return None
     back = sym.inverse_affine_iter_map(found.indices, known)
-    analyzer = _analyzer(axes, move.held)
+    analyzer = _analyzer(axes, extents)
     return tuple(
         analyzer.simplify(back[var]) if extent > 1 and var in back else iconst(0)
         for var, extent in zip(move.at, move.grid, strict=True)

@@ -39,15 +39,25 @@ class Net(Ops):
         weight = self.weight(outputs, inputs, kernel, kernel)
         return self("Conv", x, weight, self.weight(outputs), pads=[kernel // 2] * 4)
 
-    def roll(self, x: str, axis: int, by: int) -> str:
-        first = self("Slice", x, self.ints(by), self.ints(2**31), self.ints(axis))
-        rest = self("Slice", x, self.ints(0), self.ints(by), self.ints(axis))
-        return self("Concat", first, rest, axis=axis)
+    def doubled(self, x: str, rows: int = 2, columns: int = 2) -> str:
+        """Every row and column so many times."""
+        scales = self.const([1, 1, rows, columns])
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return self("Resize", x, "", scales, mode="nearest", **how)
 
     @property
     def moves(self) -> list[str]:
         """Kernels of the last run that only moved data."""
-        parts = {"reshape", "permute", "dims", "strided", "slice", "concat", "layout"}
+        parts = {
+            "reshape",
+            "permute",
+            "dims",
+            "strided",
+            "slice",
+            "concat",
+            "image.resize2d",
+            "tile",
+        }
         return [k for k in self.kernels if set(k.split("_")) <= parts]
 
 
@@ -118,6 +128,32 @@ def test_what_is_read_where_it_was_too(device: Any, preset: str) -> None:
     tokens = net.turn(net.reshape(right, 1, 8, 16), 0, 2, 1)
     net.output(net.conv(whole, 16, 4, kernel=3), net.dense(net.norm(tokens, 8), 8, 4))
     net.output(net.turn(net.reshape(left, 1, 8, 16), 0, 2, 1))
+    net.check(device, preset)
+    assert net.moves == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (1, 3)])
+def test_the_neck_of_a_detector(device: Any, preset: str, rows: int, columns: int) -> None:
+    """An image is enlarged within a concatenation; it and its part are read elsewhere, too."""
+    net = Net()
+    x = net.input(1, 4, 3, 4)
+    top = net("Relu", net.conv(x, 4, 8))
+    wide = net("Sigmoid", net.conv(net.input(1, 5, 3 * rows, 4 * columns), 5, 6))
+    whole = net("Concat", net.doubled(top, rows, columns), wide, axis=1)
+    net.output(net.conv(net("Relu", net.conv(whole, 14, 8)), 8, 5, kernel=3))
+    net.output(net.conv(top, 8, 4, kernel=3))
+    net.check(device, preset)
+    assert net.moves == []
+
+
+@pytest.mark.parametrize("preset", ["fp32", "fp16"])
+def test_tiles(device: Any, preset: str) -> None:
+    """Ten channels do not fill their last block; the tiles are pooled."""
+    net = Net()
+    x = net("Relu", net.conv(net.input(1, 4, 3, 4), 4, 10))
+    tiled = net("Tile", x, net.ints(1, 1, 2, 2))
+    net.output(net("MaxPool", tiled, kernel_shape=[2, 2], pads=[1, 1, 1, 1]))
     net.check(device, preset)
     assert net.moves == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from planning import plan
 
 from adrenoc.graph import Graph, Node
@@ -92,3 +93,21 @@ def test_what_the_model_is_given_is_moved_by_a_kernel() -> None:
     found, _ = _planned(net)
     assert not any(n.stores for n in found.nodes)
     assert len(_maps(found)) == 1
+
+
+@pytest.mark.parametrize(("times", "left"), [(2, 0), (3, 1)])
+def test_an_enlarged_image_is_written_a_few_times(times: int, left: int) -> None:
+    net = Net()
+    x = net("Relu", net.conv(net.input(1, 8, 4, 6), 8, 8))
+    other = net("Relu", net.conv(net.input(1, 4, 4 * times, 6 * times), 4, 4))
+    whole = net("Concat", net.doubled(x, times, times), other, axis=1)
+    net.output(net.conv(net("Relu", net.conv(whole, 12, 8)), 8, 4, kernel=3))
+    before, _ = _planned(net, until="split_winograd")
+    found, _ = _planned(net)
+    assert [len(_resizes(graph)) for graph in (before, found)] == [1, left]
+    copies = [s.placing.copies for n in found.nodes for s in n.stores if s.placing is not None]
+    assert copies == ([(2, 2)] if not left else [])
+
+
+def _resizes(graph: Graph) -> list[Node]:
+    return [n for n in graph.nodes if "image.resize2d" in n.operators]
