@@ -22,7 +22,6 @@ finished.  They are not computed, so that a rectangle as large as the image repe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -30,7 +29,9 @@ from adrenoc.kernels.conv2d import ConvGeometry
 from adrenoc.kernels.depthwise import SharedPixels, TapSums
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.expansion_plan import ExpansionTile, Region, Span
+from adrenoc.kernels.region_places import places_of
 from adrenoc.kernels.shared_weights import bring_weights, vectors_a_load
+from adrenoc.kernels.small_division import divided
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.layout import LANES
@@ -115,7 +116,6 @@ class _Kernel:
         self.row0 = self._first(region.down, builder.group[1], "row")
         self.col0 = self._first(region.across, builder.group[0], "col")
         self.window = tile.window(x.extents.blocks)
-        self.held = builder.shared(self.blocks * region.pixels)
 
     def _first(self, span: Span, number: Expr, hint: str) -> Expr:
         """The first row or column below the rectangle, which may lie outside of the image."""
@@ -146,6 +146,8 @@ class _Kernel:
         for array, done, count, value in asked:
             with builder.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
+        # The largest array comes last: reads of the others then have offsets that fit in them.
+        self.held = builder.shared(self.blocks * self.region.held)
         if self.region.padded:
             self._clear()
         builder.barrier()
@@ -182,7 +184,7 @@ class _Kernel:
 
     def _clear(self) -> None:
         """Zeros where nothing may be computed."""
-        builder, total = self.b, self.blocks * self.region.pixels
+        builder, total = self.b, self.blocks * self.region.held
         zero = splat(fconst(0.0, builder.compute))
         for done in range(0, total, self.threads):
             last = total - done < self.threads
@@ -208,10 +210,9 @@ class _Kernel:
             if items % self.threads:  # the last threads make the last item once more
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            band = builder.share(floordiv(item, a_band), "band")
-            of_band = builder.share(floormod(item, a_band), "of")
-            row = builder.share(floordiv(of_band, runs), "r")
-            first = floormod(of_band, runs) * iconst(tile.pixels)
+            band, of_band = divided(builder, item, a_band, items - 1, ("band", "of"))
+            row, run = divided(builder, of_band, runs, a_band - 1, ("r", "run"))
+            first = run * iconst(tile.pixels)
             # The last run of a row begins earlier where the row is no whole number of them.
             last = region.across.computed - tile.pixels
             col = builder.share(
@@ -291,14 +292,14 @@ class _Kernel:
         inner_row = builder.share(self.top - self.row0 + row, "hr")
         inner_col = builder.share(self.left - self.col0 + col, "hc")
         first = builder.share(band * iconst(tile.out_blocks), "b0")
+        of_block = builder.share(first * iconst(region.held), "to")
+        places = places_of(builder, region, of_block, inner_row, inner_col, tile.pixels)
         for b in range(tile.out_blocks):
             of_group = first + iconst(b)
             block = builder.let(self._existing(self.first_block + of_group), "block")
             with builder.computing(ACCUMULATOR):
                 given = {n: builder.let(kept[of_group], "of") for n, kept in self.given.items()}
-            to = of_group * iconst(region.pixels) + inner_row * iconst(region.across.read)
-            to = builder.share(to + inner_col, "to")
-            for p in range(tile.pixels):
+            for p, place in enumerate(places):
                 value = finish.value(
                     self.n,
                     block,
@@ -307,17 +308,8 @@ class _Kernel:
                     sums[b * tile.pixels + p],
                     given,
                 )
-                value = builder.let(cast(value, vector_dtype(builder.compute)), "f")
-                with builder.when(self._kept(inner_row, inner_col + iconst(p))):
-                    self.held[to + iconst(p)] = value
-
-    def _kept(self, row: Expr, col: Expr) -> Expr | None:
-        """Whether a pixel belongs to the work-group; None where all do."""
-        tests = []
-        for span, at in ((self.region.down, row), (self.region.across, col)):
-            if span.shifted:
-                tests += [at >= iconst(0), at < iconst(span.read)]
-        return reduce(lambda a, b: a & b, tests) if tests else None
+                value = cast(value, vector_dtype(builder.compute))
+                self.held[place + iconst(b * region.held)] = value
 
     # The depthwise convolution
 
@@ -332,10 +324,10 @@ class _Kernel:
             if inside is not None:
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            first = builder.share(floordiv(item, tile.items), "of")
-            of_block = builder.share(floormod(item, tile.items), "in")
-            row = builder.share(floordiv(of_block, runs) * iconst(tile.made_rows), "r")
-            col = builder.share(floormod(of_block, runs) * iconst(tile.made_columns), "c")
+            first, of_block = divided(builder, item, tile.items, items - 1, ("of", "in"))
+            row, col = divided(builder, of_block, runs, tile.items - 1, ("r", "c"))
+            row = builder.share(row * iconst(tile.made_rows), "r")
+            col = builder.share(col * iconst(tile.made_columns), "c")
             top = builder.share(builder.group[1] * iconst(tile.rows) + row, "y")
             left = builder.share(builder.group[0] * iconst(tile.columns) + col, "x")
             with builder.loop(rounds, "round", rolled=True) as round_:
@@ -353,7 +345,7 @@ class _Kernel:
         """The sums of taps of some pixels of a block; the first is at a place of the rectangle."""
         builder, tile, across = self.b, self.tile, self.region.across.read
         sy, sx = self.depthwise.strides
-        base = block * iconst(self.region.pixels) + col * iconst(sx) + row * iconst(sy * across)
+        base = block * iconst(self.region.held) + col * iconst(sx) + row * iconst(sy * across)
         with builder.computing(ACCUMULATOR):
             taps = TapSums(
                 builder=builder,

@@ -142,12 +142,27 @@ class Region:
         return self.down.read * self.across.read
 
     @property
+    def shifted(self) -> bool:
+        """Whether some work-group computes pixels that are not in its rectangle."""
+        return self.down.shifted or self.across.shifted
+
+    @property
+    def held(self) -> int:
+        """Places of one block in local memory, one of them for what is not in the rectangle."""
+        return self.pixels + self.shifted
+
+    @property
     def padded(self) -> bool:
         """Whether some of them are not computed."""
-        return (self.down.computed, self.across.computed) != (
-            self.down.read,
-            self.across.read,
-        ) or any(span.shifted or span.padding for span in (self.down, self.across))
+        return (
+            (self.down.computed, self.across.computed)
+            != (
+                self.down.read,
+                self.across.read,
+            )
+            or self.shifted
+            or any(span.padding for span in (self.down, self.across))
+        )
 
     def runs(self, pixels: int) -> int:
         """Runs of neighbours that make a row of those that are computed."""

@@ -177,7 +177,7 @@ def shared_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> in
     per_load = HALVES_A_LOAD // LANES if work.half else 1
     loads = tile.window(work.source.blocks) * LANES * tile.group_blocks // per_load
     weights = -(-loads // tile.threads) * tile.threads * per_load
-    pixels = region.pixels * tile.group_blocks
+    pixels = region.held * tile.group_blocks
     taps = (work.taps + 1) * tile.group_blocks
     return ((weights + pixels) * work.element_bytes + taps * FLOAT_BYTES) * LANES
 
@@ -240,11 +240,10 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     turns, texels = blocks // tile.unroll, blocks * tile.pixels
     sums = tile.pixels * tile.out_blocks
     mads = blocks * sums * LANES * LANES
-    shifted = region.down.shifted or region.across.shifted
     finish = work.finish_work + (HALF_ALU if work.half else 0)
     wide_alu = ROUND_ALU + TURN_ALU * turns + TEXEL_ALU * texels + sums * finish
     wide_slots = ROUND_SLOTS + TURN_SLOTS * turns + TEXEL_SLOTS * texels
-    wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if shifted else 0))
+    wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if region.shifted else 0))
     made = (tile.made_rows, tile.made_columns)
     outputs, held = math.prod(made), _held(work, made)
     places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
