@@ -21,6 +21,7 @@ from adrenoc.passes.keep_choices import keep_choices
 from adrenoc.passes.keep_concats import fuse_around_concats
 from adrenoc.passes.keep_constants import keep_constants
 from adrenoc.passes.keep_coordinates import keep_coordinates
+from adrenoc.passes.keep_differences import keep_differences
 from adrenoc.passes.keep_range import keep_range
 from adrenoc.passes.keep_sizes import keep_sizes
 from adrenoc.passes.place_stores import place_stores
@@ -208,6 +209,12 @@ STAGES: tuple[Stage, ...] = (
         keep_choices,
         needs=_facts("fused"),
         gives=_facts("choices kept"),
+    ),
+    _kept(
+        "keep_differences",
+        keep_differences,
+        needs=_facts("fused"),
+        gives=_facts("differences kept"),
     ),
     _kept(
         "keep_range",
