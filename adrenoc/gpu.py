@@ -34,6 +34,11 @@ class Limits:
     opencl_c: str
     """Language version to build kernels with: "2.0" or "3.0"."""
 
+    @property
+    def dot_instructions(self) -> int:
+        """Of a dot product of four bytes: two where the hardware multiplies two at a time."""
+        return 2 if self.dot_product is False else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Performance:

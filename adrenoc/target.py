@@ -75,6 +75,17 @@ class Target:
         """Whether the drivers seen list an OpenCL extension; None: no list was found."""
         return dict(self.gpu.extensions).get(name)
 
+    @property
+    def has_dot_products(self) -> bool:
+        """Whether OpenCL C has a name for dot products of four bytes.
+
+        Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
+        """
+        listed = self.has_extension("cl_khr_integer_dot_product")
+        if not listed and self.limits.opencl_c < "3.0":
+            listed = self.has_extension("cl_qcom_dot_product8")
+        return listed is True
+
     def source_of(self, key: str) -> str | None:
         """Where the value of `key` ("limits.local_mem_bytes") is known from."""
         return dict(self.sources).get(key)

@@ -265,6 +265,16 @@ def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
 
 
+def words_where(inside: Expr, words: Expr, word: Expr) -> Expr:
+    """Four words where a condition holds, else four times the same word; no branch."""
+    return tirx.call_extern("uint32x4", "WORDS_WHERE", inside, words, word)
+
+
+def pack_bytes(numbers: Expr) -> Expr:
+    """Four floats, whole numbers from 0 to 255, as the bytes of a word."""
+    return tirx.call_pure_extern("uint32", "PACK_BYTES", numbers)
+
+
 def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
     """Read one texel as four values of `dtype`; outside of the image all four are zero.
 

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 DOTS_A_CALL = 4
-"""Instructions of `DOT_PRODUCTS`: one a sum, which the analyser sees as a multiply-add."""
+"""Products of `DOT_PRODUCTS`: one a sum."""
+DOTS = {"dp4acc": 1.0, "dp2acc": 0.5}
+"""Instructions that multiply bytes, and the share of such a product that each makes."""
 WORDS_BYTES = 16
 """That `SHARE_UINT4` stores to local memory."""
 MULTIPLIES, MULTIPLY = ("mad16", "mad32"), "mul.f"
@@ -150,8 +152,11 @@ def machine_work(
         inside = tuple(n for n, loop in enumerate(loops) if loop["a"] <= place <= loop["b"])
         kind, repeats = instruction["c"], instruction["n"]
         alone = instruction["op"] == MULTIPLY
+        share = DOTS.get(instruction["op"].partition(".")[0], 0.0)
+        if kind in MULTIPLIES or (products and alone):
+            share = 1.0
         one = ThreadWork(
-            multiplies=repeats if kind in MULTIPLIES or (products and alone) else 0,
+            multiplies=share * repeats,
             texels=repeats if kind == "tex" else 0,
             local_bytes=repeats * _stored(instruction["op"], instruction["args"]),
         )

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 WAVE = 128
 HALF_TEXEL_BYTES, FLOAT_TEXEL_BYTES = 8, 16
-DOT_STAND_IN = """\
-#define DOT_PRODUCTS(weights, word, total) \\
-  as_int4(mad(as_float4(weights), (float4)(as_float(word)), as_float4(total)))
+DOT_IN_SPIRV = """\
+int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int packed);
+#define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
-"""For an analyser without the dot product: an instruction of the same pipe and rate."""
+"""The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,6 @@ def kernel_rows(
 ) -> Iterator[KernelRow]:
     """The figures of each kernel of a compiled model whose family matches; `folder` is scratch."""
     from adrenoc.build import build_kernel, kernel_sources, module_sources
-    from adrenoc.opencl_source import DOT
 
     sources = kernel_sources(state.executable)
     half = state.options.storage_dtype == "float16"
@@ -117,7 +116,7 @@ def kernel_rows(
             known: dict[str, Any] = known,
             family: str = kernel.family,
         ) -> KernelRow:
-            path.write_text(text.replace(DOT, DOT_STAND_IN))
+            path.write_text(with_known_dots(text))
             spec = {**known, "cl": str(path), "kernel": f"{name}_kernel", **started(launch)}
             return estimate(name, family, func, spec, gpu, estimator)
 
@@ -133,6 +132,11 @@ def kernel_rows(
         if why:
             row = replace(row, why=why_fewer(row, state, kernel, gpu, folder, other))
         yield row
+
+
+def with_known_dots(text: str) -> str:
+    """A kernel's source with dot products that the analyser has."""
+    return re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
 
 
 def bytes_of_kernel(state: Any, kernel: str) -> int:

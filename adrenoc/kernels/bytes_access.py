@@ -15,17 +15,20 @@ from adrenoc.tvmapi import (
     BufferLoad,
     Expr,
     cast,
-    dtype_of,
     fconst,
     floordiv,
     floormod,
     iconst,
-    if_then_else,
     load_vector,
+    maximum,
+    minimum,
+    pack_bytes,
+    select,
     simplify,
     splat,
     store,
     tirx,
+    words_where,
 )
 
 _BYTE_BITS = 8
@@ -46,12 +49,42 @@ class BytesAccess(BlockedAccess):
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels as floats of the kernel's arithmetic."""
-        parts = tirx.call_pure_extern("uint8x4", "as_uchar4", self._word(n, block, h, w))
+        return self._numbers(self._word(n, block, h, w))
+
+    def _numbers(self, word: Expr) -> Expr:
+        """The four numbers of a word, as floats of the kernel's arithmetic."""
+        parts = tirx.call_pure_extern("uint8x4", "as_uchar4", word)
         compute = self._statements.compute
         kind = "half" if compute == "float16" else "float"
         numbers = tirx.call_pure_extern(f"{compute}x4", f"convert_{kind}4", parts)
         low = self.spec.low
         return numbers + splat(fconst(float(low), compute)) if low else numbers
+
+    def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels as floats, or zeros outside."""
+        return self._numbers(self.padded_word(n, block, h, w))
+
+    def padded_word(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels as one word; the bytes that mean zero where (h, w) lies outside."""
+        row, column, inside = self._nearest(h, w)
+        word = self._statements.let(self._word(n, block, row, column), "word")
+        return self._statements.let(select(inside, word, self._zero), "word")
+
+    def _nearest(self, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
+        """The nearest position inside, and whether it is the one that was asked for.
+
+        A branch around each read would wait for one before the next is asked for.
+        """
+        e, zero = self.extents, iconst(0)
+        inside = (h >= zero) & (h < iconst(e.h)) & (w >= zero) & (w < iconst(e.w))
+        row = maximum(minimum(h, iconst(e.h - 1)), zero)
+        column = maximum(minimum(w, iconst(e.w - 1)), zero)
+        return row, column, inside
+
+    @property
+    def _zero(self) -> Expr:
+        """A word of four bytes that mean zero."""
+        return tirx.const(-self.spec.low * _ONE_IN_EACH, "uint32")
 
     def element(self, index: Sequence[Expr]) -> Expr:
         """One channel as a float."""
@@ -63,25 +96,24 @@ class BytesAccess(BlockedAccess):
         return cast(byte, compute) + fconst(float(self.spec.low), compute)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Store four floats that are whole numbers."""
-        dtype = dtype_of(value).partition("x")[0]
-        value = self._masked(block, value)
+        """Store four floats that are whole numbers of the tensor's range."""
+        value = self._masked(block, cast(value, "float32x4"))
         low = self.spec.low
-        value = value - splat(fconst(float(low), dtype)) if low else value
-        parts = tirx.call_pure_extern("uint8x4", "convert_uchar4_sat_rte", value)
-        word = tirx.call_pure_extern("uint32", "as_uint", parts)
+        value = value - splat(fconst(float(low), "float32")) if low else value
+        word = pack_bytes(self._statements.let(value, "bytes"))
         layer, row, col = (simplify(i) for i in self.coordinates(n, block, h, w))
         place = [layer, row, col, simplify(floormod(block, WORDS))]
         self._statements.emit(store(self._buffer, place, word))
 
     def words(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, *, padded: bool) -> Expr:
         """Sixteen channels as four words; the bytes that mean zero where padded and outside."""
+        inside = None
+        if padded:
+            h, w, inside = self._nearest(h, w)
         e = self.extents
         layers = -(-e.blocks // WORDS)
         row = (n * iconst(layers) + sixteen) * iconst(e.h) + h
-        inside = (h >= 0) & (h < iconst(e.h)) & (w >= 0) & (w < iconst(e.w))
         loaded = load_vector(self._buffer, row * iconst(e.w) + w, 0, "uint32")
-        if not padded:
+        if inside is None:
             return loaded
-        zero = tirx.const(-self.spec.low * _ONE_IN_EACH, "uint32")
-        return if_then_else(inside, loaded, splat(zero))
+        return words_where(inside, self._statements.let(loaded, "words"), self._zero)

@@ -11,6 +11,7 @@ what a folded batch norm makes of the taps may cancel (`scripts/bench_kernels`: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +48,15 @@ def depthwise(
     weight: Access,
     out: Access,
     epilogue: Epilogue,
+    *,
+    sums_of: type[TapSums] | None = None,
+    tap_dtype: str | None = None,
+    finished: Callable[[Expr, Expr], Expr] | None = None,
 ) -> None:
     """Emit a depthwise convolution with packed weights (`pack_taps`).
+
+    `sums_of` multiplies and adds (None: floats) taps of `tap_dtype` (None: that of the arithmetic);
+    `finished` makes floats of a sum and its block.
 
     Shapes:
         x: roles N, C, H, W
@@ -63,7 +71,8 @@ def depthwise(
         work_group=tile.work_group,
         cooperate=True,
     )
-    shared = _bring(builder, weight, taps, e.blocks, e.n, (wx, wy, wz))
+    kind = tap_dtype or builder.compute
+    shared = _bring(builder, weight, kind, taps, e.blocks, e.n, (wx, wy, wz))
     if e.n * e.blocks % wz:  # threads beyond the last block read it too, for a buffer has an end
         gz = builder.let(minimum(gz, iconst(e.n * e.blocks - 1)), "z")
     n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
@@ -73,14 +82,14 @@ def depthwise(
     row0 = builder.let(top * iconst(strides[0]) - iconst(padding[0]), "row")
     col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
     first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
-    taps_of = TapSums(
+    taps_of = (sums_of or TapSums)(
         builder=builder,
         geometry=geometry,
         rows=tile.rows,
         pixels=tile.pixels,
         x=x,
         shared=shared,
-        rolled=geometry.kernel[0] > UNROLLED_ROWS,
+        rolled=rolls(geometry, tap_dtype),
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
     with builder.when(builder.inside):
@@ -90,7 +99,13 @@ def depthwise(
                 in_row = left + iconst(p) < iconst(e.w) if p and e.w % tile.pixels else None
                 with builder.when(in_column), builder.when(in_row):
                     value = sums[r * tile.pixels + p]
+                    value = value if finished is None else finished(value, block)
                     epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
+
+
+def rolls(geometry: ConvGeometry, tap_dtype: str | None) -> bool:
+    """Whether a loop over kernel rows stays one: the addresses of bytes take registers, too."""
+    return tap_dtype is not None or geometry.kernel[0] > UNROLLED_ROWS
 
 
 class Pixels(Protocol):
@@ -127,11 +142,24 @@ class TapSums:
     rolled: bool = False
     """Whether compilers are asked to keep the loop over kernel rows."""
 
+    def zeros(self) -> Registers:
+        """The sums before the first product."""
+        sums = self.builder.registers(self.rows * self.pixels)
+        sums.fill(0.0)
+        return sums
+
+    def pixel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+        """Four channels of the input."""
+        return self.x.padded_texel(n, block, h, w)
+
+    def product(self, pixel: Expr, tap: Expr, total: Expr) -> Expr:
+        """`total` and what a tap adds to it."""
+        return pixel * tap + total
+
     def rectangle(self, n: Expr, block: Expr, row0: Expr, col0: Expr, first_tap: Expr) -> Registers:
         """The sums, row by row; the input that they need begins at (row0, col0)."""
         builder, geometry = self.builder, self.geometry
-        sums = builder.registers(self.rows * self.pixels)
-        sums.fill(0.0)
+        sums = self.zeros()
         if self.rows == 1:
             # A loop keeps the compiler from reading all rows at once, which takes registers.
             with builder.loop(geometry.kernel[0], "ky", rolled=self.rolled) as ky:
@@ -160,13 +188,13 @@ class TapSums:
             offsets = [p * geometry.strides[1] + kx * geometry.dilation[1] for p in pixels]
             for offset in offsets:
                 if offset not in columns:
-                    texel = self.x.padded_texel(n, block, row, col0 + iconst(offset))
+                    texel = self.pixel(n, block, row, col0 + iconst(offset))
                     columns[offset] = builder.let(texel, "a")
             for r, first_tap in uses:
                 tap = builder.let(self.shared[first_tap + iconst(kx)], "k")
                 for p, offset in zip(pixels, offsets, strict=True):
                     at = r * self.pixels + p
-                    sums[at] = columns[offset] * tap + sums[at]
+                    sums[at] = self.product(columns[offset], tap, sums[at])
 
 
 def rows_read(geometry: ConvGeometry, rows: int) -> int:
@@ -187,14 +215,15 @@ def _rows_read(geometry: ConvGeometry, rows: int) -> dict[int, list[tuple[int, i
 def _bring(
     builder: KernelBuilder,
     weight: Access,
+    kind: str,
     taps: int,
     blocks: int,
     images: int,
     group: tuple[int, int, int],
 ) -> SharedArray:
-    """The taps of the work-group's blocks, in local memory."""
+    """The taps of the work-group's blocks, in local memory, of dtype `kind`."""
     wx, wy, wz = group
-    shared = builder.shared(wz * taps)
+    shared = builder.shared(wz * taps, dtype=kind)
     lx, ly, lz = builder.local
     across = builder.let(lx + ly * iconst(wx), "t")
     # Each layer of threads brings the taps of its own block: images may begin within a group.
@@ -204,7 +233,7 @@ def _bring(
     for done in range(0, taps, wx * wy):
         last = taps - done < wx * wy
         with builder.when(across < iconst(taps - done) if last else None):
-            tap = builder.let(load_vector(weight.buffer, first, done, builder.compute), "k")
+            tap = builder.let(load_vector(weight.buffer, first, done, kind), "k")
             shared[lz * iconst(taps) + across + iconst(done)] = tap
     builder.barrier()
     return shared

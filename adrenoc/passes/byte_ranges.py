@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,21 @@ def _of_node(node: Node, ranges: Mapping[str, Range]) -> Range | None:
         known = ranges.get(node.inputs[0])
     if node.epilogue is None:
         return known
-    given = dict(ranges)
-    given.pop(Node.RESULT, None)
-    if known is not None:
-        given[Node.RESULT] = known
-    return _range(node.epilogue.value, _loads(node.epilogue, given))
+    return range_in(node.epilogue.value, node.epilogue, _with_result(ranges, known))
+
+
+def given_ranges(node: Node, ranges: Mapping[str, Range]) -> Mapping[str, Range]:
+    """The ranges of what a node's epilogue reads, its operator's result among them."""
+    return _with_result(ranges, _of_node(replace(node, epilogue=None), ranges))
+
+
+def _with_result(ranges: Mapping[str, Range], known: Range | None) -> Mapping[str, Range]:
+    return dict(ranges) if known is None else {**ranges, Node.RESULT: known}
+
+
+def range_in(expr: Expr, body: Body, ranges: Mapping[str, Range]) -> Range | None:
+    """The whole numbers that a part of a body gives; None where it gives others."""
+    return _range(expr, _loads(body, ranges))
 
 
 def _loads(body: Body, ranges: Mapping[str, Range]) -> Callable[[Any], Range | None]:

@@ -22,6 +22,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
 from adrenoc.options import CompileOptions
 from adrenoc.passes.byte_ranges import Range, byte_lows, whole_numbers
+from adrenoc.passes.drop_conversions import drop_conversions
 from adrenoc.passes.pin_precision import moves
 from adrenoc.tvmapi import tirx, tvm
 
@@ -53,6 +54,8 @@ def keep_integers(
             if _needs_float(graph, name):
                 exact.add(name)
     ranges = whole_numbers(graph) if rounded else {}
+    if rounded:
+        graph = drop_conversions(graph, ranges)
     graph = _in_bytes(graph, rounded, ranges, log, dot_products=dot_products)
     if floats:
         return replace(graph, rounded=frozenset(rounded))
@@ -86,7 +89,7 @@ def _in_bytes(
         log.add(
             f"{len(lows)} tensors",
             "whole numbers stored as floats",
-            "the drivers seen of this GPU do not list cl_khr_integer_dot_product",
+            "no driver seen of this GPU has a dot product of bytes in its OpenCL C",
         )
         return graph
     log.add(

@@ -50,8 +50,8 @@ def simplify_step(state: State) -> State:
 
 
 def keep_integers_step(state: State) -> State:
-    dot_products = state.target.has_extension("cl_khr_integer_dot_product") is True
-    graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dot_products)
+    dots = state.target.has_dot_products
+    graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dots)
     return replace(state, graph=graph)
 
 

@@ -22,7 +22,7 @@ from adrenoc.layout import LANES
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.rules.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.rules.conv2d_dot import dot_conv, suits_dot
+from adrenoc.rules.conv2d_dot import dot_conv, no_dot_conv, suits_dot
 from adrenoc.rules.conv_tile import scored
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.depthwise import blocks_held, depthwise_rule
@@ -65,7 +65,7 @@ def dense_conv(
     """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
     weight_name = node.inputs[1]
     work = conv_work(context.graph, node, geometry, context.options)
-    if suits_dot(context, node, geometry, oihw):
+    if suits_dot(context, node, oihw, no_dot_conv(geometry)):
         return dot_conv(context, node, family, geometry, work, oihw)
     machine = Machine.of(context.performance)
     tiles = scored(work, context.limits, machine)

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from adrenoc.graph import Node
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv2d_dot import conv2d_dot, fits_bytes, pack_rest, pack_words
+from adrenoc.kernels.conv2d_dot import conv2d_dot, fits_bytes, pack_words
 from adrenoc.kernels.conv2d_local import WIDEST_ROW
 from adrenoc.operand import WORDS, Memory
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.conv_tile_local import local_candidates, local_clocks
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.integer_bias import Oihw, split_bias
 from adrenoc.rules.machine import Machine
 
 WORD_BYTES = 4
+LOAD_WORK, EDGE_WORK = 7, 9
+"""Instructions of a load of bytes beside itself: its address; and that of the nearest pixel where
+it may lie outside, with a choice for each of its words (`scripts/bench_kernels`, Adreno 660)."""
 MOST_PRODUCTS = 65536
 """In one sum: so many of bytes stay below 2^31."""
 
-Oihw = Callable[[np.ndarray], np.ndarray]
 
+def suits_dot(context: RuleContext, node: Node, oihw: Oihw, refused: str = "") -> bool:
+    """Whether an operator reads bytes, and its weights are such that integers do.
 
-def suits_dot(context: RuleContext, node: Node, geometry: ConvGeometry, oihw: Oihw) -> bool:
-    """Whether a convolution reads bytes, and its weights are such that integers do."""
+    `refused` says why its kernel would not do all the same.
+    """
     x, weight = (context.graph.tensors[name] for name in node.inputs[:2])
     if context.graph.operand(x.name).memory is not Memory.BYTES or weight.value is None:
         return False
-    if geometry.groups > 1 or geometry.kernel[1] > WIDEST_ROW:
-        reason = f"{geometry.groups} groups, {geometry.kernel[1]} taps a row"
+    if refused:
+        reason = refused
     elif not fits_bytes(weight.value):
         reason = f"its weights {weight.name} are not whole numbers of eight bits"
     elif oihw(weight.value)[0].size > MOST_PRODUCTS:
@@ -40,6 +42,13 @@ def suits_dot(context: RuleContext, node: Node, geometry: ConvGeometry, oihw: Oi
         return True
     context.log.add(node.name, "integers computed as floats", reason)
     return False
+
+
+def no_dot_conv(geometry: ConvGeometry) -> str:
+    """Why a dense convolution of this geometry has no kernel of dot products, if so."""
+    if geometry.groups == 1 and geometry.kernel[1] <= WIDEST_ROW:
+        return ""
+    return f"{geometry.groups} groups, {geometry.kernel[1]} taps a row"
 
 
 def dot_conv(
@@ -61,6 +70,8 @@ def dot_conv(
         channels=min(blocks, WORDS),
         storage_bytes=WORD_BYTES,
         half=False,
+        texel_work=LOAD_WORK + (EDGE_WORK if geometry.kernel != (1, 1) else 0),
+        words=context.limits.dot_instructions,
     )
     machine = Machine.of(context.performance)
     tile = context.choose(
@@ -69,7 +80,8 @@ def dot_conv(
         local_candidates(words, context.limits),
         lambda tile: local_clocks(words, tile, machine),
     )
-    kernel = context.kernel(node, f"{family}_dot")
+    bias = split_bias(context.graph, node, oihw)
+    kernel = context.kernel(bias.node, f"{family}_dot")
     x = kernel.input(x_name)
     if not isinstance(x, BytesAccess):
         raise ValueError(f"{x_name} does not lie in bytes")
@@ -80,9 +92,7 @@ def dot_conv(
         oihw,
         "float32",
     )
-    rest = kernel.flat(
-        weight_name, f"{family}_rest{-spec.low}", lambda w: pack_rest(w, spec.low), oihw, "float32"
-    )
+    rest = bias.operand(kernel, family, spec.low, oihw)
     out, epilogue = kernel.output()
     conv2d_dot(kernel.builder, geometry, tile, x, weight, rest, out, epilogue)
     return kernel.call()

@@ -51,6 +51,8 @@ WAITING_WEIGHTS = 3
 STEM_REGISTERS, BANDS_REGISTERS, STEM_WEIGHTS = 2.5, 0.5, 2
 """The same of the only input block: no loop over turns, whose counters and pointers would be kept.
 Fitted to the waves that 60 built kernels keep on an Adreno 660 and 750, in floats and halves."""
+WORD_REGISTERS, WORDS_REGISTERS, WORDS_SLICES = 0.25, 5.3, 5.0
+"""Of bytes: for each load, which has an address of 64 bits; beside them; and more with slices."""
 NARROW_ROW = 3
 SLICES = (1, 2, 4, 8, 16)
 UNROLLS = (1, 2, 4)
@@ -193,7 +195,7 @@ def local_counts(
     sums = tile.pixels * tile.out_blocks
     blocks = tile.unroll
     texels = blocks * work.loads(tile.pixels)
-    mads = blocks * sums * LANES * work.channels * kw
+    mads = blocks * sums * LANES * work.channels * kw * max(1, work.words)
     reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
     flush = sums * LANES if in_parts(work, tile) else 0
     turns = kh * math.ceil(work.in_blocks / (tile.slices * blocks))
@@ -260,6 +262,9 @@ def _loads(work: ConvWork, tile: ConvTile) -> int:
 def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
+    if work.words:
+        slices = WORDS_SLICES if tile.slices > 1 else 0
+        return sums + (1 + WORD_REGISTERS) * texels + WORDS_REGISTERS + slices
     if work.in_blocks == 1:
         waiting, other = STEM_WEIGHTS, _stem_registers(work, tile)
     else:

@@ -30,6 +30,8 @@ class ConvWork:
     """Scalar instructions that make an activation texel of what is read (a prologue)."""
     block_texels: int = 0
     """Further texels that a thread reads of each input block: what the prologue reads beside."""
+    words: int = 0
+    """Instructions of a dot product, where a load gives bytes, four in each of four words."""
     image: OperandSpec | None = None
     """The input where it is an image that lies row-major in a buffer, as the model is given it."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
+from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.depthwise import (
     UNROLLED_ROWS,
     DepthwiseTile,
@@ -17,12 +19,16 @@ from adrenoc.kernels.depthwise import (
     pack_taps,
     rows_read,
 )
+from adrenoc.kernels.depthwise_dot import depthwise_dot, pack_tap_words
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.layout import LANES
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv2d_dot import WORD_BYTES, suits_dot
 from adrenoc.rules.conv_work import ConvWork
+from adrenoc.rules.integer_bias import Oihw, split_bias
 from adrenoc.rules.machine import (
     BUFFER_LATENCY_CLOCKS,
+    BYTES_PER_CLOCK,
     LOCAL_READ_CLOCKS,
     SPILLED,
     TEXTURE_LATENCY_CLOCKS,
@@ -40,6 +46,8 @@ OTHER_REGISTERS = 6
 """Full registers that have to be free beside vectors, or some of these go to memory."""
 START, TEXEL, STORE = 60.0, 7.0, 10.0
 """Instructions of a thread beside its multiply-adds: in all, a texel read, a pixel stored."""
+WORD = 14.0
+"""Of a word read: its address in a buffer, that of the nearest pixel inside, and a choice."""
 
 
 def depthwise_rule(
@@ -53,6 +61,8 @@ def depthwise_rule(
     In float whatever the preset: see `adrenoc/kernels/depthwise.py`.
     """
     machine = Machine.of(context.performance)
+    if suits_dot(context, node, oihw):
+        return _dot_rule(context, node, work, oihw, machine)
     tiles = scored(work, context.limits, machine)
     tile = context.choose(node, "depthwise_conv2d", tiles, tiles)
     kernel = context.kernel(node, "depthwise_conv2d")
@@ -62,6 +72,29 @@ def depthwise_rule(
     weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack, dtype="float32")
     out, epilogue = kernel.output()
     depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _dot_rule(
+    context: RuleContext, node: Node, work: ConvWork, oihw: Oihw, machine: Machine
+) -> KernelCall:
+    """The same of bytes, which dot products take as they are."""
+    family = "depthwise_dot"
+    words = replace(work, storage_bytes=1, words=context.limits.dot_instructions)
+    tiles = scored(words, context.limits, machine)
+    tile = context.choose(node, family, tiles, tiles)
+    bias = split_bias(context.graph, node, oihw)
+    kernel = context.kernel(bias.node, family)
+    x = kernel.input(node.inputs[0])
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{node.inputs[0]} does not lie in bytes")
+    low, wz = x.spec.low, tile.work_group[2]
+    weight = kernel.flat(
+        node.inputs[1], f"{family}{wz}", lambda w: pack_tap_words(w, wz), oihw, "float32"
+    )
+    rest = bias.operand(kernel, family, low, oihw)
+    out, epilogue = kernel.output()
+    depthwise_dot(kernel.builder, work.geometry, tile, x, weight, rest, out, epilogue)
     return kernel.call()
 
 
@@ -115,25 +148,28 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     pixels = tile.rows * tile.pixels
     texels = rows_read(geometry, tile.rows) * len(columns)
     taps = tile.rows * kh * kw
-    mads = pixels * kh * kw * LANES
-    other = START + TEXEL * texels + STORE * pixels
+    mads = pixels * kh * kw * LANES * max(1, work.words)
+    other = START + (WORD if work.words else TEXEL) * texels + STORE * pixels
+    reads = BYTES_PER_CLOCK / WORD_BYTES if work.words else machine.texels_of(work.storage_bytes)
+    latency = BUFFER_LATENCY_CLOCKS if work.words else TEXTURE_LATENCY_CLOCKS
     busiest = max(
         WAVE * (mads + other) / machine.lanes,
-        WAVE * texels / machine.texels_of(work.storage_bytes),
+        WAVE * texels / reads,
         taps * LOCAL_READ_CLOCKS,
     )
     rows = rows_read(geometry, tile.rows)
-    serial = 2 * (mads + taps + other) + BUFFER_LATENCY_CLOCKS + rows * TEXTURE_LATENCY_CLOCKS
+    serial = 2 * (mads + taps + other) + BUFFER_LATENCY_CLOCKS + rows * latency
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / tile.rows / wy)
     groups *= math.ceil(e.n * e.blocks / wz)
     waves = groups * math.ceil(wx * wy * wz / WAVE)
-    if tile.rows == 1 and kh > UNROLLED_ROWS:
+    if tile.rows == 1 and (work.words or kh > UNROLLED_ROWS):
         vectors = float(len(columns) + pixels + kw)
         registers = vectors + 1
         serial = 2 * (mads + taps + other + ROW_SLOTS * kh)
         serial += (START_WAITS + kh) * BUFFER_LATENCY_CLOCKS
     else:  # compilers read ahead: most texels wait beside the sums and some of the taps
-        vectors = registers = 0.75 * texels + pixels + 0.5 * kh * kw
+        read = kh * kw if work.words else 0.5 * kh * kw
+        vectors = registers = 0.75 * texels + pixels + read
     if vectors + OTHER_REGISTERS > machine.registers / 2:
         serial *= SPILLED
     pipes = machine.clocks(waves, busiest, serial, registers)

@@ -11,8 +11,6 @@ import numpy as np
 from adrenoc.gpu import Limits
 from adrenoc.graph import Node
 from adrenoc.kernels.bytes_access import BytesAccess
-from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.conv2d_dot import pack_rest
 from adrenoc.kernels.flat_access import FlatAccess, flat_order
 from adrenoc.kernels.gemv import MAX_PIXELS, GemvTile, gemv
 from adrenoc.kernels.gemv_dot import gemv_dot, pack_rows
@@ -21,7 +19,8 @@ from adrenoc.kernels.work_group import power_of_two
 from adrenoc.layout import LANES, Extents
 from adrenoc.operand import WORDS, OperandSpec
 from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.conv2d_dot import WORD_BYTES, Oihw, suits_dot
+from adrenoc.rules.conv2d_dot import WORD_BYTES, suits_dot
+from adrenoc.rules.integer_bias import Oihw, split_bias
 from adrenoc.rules.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
 from adrenoc.tvmapi import bits_of
 
@@ -74,7 +73,7 @@ def gemv_rule(
         out_blocks=out_extents.blocks,
         storage_bytes=bits_of(context.options.storage_dtype) // 8,
     )
-    if suits_dot(context, node, ConvGeometry(kernel=(1, 1)), oihw):
+    if suits_dot(context, node, oihw):
         return _dot_rule(context, node, f"{family}_dot", work, oihw)
     machine = Machine.of(context.performance)
     tile = context.choose(
@@ -121,15 +120,13 @@ def _dot_rule(
         candidates(work, context.limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, family)
+    bias = split_bias(context.graph, node, oihw)
+    kernel = context.kernel(bias.node, family)
     x = kernel.input(x_name)
     if not isinstance(x, BytesAccess):
         raise ValueError(f"{x_name} does not lie in bytes")
-    low = x.spec.low
     weight = kernel.flat(weight_name, f"{family}_rows", pack_rows, oihw, "float32")
-    rest = kernel.flat(
-        weight_name, f"{family}_rest{-low}", lambda w: pack_rest(w, low), oihw, "float32"
-    )
+    rest = bias.operand(kernel, family, x.spec.low, oihw)
     out, epilogue = kernel.output()
     gemv_dot(kernel.builder, tile, x, weight, rest, out, epilogue)
     return kernel.call()
