@@ -219,7 +219,8 @@ def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float
         2 / machine.texels_of(bits_of(specs[1].dtype) // 8),
     )
     serial = 2 * (work + TEXEL_INSTRUCTIONS) + TEXTURE_LATENCY_CLOCKS
-    computed = machine.clocks(math.ceil(texels / WAVE), busiest, serial, LANES)
+    resident = machine.resident_waves(LANES)
+    computed = machine.clocks(math.ceil(texels / WAVE), busiest, serial, resident)
     return machine.launch_clocks + max(
         computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
     )

@@ -218,7 +218,9 @@ def estimate_clocks(
         serial *= SPILLED
     # Waves of half the threads take half the registers.
     by_registers = machine.resident_waves(registers * threads / WAVE)
-    by_memory = limits.local_mem_bytes // _shared_bytes(work, tile) * waves_a_group
+    by_memory = machine.waves_of_groups(
+        wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
+    )
     here = math.ceil(groups * waves_a_group / machine.processors)
-    resident = max(1, min(by_registers, by_memory - by_memory % 2))
+    resident = max(1, min(by_registers, by_memory))
     return max(here * busiest, math.ceil(here / resident) * serial)

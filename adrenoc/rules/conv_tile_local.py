@@ -44,7 +44,7 @@ LOADS_A_WAIT = {False: 3.0, True: 1.5}
 """The same of the numbers of an image, by whether they become halves."""
 END_SLOTS, SLICE_SLOTS = 30.0, 18.0
 """At the end; and for each sum and each halving of the slices."""
-OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.0
+OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.25
 """Full registers that coordinates, loop counters and pointers take; more of them where slices are
 added, and where a row has several taps."""
 WAITING_WEIGHTS = 3
@@ -182,9 +182,9 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     # Only what is under way is waited for: a stem reads little before each barrier.
     waits = min(waits, texels + counts.chunks * _loads(work, tile))
     serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
-    pipes = machine.clocks(waves_of(work, tile), busiest, serial, counts.registers)
-    memory = machine.memory_clocks(bytes_of(work, tile))
-    return machine.with_memory(pipes, memory, machine.resident_waves(counts.registers))
+    resident = machine.resident_waves(counts.registers)
+    pipes = machine.clocks(waves_of(work, tile), busiest, serial, resident)
+    return machine.with_memory(pipes, machine.memory_clocks(bytes_of(work, tile)), resident)
 
 
 def local_counts(

@@ -113,7 +113,8 @@ def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     latency = BUFFER_LATENCY_CLOCKS if loads else TEXTURE_LATENCY_CLOCKS
     slots = steps * (mads + texels + overhead) + START_SLOTS + END_SLOTS * sums
     serial = steps * latency + WAVE / 64 * slots
-    return machine.clocks(waves, busiest, serial, _registers(work, tile))
+    resident = machine.resident_waves(_registers(work, tile))
+    return machine.clocks(waves, busiest, serial, resident)
 
 
 def _activations(work: ConvWork, tile: ConvTile) -> float:

@@ -172,9 +172,9 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
         vectors = registers = 0.75 * texels + pixels + read
     if vectors + OTHER_REGISTERS > machine.registers / 2:
         serial *= SPILLED
-    pipes = machine.clocks(waves, busiest, serial, registers)
-    memory = machine.memory_clocks(_bytes(work))
-    return machine.with_memory(pipes, memory, machine.resident_waves(registers))
+    resident = machine.resident_waves(registers)
+    pipes = machine.clocks(waves, busiest, serial, resident)
+    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work)), resident)
 
 
 def _bytes(work: ConvWork) -> int:

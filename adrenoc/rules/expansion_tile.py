@@ -66,8 +66,6 @@ AHEAD_HALF, AHEAD_FLOAT = 0.3, 0.5
 """Registers for each wide pixel of the rows that compilers read ahead."""
 LOOPED_ROWS = 2
 """That they read ahead where the loop over the rows of taps stays one."""
-SHARED_GRAIN = 1024
-"""Local memory is given in such pieces."""
 FLOAT_BYTES = 4
 
 
@@ -223,13 +221,11 @@ def estimate_clocks(
     registers = _registers(work, tile)
     if registers > machine.registers / 2:  # what does not fit goes to memory
         serial *= SPILLED
-    # Waves start in pairs, one on each of the processors that share local memory.
-    grains = -(-shared_bytes(work, tile, region) // SHARED_GRAIN) * SHARED_GRAIN
-    beside = limits.local_mem_bytes // grains * 2 * math.ceil(waves / 2)
-    registers = max(registers, machine.registers / max(1, beside))
-    pipes = machine.clocks(groups * waves, busiest, serial, registers)
-    memory = machine.memory_clocks(_bytes(work))
-    return machine.with_memory(pipes, memory, machine.resident_waves(registers))
+    shared = shared_bytes(work, tile, region)
+    by_memory = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
+    resident = max(1, min(machine.resident_waves(registers), by_memory))
+    pipes = machine.clocks(groups * waves, busiest, serial, resident)
+    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work)), resident)
 
 
 def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:

@@ -167,7 +167,8 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
         + steps * threads_a_wave / 64 * (mads + texels + overhead)
         + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
     )
-    pipes = machine.clocks(waves, busiest, serial, registers)
+    beside = machine.resident_waves(registers)
+    pipes = machine.clocks(waves, busiest, serial, beside)
     weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
-    resident = machine.resident_waves(registers) * threads_a_wave / WAVE
+    resident = beside * threads_a_wave / WAVE
     return machine.with_memory(pipes, machine.memory_clocks(weights), resident)

@@ -83,4 +83,4 @@ def estimate_clocks(work: LineWork, tile: LineTile, machine: Machine, storage_by
     busiest = threads * max(slots / machine.lanes, texture) + folds * FOLD_CLOCKS / 2
     at_once = 1 if tile.team == 1 else 2
     serial = texels / at_once * TEXTURE_LATENCY_CLOCKS + threads / 64 * slots + folds * FOLD_CLOCKS
-    return machine.clocks(waves, busiest, serial, REGISTERS)
+    return machine.clocks(waves, busiest, serial, machine.resident_waves(REGISTERS))

@@ -28,6 +28,8 @@ ENOUGH_REGISTERS = 16
 """Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
 MOST_WAVES = 16
 """That one processor keeps, however few registers they take."""
+LOCAL_GRAIN = 1024
+"""Bytes of local memory are given to work-groups in such pieces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Machine:
     """Of one more kernel in the queue; 0 where the target tells nothing."""
     winograd_least_pixels: int
     """That Winograd's algorithm in three kernels needs: phones have shown what clocks do not."""
+    waves_together: int = 2
+    """That come and go with each other: one on each of the processors that share local memory."""
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
@@ -68,6 +72,7 @@ class Machine:
             texel_weights=p.texel_weights is not False,
             launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
             winograd_least_pixels=p.split_winograd_least_pixels or 1,
+            waves_together=p.wave_granularity or 2,
         )
 
     def memory_clocks(self, *sizes: int) -> float:
@@ -89,16 +94,29 @@ class Machine:
     def resident_waves(self, registers: float) -> int:
         """Waves that fit beside each other with so many full registers a thread.
 
-        They come and go in pairs.
+        A thread gets whole registers.
         """
-        fit = min(MOST_WAVES, int(self.registers // max(registers, 1)))
-        return max(1, fit - fit % 2)
+        fit = min(MOST_WAVES, int(self.registers // max(math.ceil(registers), 1)))
+        return max(1, fit - fit % self.waves_together)
 
-    def clocks(self, waves: int, busiest: float, serial: float, registers: float) -> float:
-        """Clocks of so many waves of the whole GPU.
+    def waves_of_groups(
+        self, threads: int, shared_bytes: int, local_mem_bytes: int, *, wave: int = WAVE
+    ) -> int:
+        """Waves of one processor whose work-groups of so many threads find local memory; 0 if none.
+
+        A work-group has waves on each of the processors that share the memory.
+
+        Source: Mesa, ir3.c (`ir3_get_reg_independent_max_waves`).
+        """
+        taken = max(1, math.ceil(shared_bytes / LOCAL_GRAIN)) * LOCAL_GRAIN
+        of_group = math.ceil(threads / (wave * self.waves_together)) * self.waves_together
+        return min(MOST_WAVES, local_mem_bytes // taken * of_group)
+
+    def clocks(self, waves: int, busiest: float, serial: float, resident: int) -> float:
+        """Clocks of so many waves of the whole GPU, so many of a processor beside each other.
 
         `busiest` is how long one wave keeps the pipe that it needs most, `serial` how long it
         takes alone: throughput bounds many waves, latency bounds few.
         """
         here = math.ceil(waves / self.processors)
-        return max(here * busiest, math.ceil(here / self.resident_waves(registers)) * serial)
+        return max(here * busiest, math.ceil(here / resident) * serial)

@@ -102,7 +102,8 @@ def estimate_clocks(work: MatmulWork, tile: MatmulTile, machine: Machine) -> flo
     slots = mads + texels + overhead
     serial = work.depth_blocks * (TEXTURE_LATENCY_CLOCKS + threads / 64 * slots)
     registers = (sums + texels) * (0.5 if work.half else 1.0) + ADDRESS_REGISTERS
-    return machine.clocks(waves, busiest, serial, registers * threads / WAVE)
+    resident = machine.resident_waves(registers * threads / WAVE)
+    return machine.clocks(waves, busiest, serial, resident)
 
 
 def _as_oihw(matrix: np.ndarray) -> np.ndarray:

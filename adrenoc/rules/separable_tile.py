@@ -30,8 +30,6 @@ from adrenoc.rules.scored import MOST_KNOWN, Scored
 
 SHARED_BYTES = (4096, 16384)
 """Local memory of a work-group that is worth a try."""
-PROCESSORS_A_UNIT = 2
-"""Micro shader processors that share the local memory of one compute unit."""
 PIXELS, OUT_BLOCKS, SLICES = (1, 2, 3, 4), (1, 2, 3, 4, 5, 6, 8), (1, 2, 4, 8)
 MOST_SUMS = 16
 MOST_TEXELS = 16
@@ -195,10 +193,11 @@ def estimate_clocks(
     registers += CHUNK_REGISTERS if counts.chunks > 1 else 0
     if registers > machine.registers / 2:  # what does not fit goes to memory
         serial *= SPILLED
-    held = max(registers, machine.registers / _resident(work, tile, limits))
-    pipes = machine.clocks(waves_of(work.pointwise, tile), busiest, serial, held)
-    memory = machine.memory_clocks(_bytes(work, tile))
-    return machine.with_memory(pipes, memory, machine.resident_waves(held))
+    threads, shared = math.prod(tile.work_group or (1,)), shared_bytes(work, tile)
+    by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
+    resident = max(1, min(machine.resident_waves(registers), by_memory))
+    pipes = machine.clocks(waves_of(work.pointwise, tile), busiest, serial, resident)
+    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work, tile)), resident)
 
 
 def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
@@ -208,13 +207,6 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
     finish = FINISH_REGISTERS if work.finish_work else 0.0
     return sums + texels + tile.pixels + OTHER_REGISTERS + finish
-
-
-def _resident(work: SeparableWork, tile: SeparableTile, limits: Limits) -> float:
-    """Waves of one processor whose work-groups find local memory."""
-    groups = max(1, limits.local_mem_bytes // shared_bytes(work, tile))
-    waves = math.ceil(math.prod(tile.work_group or (1,)) / WAVE)
-    return max(1.0, groups * waves / PROCESSORS_A_UNIT)
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> int:

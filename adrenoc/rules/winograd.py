@@ -109,7 +109,7 @@ def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: 
     waves = math.ceil(tiling.tiles * blocks * shares / WAVE)
     registers = (live + side) * (0.5 if work.half else 1.0) + 8
     serial = 2 * slots + side * TEXTURE_LATENCY_CLOCKS
-    return machine.clocks(waves, busiest, serial, registers)
+    return machine.clocks(waves, busiest, serial, machine.resident_waves(registers))
 
 
 def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:

@@ -84,8 +84,6 @@ TEXELS_A_ROW = 8
 LOAD_BYTES = 16
 WAVES_AT_ONCE = 2
 """Waves start in pairs: a kernel with barriers gets half of the registers, and spills the rest."""
-SHARED_GRAIN, SHARED_OF_TWO = 1024, 32768
-"""Local memory is given in such pieces; and what two micro shader processors have together."""
 
 
 def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -121,7 +119,7 @@ def scored(
     as_texels = textures and machine.texel_weights
     return Scored(
         lambda: conv_candidates(work, tiling, limits, textures=as_texels),
-        lambda tile: conv_clocks(work, tiling, tile, machine),
+        lambda tile: conv_clocks(work, tiling, tile, machine, limits),
     )
 
 
@@ -177,7 +175,9 @@ def _shared_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
     return max(inputs + weights, exchanged) * LANES * element
 
 
-def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine) -> float:
+def conv_clocks(
+    work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine, limits: Limits
+) -> float:
     """Clocks of the whole convolution on the target."""
     direct, textured = tile.route is not Route.LOCAL, tile.route is Route.TEXTURE
     rate = machine.half_rate if work.half else 1.0
@@ -208,7 +208,7 @@ def conv_clocks(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Mac
     serial = 2 * (mads + beside(_SLOTS[work.half], TEXEL_SLOTS)) + waits * (
         TEXTURE_LATENCY_CLOCKS if textured else BUFFER_LATENCY_CLOCKS
     )
-    resident = _resident(work, tiling, tile, machine)
+    resident = _resident(work, tiling, tile, machine, limits)
     if not resident:
         return math.inf
     groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
@@ -234,13 +234,13 @@ def _supers(work: ConvWork, tile: WinogradTile) -> int:
     return math.ceil(work.out.blocks / tile.group_blocks)
 
 
-def _resident(work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine) -> int:
+def _resident(
+    work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine, limits: Limits
+) -> int:
     """Waves beside each other, by registers and by local memory; 0 if not one work-group fits."""
-    shared = max(SHARED_GRAIN, _shared_bytes(work, tiling, tile))
-    own = math.ceil(tile.threads / WAVE)
-    of_pair = 2 * math.ceil(own / 2)
+    shared, own = _shared_bytes(work, tiling, tile), math.ceil(tile.threads / WAVE)
     by_registers = machine.resident_waves(_registers(work, tiling, tile))
-    by_shared = of_pair * (SHARED_OF_TWO // shared)
+    by_shared = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
     return min(by_registers, by_shared) if by_registers >= max(own, WAVES_AT_ONCE) else 0
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adrenoc.kernels.conv2d import ConvGeometry
+from adrenoc.kernels.conv2d import ConvGeometry, ConvTile, Route
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.kernels.winograd import Tiling
 from adrenoc.kernels.winograd_matrices import winograd
 from adrenoc.layout import Extents
 from adrenoc.rules import conv_tile
-from adrenoc.rules.conv_tile_local import MOST_PADDING
+from adrenoc.rules.conv_tile_local import MOST_PADDING, local_counts
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.machine import Machine
 from adrenoc.rules.winograd import multiply_candidates
@@ -96,3 +99,30 @@ def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
     assert conv_tile.least_clocks(work(), LIMITS, machine) == tiles.least
     for tile in list(tiles)[::100]:
         assert tiles(tile) == conv_tile.estimate_clocks(work(), tile, machine)
+
+
+def _registers_660(work: ConvWork, **actions: Any) -> float:
+    tile = ConvTile(route=Route.LOCAL, work_group=(4, 32, 1), **actions)
+    return local_counts(work, tile, Machine.of(load_target("adreno:a660").performance)).registers
+
+
+def test_registers_of_convolutions_as_built() -> None:
+    """Sixteen leave four waves on an Adreno 660, one more leaves two."""
+    point = ConvWork(
+        geometry=ConvGeometry(kernel=(1, 1)),
+        out=Extents(1, 1024, 14, 14),
+        in_blocks=64,
+        channels=4,
+        storage_bytes=2,
+        half=True,
+    )
+    assert _registers_660(point, pixels=2, out_blocks=4, chunk=64, unroll=4) <= 16
+    strided = replace(
+        point,
+        geometry=ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1)),
+        out=Extents(1, 128, 28, 28),
+        in_blocks=32,
+    )
+    assert _registers_660(strided, pixels=2, out_blocks=3, chunk=8, unroll=2) > 16
+    assert _registers_660(strided, pixels=2, out_blocks=4, chunk=16, unroll=1) <= 16
+    assert _registers_660(strided, pixels=2, out_blocks=2, chunk=32, unroll=2) <= 16
