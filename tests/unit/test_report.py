@@ -50,9 +50,9 @@ def test_branches_stand_beside_each_other() -> None:
 
 def test_the_layout_of_a_large_graph_takes_no_time() -> None:
     reads = {f"n{i}": tuple(f"n{j}" for j in (i - 1, i - 7) if j >= 0) for i in range(15_000)}
-    started = time.perf_counter()
+    started = time.process_time()
     layered_layout(reads)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_nothing_is_loaded_and_data_cannot_break_out() -> None:
