@@ -8,6 +8,7 @@ scalar expression that TVM's legalisation gives for one element of its output.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.layout import Layout
+from adrenoc.layout import Extents, Layout
 from adrenoc.operand import Memory, OperandSpec, Window
 from adrenoc.tvmapi import Expr
 
@@ -71,6 +72,13 @@ class Placing:
     blocks: int
     within: tuple[tuple[int, int, int], ...] = ()
     copies: tuple[int, ...] = ()
+
+    def texels(self, whole: Extents) -> int:
+        """How many texels are written, where the kernel's own result has these extents."""
+        extents = [whole.n, self.blocks, whole.h, whole.w]
+        for position, first, end in self.within:
+            extents[position] = end - first
+        return math.prod((*extents, *self.copies))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +141,7 @@ class Node:
     @property
     def written(self) -> tuple[str, ...]:
         """The tensors that its kernel writes."""
-        return tuple(store.tensor for store in self.stores) or (self.output,)
+        return tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
 
     @property
     def is_map(self) -> bool:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from adrenoc.tvmapi import Expr, iconst, tirx
 
 _BINARY = {
@@ -15,6 +17,16 @@ _BINARY = {
     tirx.FloorDiv: operator.floordiv,
     tirx.FloorMod: operator.mod,
 }
+
+_COMPARED = {
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+}
+_JOINED = {tirx.And: np.logical_and, tirx.Or: np.logical_or}
 
 Values = Sequence[tuple[Expr, Any]]
 """Variables, and what each stands for."""
@@ -53,3 +65,19 @@ def index_expr(index: Expr, values: Values) -> Expr:
     """
     value = index_value(index, values)
     return iconst(value) if isinstance(value, int) else value
+
+
+def truth_value(condition: Expr, values: Values) -> Any:
+    """A condition where its variables are arrays of numbers.
+
+    Raises:
+        UnknownFormError: it is more than comparisons of arithmetic of these.
+    """
+    if isinstance(condition, tirx.Not):
+        return np.logical_not(truth_value(condition.a, values))
+    joined, compared = _JOINED.get(type(condition)), _COMPARED.get(type(condition))
+    if joined is not None:
+        return joined(truth_value(condition.a, values), truth_value(condition.b, values))
+    if compared is None:
+        raise UnknownFormError
+    return compared(index_value(condition.a, values), index_value(condition.b, values))

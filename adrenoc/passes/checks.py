@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 
-from adrenoc.graph import Graph, Node, Store
+from adrenoc.graph import Graph, Node
 from adrenoc.layout import LANES
 from adrenoc.operand import Memory
 from adrenoc.passes.lower import Program
@@ -25,15 +25,36 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
     """
     for name in graph.views:
         _check_view(graph, name)
+    _check_order(graph)
+    for name in graph.tensors if limits is not None else ():
+        spec = graph.operand(name)
+        if spec.memory is not Memory.TEXTURE:
+            continue
+        layers, rows, cols, _ = spec.physical
+        if limits is not None and (
+            cols > limits.image2d_max_width_texels
+            or rows > limits.image2d_max_height_texels
+            or layers > limits.image_max_array_layers
+        ):
+            raise IllegalIrError(f"{name} is {cols} x {rows} texels in {layers} layers")
+
+
+def _check_order(graph: Graph) -> None:
+    """Every tensor is made, once, before it is read."""
     known = {*graph.inputs, *(n for n, t in graph.tensors.items() if t.value is not None)}
     made: set[tuple[str, int]] = set()
+    placed: Counter[str] = Counter()
     for node in graph.nodes:
         _check_node(node)
         for name in node.inputs:
             if graph.owner(name) not in known and not _blocks(graph, name) <= made:
                 raise IllegalIrError(f"{node.name} reads {name} before it is made")
         _check_stores(graph, node)
+        elsewhere = _placed(graph, node)
+        placed.update(elsewhere)
         for name in node.written:
+            if name in elsewhere and placed[name] < _texels(graph, name):
+                continue  # another kernel writes the rest
             again = _blocks(graph, name) & made
             if again:
                 raise IllegalIrError(f"{node.name} writes blocks of {name} a second time")
@@ -42,19 +63,6 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
     for name in graph.outputs:
         if graph.owner(name) not in known and not _blocks(graph, name) <= made:
             raise IllegalIrError(f"nothing makes the output {name}")
-    if limits is None:
-        return
-    for name in graph.tensors:
-        spec = graph.operand(name)
-        if spec.memory is not Memory.TEXTURE:
-            continue
-        layers, rows, cols, _ = spec.physical
-        if (
-            cols > limits.image2d_max_width_texels
-            or rows > limits.image2d_max_height_texels
-            or layers > limits.image_max_array_layers
-        ):
-            raise IllegalIrError(f"{name} is {cols} x {rows} texels in {layers} layers")
 
 
 def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
@@ -100,8 +108,7 @@ def _check_stores(graph: Graph, node: Node) -> None:
     """What a kernel writes beside its output are ranges of that."""
     for store in node.stores:
         if store.placing is not None:
-            _check_placing(graph, node, store)
-            continue
+            continue  # `_placed` looks at those
         part, whole = graph.operand(store.tensor).extents, graph.operand(node.output).extents
         end = store.first + part.blocks
         if (
@@ -113,17 +120,27 @@ def _check_stores(graph: Graph, node: Node) -> None:
             raise IllegalIrError(f"{store.tensor} is no range of blocks of {node.output}")
 
 
-def _check_placing(graph: Graph, node: Node, store: Store) -> None:
-    """Blocks of the output, of which as many texels go elsewhere as there are there."""
-    placing, e = store.placing, graph.operand(node.output).extents
-    if placing is None or store.first < 0 or store.first + placing.blocks > e.blocks:
-        raise IllegalIrError(f"{store.tensor} is made of blocks that {node.output} does not have")
-    extents = [e.n, placing.blocks, e.h, e.w]
-    for position, first, end in placing.within:
-        extents[position] = end - first
-    made = graph.operand(store.tensor).extents
-    if math.prod((*extents, *placing.copies)) != made.n * made.blocks * made.h * made.w:
-        raise IllegalIrError(f"{store.tensor} is not as many texels as {node.name} places in it")
+def _placed(graph: Graph, node: Node) -> Counter[str]:
+    """Texels of each tensor that a kernel places one by one.
+
+    Raises:
+        IllegalIrError: they are of blocks that it does not have.
+    """
+    found: Counter[str] = Counter()
+    whole = graph.operand(node.output).extents if node.stores else None
+    for store in node.stores:
+        placing = store.placing
+        if placing is None or whole is None:
+            continue
+        if store.first < 0 or store.first + placing.blocks > whole.blocks:
+            raise IllegalIrError(f"{store.tensor} is of blocks that {node.output} does not have")
+        found[store.tensor] += placing.texels(whole)
+    return found
+
+
+def _texels(graph: Graph, name: str) -> int:
+    e = graph.operand(name).extents
+    return e.n * e.blocks * e.h * e.w
 
 
 def _check_node(node: Node) -> None:

@@ -82,9 +82,20 @@ def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bo
             half=half,
             texels=texels,
             bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(step.reads)),
-            bytes_written=sum(_bytes(program, name) for name in node.written),
+            bytes_written=sum(_written(program, node, name) for name in node.written),
         ),
     )
+
+
+def _written(program: Program, node: Node, name: str) -> int:
+    """Bytes that a node writes of a tensor, others of which another one may write."""
+    graph, held = program.graph, _bytes(program, name)
+    placings = [s.placing for s in node.stores if s.tensor == name and s.placing is not None]
+    if not placings:
+        return held
+    e, whole = graph.operand(name).extents, graph.operand(node.output).extents
+    texels = sum(placing.texels(whole) for placing in placings)
+    return held * texels // (e.n * e.blocks * e.h * e.w)
 
 
 def _bytes(program: Program, name: str) -> int:

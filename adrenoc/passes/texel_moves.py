@@ -1,17 +1,19 @@
 """Maps that move whole texels, and where each texel of what they read goes.
 
-A head is split from its channels, an image becomes tokens or windows: four channels that lie in
-one texel stay together, and every texel goes to one place.  Who makes what such a map reads can
-write it there.
+A head is split from its channels, an image becomes tokens or windows, tensors are put side by side
+along their rows: four channels that lie in one texel stay together, and every texel goes to one
+place.  Who makes what such a map reads can write it there.
 
 Before -> after:
     y[0, m, c] = x[0, m // 16, m % 16, c]     texel (0, b, h, w) of x goes to (0, b, 0, h * 16 + w)
+    y[0, m, c] = x[0, m, c] if m < 9 else     texel (0, b, 0, w) of x goes to (0, b, 0, w), that of
+                 z[0, m - 9, c]               z goes to (0, b, 0, w + 9)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +21,29 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.graph import Body, Graph, Node, Placing
-from adrenoc.kernels.index_value import UnknownFormError, Values, index_expr, index_value
+from adrenoc.kernels.index_value import (
+    UnknownFormError,
+    Values,
+    index_expr,
+    index_value,
+    truth_value,
+)
 from adrenoc.layout import LANES
 from adrenoc.operand import OperandSpec
 from adrenoc.passes.moved_reads import mentions
-from adrenoc.tvmapi import Expr, Var, const_int, floordiv, floormod, iconst, sym, tirx, tvm
+from adrenoc.tvmapi import (
+    IF_THEN_ELSE,
+    Call,
+    Expr,
+    Var,
+    const_int,
+    floordiv,
+    floormod,
+    iconst,
+    sym,
+    tirx,
+    tvm,
+)
 
 MOST_TEXELS = 1 << 22
 """Of a tensor whose every texel is looked at."""
@@ -44,15 +64,17 @@ def moves_alone(node: Node) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TexelMove:
-    """A tensor whose texels are those of `source`: which one each is, by its own position.
+    """A part of a tensor whose texels are those of `source`: which one each is, by its position.
 
-    `grid` are the extents of its n, block, h and w, `at` variables for them, and `read` the
-    position of the texel in the source, whose extents `held` are.
+    The part is a box that begins at `begin`: `grid` are the extents of its n, block, h and w, `at`
+    variables for them, and `read` the position of the texel in the source, whose extents `held`
+    are.
     """
 
     source: str
-    grid: tuple[int, int, int, int]
-    held: tuple[int, int, int, int]
+    begin: tuple[int, ...]
+    grid: tuple[int, ...]
+    held: tuple[int, ...]
     at: tuple[Expr, ...]
     read: tuple[Expr, ...]
 
@@ -65,24 +87,84 @@ class TexelMove:
         return replace(self, source=first.source, held=first.held, read=read)
 
 
-def texel_move(graph: Graph, node: Node) -> TexelMove | None:
-    """What a node moves; None where it computes, or does not move texels as wholes."""
-    if not moves_alone(node) or node.body is None:
-        return None
-    made, source = graph.operand(node.output), graph.operand(node.inputs[0])
-    if made.layout is None or source.layout is None:
-        return None
-    at = tuple(Var(f"t{role}", "int32") for role in _ROLES)
+def texel_moves(graph: Graph, node: Node) -> tuple[TexelMove, ...]:
+    """What a node moves, in parts; nothing where it computes, or does not move whole texels."""
+    body, made = node.body, graph.operand(node.output)
+    if not node.is_map or body is None or node.epilogue is not None or body.reduced:
+        return ()
+    if made.layout is None or math.prod(_grid(made)) > MOST_TEXELS:
+        return ()
     try:
-        read = _read_at(node.body, made, source, at)
+        moves = [_move(graph, body, load, made, box) for load, box in _parts(body, made)]
     except UnknownFormError:
+        return ()
+    found = tuple(move for move in moves if move is not None)
+    return found if len(found) == len(moves) else ()
+
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Where a part begins, and its extents."""
+
+
+def _parts(body: Body, made: OperandSpec) -> Iterator[tuple[Any, Box]]:
+    """The loads that a body chooses from, each with the box in which it is chosen.
+
+    Raises:
+        UnknownFormError: it does more than that.
+    """
+    loads = list(_chosen(body.value))
+    if len(loads) == 1:
+        yield loads[0][0], ((0,) * len(_ROLES), _grid(made))
+        return
+    at = [axis.reshape(-1) for axis in np.indices(_grid(made))]
+    by_role = {"N": at[0], "H": at[2], "W": at[3], "1": np.zeros_like(at[0])}
+    axes = [(a, by_role[r]) for a, r in zip(body.axes, made.roles.roles, strict=True) if r != "C"]
+    for load, conditions in loads:
+        there = np.ones(at[0].shape, bool)
+        for condition, holds in conditions:
+            there &= truth_value(condition, axes) == holds
+        if not there.any():
+            continue
+        begin = tuple(int(axis[there].min()) for axis in at)
+        extents = tuple(
+            int(axis[there].max()) + 1 - first for axis, first in zip(at, begin, strict=True)
+        )
+        if math.prod(extents) != there.sum():
+            raise UnknownFormError
+        yield load, (begin, extents)
+
+
+def _chosen(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
+    """The loads of a value that is one of them, and the conditions for each."""
+    if isinstance(value, tvm.ir.TensorLoad):
+        yield value, ()
+        return
+    if isinstance(value, tirx.Select):
+        condition, then, otherwise = value.condition, value.true_value, value.false_value
+    elif isinstance(value, Call) and value.op.name == IF_THEN_ELSE:
+        condition, then, otherwise = value.args
+    else:
+        raise UnknownFormError
+    for branch, holds in ((then, True), (otherwise, False)):
+        for load, conditions in _chosen(branch):
+            yield load, ((condition, holds), *conditions)
+
+
+def _move(graph: Graph, body: Body, load: Any, made: OperandSpec, box: Box) -> TexelMove | None:
+    """A part that one load gives, if it is texels of what that reads."""
+    name = next(n for b, n in body.sources.items() if b.same_as(load.source))
+    source = graph.operand(name)
+    if source.layout is None or math.prod(_grid(source)) > MOST_TEXELS:
         return None
+    begin, extents = box
+    at = tuple(Var(f"t{role}", "int32") for role in _ROLES)
+    read = _read_at(body.axes, load, made, source, (begin, extents), at)
     if read is None:
         return None
-    return TexelMove(source=node.inputs[0], grid=_grid(made), held=_grid(source), at=at, read=read)
+    return TexelMove(source=name, begin=begin, grid=extents, held=_grid(source), at=at, read=read)
 
 
-def _grid(spec: OperandSpec) -> tuple[int, int, int, int]:
+def _grid(spec: OperandSpec) -> tuple[int, ...]:
     """Extents of n, block, h, w."""
     e = spec.extents
     return e.n, e.blocks, e.h, e.w
@@ -96,23 +178,28 @@ def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
 
 
 def _read_at(
-    body: Body, made: OperandSpec, source: OperandSpec, at: Sequence[Expr]
+    axes: Sequence[Expr],
+    load: Any,
+    made: OperandSpec,
+    source: OperandSpec,
+    box: Box,
+    at: Sequence[Expr],
 ) -> tuple[Expr, ...] | None:
-    """Which texel (n, block, h, w) of the source a texel of the output is, if it is one."""
+    """Which texel (n, block, h, w) of the source a texel of the box is, if it is one."""
+    begin, extents = box
     lane = Var("lane", "int32")
-    analyzer = _analyzer((*at, lane), (*_grid(made), LANES))
+    analyzer = _analyzer((*at, lane), (*extents, LANES))
     n, block, h, w = (
-        iconst(0) if extent == 1 else var for var, extent in zip(at, _grid(made), strict=True)
+        iconst(first) if extent == 1 else var + iconst(first)
+        for var, first, extent in zip(at, begin, extents, strict=True)
     )
     channel = block * iconst(LANES) + lane if made.extents.c > 1 else iconst(0)
     by_role = {"N": n, "C": channel, "H": h, "W": w, "1": iconst(0)}
-    axes = [(axis, by_role[r]) for axis, r in zip(body.axes, made.roles.roles, strict=True)]
+    values = [(axis, by_role[r]) for axis, r in zip(axes, made.roles.roles, strict=True)]
     read = dict.fromkeys("NCHW", iconst(0))
-    for role, index, extent in zip(
-        source.roles.roles, body.value.indices, source.shape, strict=True
-    ):
+    for role, index, extent in zip(source.roles.roles, load.indices, source.shape, strict=True):
         if extent > 1:
-            read[role] = analyzer.simplify(_floored(index_expr(index, axes), analyzer))
+            read[role] = analyzer.simplify(_floored(index_expr(index, values), analyzer))
     if made.extents.c % LANES or source.extents.c % LANES:
         same = analyzer.simplify(read["C"] - channel)
         if made.extents.c != source.extents.c or const_int(same) != 0:
@@ -148,8 +235,6 @@ def placing_of(move: TexelMove) -> Placing | None:
     Those that the move does not read go nowhere (`Placing.within`), those of what is enlarged go
     to a few places each (`Placing.copies`).  What TVM's arithmetic finds is tried for every texel.
     """
-    if max(math.prod(move.grid), math.prod(move.held)) > MOST_TEXELS:
-        return None
     at = [axis.reshape(-1) for axis in np.indices(move.grid)]
     here = list(zip(move.at, at, strict=True))
     read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]
@@ -166,6 +251,7 @@ def placing_of(move: TexelMove) -> Placing | None:
     within = _box(read, move.held, math.prod(move.grid) // math.prod(copies))
     if within is None:
         return None
+    to = tuple(t + iconst(first) if first else t for t, first in zip(to, move.begin, strict=True))
     return Placing(axes=axes, to=to, blocks=move.held[1], within=within, copies=copies)
 
 

@@ -39,6 +39,11 @@ class Net(Ops):
         weight = self.weight(outputs, inputs, kernel, kernel)
         return self("Conv", x, weight, self.weight(outputs), pads=[kernel // 2] * 4)
 
+    def roll(self, x: str, axis: int, by: int) -> str:
+        first = self("Slice", x, self.ints(by), self.ints(2**31), self.ints(axis))
+        rest = self("Slice", x, self.ints(0), self.ints(by), self.ints(axis))
+        return self("Concat", first, rest, axis=axis)
+
     def doubled(self, x: str, rows: int = 2, columns: int = 2) -> str:
         """Every row and column so many times."""
         scales = self.const([1, 1, rows, columns])
@@ -143,6 +148,35 @@ def test_the_neck_of_a_detector(device: Any, preset: str, rows: int, columns: in
     whole = net("Concat", net.doubled(top, rows, columns), wide, axis=1)
     net.output(net.conv(net("Relu", net.conv(whole, 14, 8)), 8, 5, kernel=3))
     net.output(net.conv(top, 8, 4, kernel=3))
+    net.check(device, preset)
+    assert net.moves == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_heads_of_a_detector(device: Any, preset: str) -> None:
+    """Boxes of three scales in one row; ten channels do not fill their last block."""
+    net = Net()
+    scales = []
+    for rows, columns in ((4, 6), (2, 3), (1, 1)):
+        made = net.conv(net.input(1, 4, rows, columns), 4, 10)
+        flat = net.reshape(made, 1, 10, rows * columns)
+        scales.append(net.turn(flat, 0, 2, 1))
+    boxes = net("Concat", *scales, axis=1)
+    net.output(net.dense(net("Softmax", boxes, axis=2), 10, 4), net.dense(boxes, 10, 4))
+    net.check(device, preset)
+    assert net.moves == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_shifted_windows(device: Any, preset: str) -> None:
+    net = Net()
+    x = net.reshape(net.norm(net.input(1, 24, 8), 8), 1, 4, 6, 8)
+    turned = net.roll(net.roll(x, 1, 1), 2, 2)
+    cut = net.turn(net.reshape(turned, 1, 2, 2, 3, 2, 8), 0, 1, 3, 2, 4, 5)
+    made = net.dense(net.reshape(cut, 6, 4, 8), 8, 8)
+    cut = net.turn(net.reshape(made, 1, 2, 3, 2, 2, 8), 0, 1, 3, 2, 4, 5)
+    back = net.roll(net.roll(net.reshape(cut, 1, 4, 6, 8), 1, 3), 2, 4)
+    net.output(net.dense(net.norm(back, 8), 8, 5))
     net.check(device, preset)
     assert net.moves == []
 

@@ -109,5 +109,31 @@ def test_an_enlarged_image_is_written_a_few_times(times: int, left: int) -> None
     assert copies == ([(2, 2)] if not left else [])
 
 
+def test_parts_side_by_side_are_written_by_their_makers() -> None:
+    """One tensor of two kernels, another of one kernel that writes two parts of it."""
+    net = Net()
+    left, right = (net.dense(net.norm(net.input(1, n, 8), 8), 8, 8) for n in (5, 4))
+    whole = net("Concat", left, right, axis=1)
+    net.output(net.dense(net.norm(net.roll(net.norm(whole, 8), 1, 2), 8), 8, 4))
+    before, _ = _planned(net, until="split_winograd")
+    found, state = _planned(net)
+    assert [len(_maps(graph)) for graph in (before, found)] == [2, 0]
+    kinds = [[s.tensor for s in n.stores] for n in found.nodes if n.stores]
+    (first,), (second,), (once, again) = kinds
+    assert first == second
+    assert once == again
+    assert any(" and " in d.taken for d in state.log if d.subject == first)
+
+
+def test_a_part_that_no_kernel_makes_leaves_the_kernel() -> None:
+    net = Net()
+    tokens = net.dense(net.norm(net.input(1, 5, 8), 8), 8, 8)
+    whole = net("Concat", net.weight(1, 1, 8), tokens, axis=1)
+    net.output(net.dense(net.norm(whole, 8), 8, 4))
+    found, _ = _planned(net)
+    assert len(_maps(found)) == 1
+    assert not any(n.stores for n in found.nodes)
+
+
 def _resizes(graph: Graph) -> list[Node]:
     return [n for n in graph.nodes if "image.resize2d" in n.operators]
