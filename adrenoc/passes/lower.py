@@ -167,6 +167,7 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
         choice = context.schedules.of_node.get(node.name)
         kernel = kernels.add(call, choice)
         steps.append(Step(kernel=kernel, arguments=call.arguments, written=call.written))
+    context.byte_costs.say(context.log, context.performance, context.options.preset)
     return Program(
         graph=graph,
         kernels=kernels.by_name,

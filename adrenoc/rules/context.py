@@ -24,6 +24,7 @@ from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.layout import Fold, Layout
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
+from adrenoc.rules.byte_costs import ByteCosts
 from adrenoc.rules.rounding import Compute, rounded
 from adrenoc.rules.schedule import Schedules, T
 from adrenoc.rules.signature import signature
@@ -68,6 +69,7 @@ class RuleContext:
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
+    byte_costs: ByteCosts = field(default_factory=ByteCosts)
     schedules: Schedules = field(init=False)
 
     def __post_init__(self) -> None:

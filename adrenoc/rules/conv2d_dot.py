@@ -11,6 +11,7 @@ from adrenoc.kernels.conv2d_dot import conv2d_dot, fits_bytes, pack_words
 from adrenoc.kernels.conv2d_local import WIDEST_ROW
 from adrenoc.operand import WORDS, Memory
 from adrenoc.rules.context import KernelCall, RuleContext
+from adrenoc.rules.conv_tile import scored
 from adrenoc.rules.conv_tile_local import local_candidates, local_clocks
 from adrenoc.rules.conv_work import ConvWork
 from adrenoc.rules.integer_bias import Oihw, split_bias
@@ -79,6 +80,9 @@ def dot_conv(
         f"{family}_dot",
         local_candidates(words, context.limits),
         lambda tile: local_clocks(words, tile, machine),
+    )
+    context.byte_costs.add(
+        local_clocks(words, tile, machine), scored(work, context.limits, machine).least
     )
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, f"{family}_dot")

@@ -83,6 +83,7 @@ def _dot_rule(
     words = replace(work, storage_bytes=1, words=context.limits.dot_instructions)
     tiles = scored(words, context.limits, machine)
     tile = context.choose(node, family, tiles, tiles)
+    context.byte_costs.add(tiles(tile), scored(work, context.limits, machine).least)
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, family)
     x = kernel.input(node.inputs[0])

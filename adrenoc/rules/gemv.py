@@ -111,15 +111,17 @@ def _dot_rule(
 ) -> KernelCall:
     """The same of bytes: a step takes sixteen inputs, and reads as many bytes as four floats."""
     x_name, weight_name = node.inputs[:2]
+    machine, limits = Machine.of(context.performance), context.limits
+    floats = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
     steps = -(-work.in_blocks // WORDS)
     work = replace(work, in_blocks=steps, storage_bytes=WORD_BYTES)
-    machine = Machine.of(context.performance)
     tile = context.choose(
         node,
         family,
-        candidates(work, context.limits),
+        candidates(work, limits),
         lambda tile: estimate_clocks(work, tile, machine),
     )
+    context.byte_costs.add(estimate_clocks(work, tile, machine), floats)
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, family)
     x = kernel.input(x_name)

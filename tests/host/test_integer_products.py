@@ -181,6 +181,9 @@ def test_the_target_decides(tmp_path: Path, gpu: str, taken: str) -> None:
     families = {kernel.family for kernel in state.program.kernels.values()}
     assert ("conv2d_dot" in families) is (taken == "stored as bytes")
     assert any(taken in decision.taken for decision in state.log)
+    figures = [d for d in state.log if d.taken.startswith("multiplied as bytes, estimated ")]
+    assert len(figures) == (taken == "stored as bytes")
+    assert all("fp16 numbers, layer by layer" in decision.reason for decision in figures)
 
 
 def test_the_tuner_fills_words_of_bytes() -> None:
