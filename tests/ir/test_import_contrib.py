@@ -71,6 +71,8 @@ CASES = {
         attrs={"num_heads": 2, "unidirectional": 1},
     ),
     "BiasGelu": Case(x=(2, 5, 7), operands=[rand(7)]),
+    "CDist": Case(x=(6, 3), operands=[rand(5, 3)], attrs={"metric": "sqeuclidean"}),
+    "CDist euclidean": Case(x=(6, 3), operands=[rand(5, 3)], attrs={"metric": "euclidean"}),
     "DequantizeLinear": Case(x=(2, 5), operands=[S, Z], dtype="uint8"),
     "DynamicQuantizeLSTM": Case(
         x=(7, 2, 5),

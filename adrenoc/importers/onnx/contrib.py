@@ -163,11 +163,30 @@ def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
     """The number of words of each sentence, from a mask of ones and zeros."""
     if not mask:
         write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
-    elif write.opset < 13:
-        write("ReduceSum", mask, axes=[1], keepdims=0, out=write.output(1))
     else:
-        axes = write.array(np.array([1], np.int64))
-        write("ReduceSum", mask, axes, keepdims=0, out=write.output(1))
+        _sum(write, mask, 1, write.output(1))
+
+
+def _sum(write: Writer, x: str, axis: int, out: str = "") -> str:
+    if write.opset < 13:
+        return write("ReduceSum", x, axes=[axis], keepdims=0, out=out)
+    return write("ReduceSum", x, write.array(np.array([axis], np.int64)), keepdims=0, out=out)
+
+
+def _distances(write: Writer) -> None:
+    """Of each row of the one matrix to each row of the other, as Gaussian processes read them."""
+    a, b = write.input(0), write.input(1)
+    (rows, width), (columns, _) = write.shape(a), write.shape(b)
+    metric = write.text("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise CannotWriteError(f"metric {metric}, expected euclidean or sqeuclidean")
+    spread = (write.reshape(a, rows, 1, width), write.reshape(b, 1, columns, width))
+    difference = write("Sub", *spread)
+    square = write("Mul", difference, difference)
+    if metric == "sqeuclidean":
+        _sum(write, square, 2, write.result)
+    else:
+        write("Sqrt", _sum(write, square, 2), out=write.result)
 
 
 def _standard(write: Writer) -> None:
@@ -180,6 +199,7 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     **DYNAMIC,
     **QUANTISED,
     "BiasGelu": _bias_gelu,
+    "CDist": _distances,
     "DequantizeLinear": _standard,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,
