@@ -176,7 +176,13 @@ def _run_tflite(
     for detail in details:
         _check_feed(model, detail, feeds[detail["name"]])
         interpreter.set_tensor(detail["index"], feeds[detail["name"]])
-    interpreter.invoke()
+    try:
+        interpreter.invoke()
+    except RuntimeError as error:
+        raise InputError(
+            f"LiteRT cannot run {model} on these inputs: {error}",
+            hint="check shapes and values of the inputs; not every kernel has every dtype",
+        ) from error
     wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
     known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
     for name in tensors:

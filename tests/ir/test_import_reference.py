@@ -56,6 +56,25 @@ def test_missing_and_misshapen_inputs(tmp_path: Path) -> None:
         run_reference(two_steps(tmp_path), {"x": np.ones((1, 5), np.float32)})
 
 
+def test_what_litert_loads_and_cannot_run(tmp_path: Path) -> None:
+    """A kernel that looks at the dtype when it is called."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    made = ModelBuilder()
+    main = made.graph()
+    operands = [
+        main.add(T(dtype="int16", data=np.ones(4, np.int16), scales=[0.1]), name) for name in "ab"
+    ]
+    result = T(dtype="int16", shape=(4,), scales=[0.2])
+    main.outputs = main.op("SQUARED_DIFFERENCE", operands, [result])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(made.write())
+    feeds = dict.fromkeys("ab", np.ones(4, np.int16))
+    with pytest.raises(InputError, match=r"LiteRT cannot run .*only supports"):
+        run_reference(path, feeds)
+
+
 def test_misshapen_tflite_input(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)

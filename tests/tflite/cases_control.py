@@ -22,6 +22,7 @@ def recipes() -> Recipes:
     for kind in ("COMPLEX_ABS", "REAL", "IMAG"):
         yield Recipe(name=kind.lower(), operator=kind, build=_spectrum(kind, F32))
     yield Recipe(name="rfft2d", operator="RFFT2D", build=_spectrum("COMPLEX_ABS", F32))
+    yield Recipe(name="reshape_complex", operator="RESHAPE", build=_spectrum_of_frames)
     yield from _detection()
     yield excluded("STABLEHLO_COMPOSITE", "its meaning is that of the graph that it names")
     yield excluded("CALL", "LiteRT has no kernel of it")
@@ -90,6 +91,18 @@ def _spectrum(kind: str, out: T) -> Any:
         return made, None
 
     return build
+
+
+def _spectrum_of_frames(r: np.random.Generator) -> Built:
+    """The sizes of short spectra, as TensorFlow writes them: an axis of one is taken out."""
+    made = ModelBuilder()
+    graph = made.graph()
+    x = graph.add(f(3, 1, 16)(r))
+    size, shape = graph.add(k([1, 16])(r)), graph.add(k([3, 9])(r))
+    spectrum = graph.op("RFFT2D", [x, size], [T(dtype="complex64")], "Rfft2dOptions")
+    flat = graph.op("RESHAPE", [*spectrum, shape], [T(dtype="complex64")], "ReshapeOptions")
+    graph.outputs = graph.op("COMPLEX_ABS", flat, [F32])
+    return made, None
 
 
 def _boxes(r: np.random.Generator, count: int) -> np.ndarray:

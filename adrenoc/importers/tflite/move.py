@@ -31,6 +31,8 @@ def _reshape(node: Node) -> Result:
         shape = node.ints(1)
     else:
         shape = [int(d) for d in node.option("NewShape", [])] or list(node.results[0].shape)
+    if node.info().dtype == "COMPLEX64":
+        shape = [*shape, 2]  # as the importer holds complex numbers
     size = math.prod(node.shape())
     if -1 in shape:
         rest = -math.prod(shape)
