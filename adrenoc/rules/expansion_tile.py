@@ -43,27 +43,34 @@ FEWEST_A_SIDE = 4
 MOST_ROUNDS = 4
 MOST_EMPTY = 1.15
 """Rows and columns of all rectangles, for each that is there."""
-ROUND_ALU, TURN_ALU, TEXEL_ALU = 80.0, 21.0, 6.0
-ROUND_SLOTS, TURN_SLOTS, TEXEL_SLOTS = 140.0, 51.0, 6.5
+ROUND_ALU, TURN_ALU, TEXEL_ALU = 65.0, 8.0, 4.5
+ROUND_SLOTS, TURN_SLOTS, TEXEL_SLOTS = 75.0, 51.0, 6.5
 """Instructions, and those with empty slots, beside the multiply-adds: of some wide pixels, of a
 turn of their loop, of a texel."""
-HALF_ALU, HELD_ALU = 8.0, 5.7
+HALF_ALU, HELD_ALU = 8.0, 4.0
 """Of a vector that becomes float, and half again; and of one that becomes float."""
-STORE_SLOTS, SHIFTED_SLOTS = 10.0, 13.0
+STORE_SLOTS, SHIFTED_SLOTS = 6.0, 5.0
 """Of a wide pixel that is stored, and of a test whether it belongs to the work-group."""
-PLACE_ALU, MADE_ALU, OUTPUT_ALU = 40.0, 72.0, 20.0
-PLACE_SLOTS, MADE_SLOTS, OUTPUT_SLOTS = 60.0, 205.0, 31.0
+PLACE_ALU, MADE_ALU, OUTPUT_ALU = 16.0, 25.0, 6.0
+PLACE_SLOTS, MADE_SLOTS, OUTPUT_SLOTS = 45.0, 90.0, 10.0
 """Of a place in the rectangle, of some output pixels, and of each."""
+TAPS_STORED = 2
+"""Vectors of taps, and of what else is read of each channel, that a thread brings."""
 WAITS = 7
 """How often a thread waits, beside once a turn, and once where it makes output."""
-WIDE_REGISTERS, MADE_REGISTERS = 4.0, 6.0
+WIDE_HALF, WIDE_FLOAT = 2.0, 4.0
+MADE_HALF, MADE_FLOAT = 4.0, 6.0
 """What coordinates and pointers take in each phase."""
-FINISHED_HALF, FINISHED_FLOAT, FINISH_REGISTERS = 1.5, 2.5, 8.0
-"""Registers for each sum that is finished, and beside them and what is read of each block."""
-HALF_WEIGHTS = 1.25
+FINISHED_HALF, FINISHED_FLOAT = 2.0, 3.0
+"""Registers for each sum that is finished, beside what is read of each block."""
+BANDS_HALF, ONE_BAND_HALF = 2.0, 2.0
+"""More of them in halves where threads make different blocks, and fewer in any case."""
+HALF_WEIGHTS = 0.5
 """Registers for each block of weights of a turn that waits, in halves."""
-AHEAD_HALF, AHEAD_FLOAT = 0.3, 0.5
+AHEAD_HALF, AHEAD_FLOAT = 0.12, 0.5
 """Registers for each wide pixel of the rows that compilers read ahead."""
+OUTPUT_HALF, OUTPUT_FLOAT = 1.2, 1.0
+"""Registers for each output pixel, which is a float beside wide pixels of either kind."""
 LOOPED_ROWS = 2
 """That they read ahead where the loop over the rows of taps stays one."""
 FLOAT_BYTES = 4
@@ -244,6 +251,7 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     outputs, held = math.prod(made), _held(work, made)
     places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
     taps = tile.made_rows * work.taps
+    of_blocks = tile.out_blocks if work.finish_work else 0
     of_taps = float(outputs * (work.taps * LANES + work.epilogue_work))
     of_taps += held * (HELD_ALU if work.half else 0)
     return _Counts(
@@ -253,32 +261,50 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
         slots=rounds * (mads + wide_slots)
         + places * PLACE_SLOTS
         + made_rounds * (MADE_SLOTS + outputs * OUTPUT_SLOTS + taps + of_taps),
-        reads=rounds * (blocks * LANES * tile.out_blocks + sums) + made_rounds * (held + taps),
+        reads=_brought(work, tile, region)
+        + rounds * (blocks * LANES * tile.out_blocks + sums + of_blocks)
+        + made_rounds * (held + taps),
         texels=rounds * texels + made_rounds * outputs,
         waits=rounds * turns + made_rounds + WAITS,
     )
 
 
+def _brought(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int:
+    """Vectors that a thread stores before the products: weights, taps, zeros."""
+    weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
+    zeros = region.held * tile.group_blocks if region.padded else 0
+    return TAPS_STORED + sum(math.ceil(count / tile.threads) for count in (weights, zeros))
+
+
 def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
     """Full registers of four that a thread needs, in the phase that needs more."""
+    return max(_registers_of_wide(work, tile), _registers_of_output(work, tile))
+
+
+def _registers_of_wide(work: ExpansionWork, tile: ExpansionTile) -> float:
     sums, unroll = tile.pixels * tile.out_blocks, tile.unroll
     wide = float(sums + unroll * tile.pixels)
+    # Compilers finish all sums at once, in float.
+    finished = sums * (FINISHED_HALF if work.half else FINISHED_FLOAT) + tile.out_blocks
     if work.half:
         parts, _ = tile.parts(tile.window(work.source.blocks), half=True)
-        wide += (sums if parts > 1 else 0) + HALF_WEIGHTS * unroll * tile.out_blocks
-        wide /= 2
+        totals = sums if parts > 1 else 0
+        wide = (wide + totals + HALF_WEIGHTS * unroll * tile.out_blocks) / 2 + WIDE_HALF
+        finished += totals / 2 + (BANDS_HALF if tile.bands > 1 else 0.0) - ONE_BAND_HALF
     else:
-        wide += unroll * tile.out_blocks
-    if work.finish_work:  # compilers finish all sums at once, in float
-        finished = sums * (FINISHED_HALF if work.half else FINISHED_FLOAT) + tile.out_blocks
-        wide = max(wide, finished + FINISH_REGISTERS - WIDE_REGISTERS)
-    outputs, columns = tile.made_rows * tile.made_columns, work.depthwise.columns(tile.made_columns)
+        wide += unroll * tile.out_blocks + WIDE_FLOAT
+    return max(wide, finished) if work.finish_work else wide
+
+
+def _registers_of_output(work: ExpansionWork, tile: ExpansionTile) -> float:
     rows = rows_read(work.depthwise, tile.made_rows)
     if tile.made_rows == 1 and rows > UNROLLED_ROWS:  # a loop, which compilers keep
         rows = LOOPED_ROWS
-    ahead = float(rows * len(columns))
-    ahead *= AHEAD_HALF if work.half else AHEAD_FLOAT
-    return max(wide + WIDE_REGISTERS, outputs + ahead + MADE_REGISTERS)
+    held = rows * len(work.depthwise.columns(tile.made_columns))
+    outputs = tile.made_rows * tile.made_columns
+    if work.half:
+        return outputs * OUTPUT_HALF + held * AHEAD_HALF + MADE_HALF
+    return outputs * OUTPUT_FLOAT + held * AHEAD_FLOAT + MADE_FLOAT
 
 
 def _bytes(work: ExpansionWork) -> int:
