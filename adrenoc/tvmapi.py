@@ -214,6 +214,13 @@ def kept(value: Expr) -> Expr:
 _CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "convert_half"}
 
 
+def error_function(value: Expr, dtype: str) -> Expr:
+    """The error function of a float or of four; a function that `opencl_source` defines."""
+    lanes = "4" if lanes_of(value) > 1 else ""
+    wide = cast(value, f"float32x{lanes}" if lanes else "float32")
+    return cast(tirx.call_pure_extern(dtype_of(wide), f"ERROR_FUNCTION{lanes}", wide), dtype)
+
+
 def always(number: int) -> Expr:
     """A condition that holds, which compilers do not know; those of other numbers are others.
 

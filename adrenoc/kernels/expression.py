@@ -26,6 +26,7 @@ from adrenoc.tvmapi import (
     const_int,
     construct,
     dtype_of,
+    error_function,
     floordiv,
     iconst,
     if_then_else,
@@ -36,17 +37,8 @@ from adrenoc.tvmapi import (
     tvm,
 )
 
-_BINARY = (
-    tirx.Add,
-    tirx.Sub,
-    tirx.Mul,
-    tirx.Div,
-    tirx.Mod,
-    tirx.FloorDiv,
-    tirx.FloorMod,
-    tirx.Min,
-    tirx.Max,
-)
+_DIVIDE = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, *_DIVIDE, tirx.Min, tirx.Max)
 _COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _LOGIC = (tirx.And, tirx.Or)
 _BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
@@ -355,6 +347,8 @@ def know_position(
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
+    if call.op.name == "tirx.erf":
+        return error_function(args[0], dtype)
     built_in = _BUILT_IN.get(call.op.name)
     if built_in is not None:
         return tirx.call_pure_extern(dtype, built_in, *args)
