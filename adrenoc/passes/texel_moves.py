@@ -242,14 +242,14 @@ def placing_of(move: TexelMove) -> Placing | None:
     if lost is None:
         return None
     copies = tuple(copies for _, copies in lost)
+    within = _box(read, move.held, math.prod(move.grid) // math.prod(copies))
+    if within is None:
+        return None
     axes = tuple(Var(f"s{number}", "int32") for number in range(len(_ROLES) + len(lost)))
     to = _solved(move, axes, lost)
     tables = [*read, *(index_value(digit, here) for digit, _ in lost)]
     there = list(zip(axes, tables, strict=True))
     if to is None or any((index_value(t, there) != a).any() for t, a in zip(to, at, strict=True)):
-        return None
-    within = _box(read, move.held, math.prod(move.grid) // math.prod(copies))
-    if within is None:
         return None
     to = tuple(t + iconst(first) if first else t for t, first in zip(to, move.begin, strict=True))
     return Placing(axes=axes, to=to, blocks=move.held[1], within=within, copies=copies)
@@ -298,7 +298,10 @@ def _solved(
     found = sym.detect_iter_map(indices, iterated, check_level="nocheck")
     if not found.indices:
         return None
-    back = sym.inverse_affine_iter_map(found.indices, known)
+    try:
+        back = sym.inverse_affine_iter_map(found.indices, known)
+    except tvm.error.InternalError:
+        return None  # it asks for steps of one, where it could say no
     analyzer = _analyzer(axes, extents)
     return tuple(
         analyzer.simplify(back[var]) if extent > 1 and var in back else iconst(0)

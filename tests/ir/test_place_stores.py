@@ -135,5 +135,16 @@ def test_a_part_that_no_kernel_makes_leaves_the_kernel() -> None:
     assert not any(n.stores for n in found.nodes)
 
 
+@pytest.mark.parametrize(("start", "end", "step"), [(0, 9, 2), (8, -10, -1)])
+def test_steps(start: int, end: int, step: int) -> None:
+    """Every second row is no box of rows; rows that go back are."""
+    net = Net()
+    x = net.norm(net.dense(net.norm(net.input(1, 9, 8), 8), 8, 8), 8)
+    how = [net.ints(start), net.ints(end), net.ints(1), net.ints(step)]
+    net.output(net.dense(net.norm(net("Slice", x, *how), 8), 8, 4), net.dense(x, 8, 4))
+    found, _ = _planned(net)
+    assert len(_maps(found)) == (1 if step == 2 else 0)
+
+
 def _resizes(graph: Graph) -> list[Node]:
     return [n for n in graph.nodes if "image.resize2d" in n.operators]
