@@ -17,7 +17,7 @@ from typing import Any
 from tvm_ffi.structural import structural_walk
 
 from adrenoc.graph import Body, Graph, Node
-from adrenoc.layout import Layout
+from adrenoc.layout import Layout, agree
 from adrenoc.tvmapi import BufferLoad, Expr, const_int, dtype_of, tirx, tvm
 
 OUTSIDE = -1
@@ -33,7 +33,12 @@ def moved_source(graph: Graph, node: Node) -> str | None:
         return None
     (source,) = node.inputs
     theirs = graph.placements[source].layout
-    if graph.tensors[source].value is not None or theirs is None or theirs.roles != layout.roles:
+    if graph.tensors[source].value is not None or theirs is None:
+        return None
+    shapes = [graph.tensors[name].shape for name in (source, node.output)]
+    if len(theirs.roles) != len(layout.roles):
+        return None
+    if not all(agree(theirs, layout, shape) for shape in shapes):
         return None
     return source if _moves_pixels(graph, node, source, body, layout) else None
 

@@ -45,7 +45,7 @@ from adrenoc.tvmapi import (
     tvm,
 )
 
-MOST_TEXELS = 1 << 22
+MOST_TEXELS = 1 << 20
 """Of a tensor whose every texel is looked at."""
 
 MOST_COPIES = 4
@@ -238,7 +238,8 @@ def placing_of(move: TexelMove) -> Placing | None:
     at = [axis.reshape(-1) for axis in np.indices(move.grid)]
     here = list(zip(move.at, at, strict=True))
     read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]
-    lost = _lost_digits(move, here, read)
+    beyond = any((r < 0).any() or (r >= e).any() for r, e in zip(read, move.held, strict=True))
+    lost = None if beyond else _lost_digits(move, here, read)
     if lost is None:
         return None
     copies = tuple(copies for _, copies in lost)

@@ -110,6 +110,19 @@ def test_pads_and_enlargements_at_once(device: Any) -> None:
     assert [k for k in net.kernels if k not in ("layout", "conv2d")] == ["tanh"]
 
 
+def test_pads_of_one_image_that_is_put_together(device: Any) -> None:
+    """What carries the batch of one image has no say."""
+    net = Net()
+    x = net.start(4)
+    parts = [net.op("Elu", net.conv(x, 8)) for _ in range(2)]
+    whole = net("Concat", *parts, axis=1)
+    net.channels[whole] = 16
+    y = _moved(net, _moved(net, whole, "enlarge"), "reflect")
+    net.output(net("Conv", y, net.weight(7, 16, 3, 3)))
+    net.check(device, "fp32")
+    assert not any("resize" in k or "pad" in k for k in net.kernels)
+
+
 def test_pads_of_zeros_are_padding_of_convolutions(device: Any) -> None:
     """In each axis and on each side; another reader of the pad needs a kernel."""
     ops = Ops()
