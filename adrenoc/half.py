@@ -20,7 +20,7 @@ def beyond_half(value: np.ndarray, growth: float = 1.0) -> str:
     """
     if value.dtype.kind != "f" or value.dtype.itemsize <= 2 or not value.size:
         return ""
-    largest = _largest(value)
+    largest = largest_of(value)
     if largest * growth > HALF_MAX:
         return f"its largest value is {largest:.3g}: half ends at {HALF_MAX:.0f}"
     if 0 < largest < HALF_NORMAL:
@@ -28,7 +28,8 @@ def beyond_half(value: np.ndarray, growth: float = 1.0) -> str:
     return ""
 
 
-def _largest(value: np.ndarray) -> float:
+def largest_of(value: np.ndarray) -> float:
+    """The largest size of a constant's finite numbers, 0 where there are none."""
     largest = max(float(value.max()), -float(value.min()))
     if not np.isfinite(largest):  # infinities are those of half too
         finite = value[np.isfinite(value)]

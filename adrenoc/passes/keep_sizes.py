@@ -16,11 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Body, Graph, Node
-from adrenoc.half import beyond_half
+from adrenoc.half import beyond_half, largest_of
 from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.signs import Sign, signs_of
 from adrenoc.passes.sizes import ONE, Size, Sizes, size_of_number
@@ -71,7 +69,10 @@ class _Walk:
         self._sizes: dict[str, Size] = {
             name: size_of_number(largest)
             for name, tensor in graph.tensors.items()
-            if tensor.value is not None and tensor.is_float and (largest := _largest(tensor.value))
+            if tensor.value is not None
+            and tensor.is_float
+            and tensor.value.size
+            and (largest := largest_of(tensor.value))
         }
 
     def visit(self, node: Node) -> Size:
@@ -98,7 +99,8 @@ class _Walk:
             known = {n: size if size.beyond_half else ONE for n, size in known.items()}
         known[Node.RESULT] = before
         sizes = Sizes(body, known, self._masks, self._signs)
-        return sizes.of_body() or ONE, not body.reduced and sizes.is_mask(body.value)
+        size = sizes.of_body()
+        return size or ONE, not body.reduced and sizes.is_mask(body.value, size)
 
     def _first(self, node: Node, prologue: Size) -> Size:
         return prologue if node.prologue is not None else self._sizes.get(node.inputs[0], ONE)
@@ -127,9 +129,3 @@ def _constants(graph: Graph, node: Node) -> list[str]:
     """The constants that a node reads in floats."""
     tensors = (graph.tensors[name] for name in node.inputs)
     return [t.name for t in tensors if t.value is not None and t.is_float]
-
-
-def _largest(value: np.ndarray) -> float:
-    """The largest finite number of a constant."""
-    finite = value[np.isfinite(value)]
-    return float(np.abs(finite).max()) if finite.size else 0.0

@@ -113,9 +113,8 @@ class Sizes:
                 return rule(self, value)
         return ONE
 
-    def is_mask(self, value: Any) -> bool:
+    def is_mask(self, value: Any, size: Size | None) -> bool:
         """Whether a part is far below zero where it is not zero: what it is added to, it hides."""
-        size = self.of(value)
         if size is None or size.most <= HALF_MAX:
             return False
         if isinstance(value, tvm.ir.TensorLoad):
@@ -145,7 +144,7 @@ class Sizes:
         sizes = [
             size
             for side in (value.a, value.b)
-            if not self.is_mask(side) and (size := self._term(side)) is not None
+            if (size := self._term(side)) is not None and not self.is_mask(side, size)
         ]
         return sizes[0].plus(sizes[-1]) if sizes else None
 

@@ -120,8 +120,9 @@ def _by_axis(value: np.ndarray | None, axis: int) -> np.ndarray | None:
     """The largest size along an axis; what is zero altogether is of no size, and counts as one."""
     if value is None or value.ndim < 2:
         return None
-    moved = np.abs(np.moveaxis(value, axis, 0)).reshape(value.shape[axis], -1).max(axis=1)
-    return np.where(moved > 0, moved, 1.0)
+    others = tuple(a for a in range(value.ndim) if a != axis % value.ndim)
+    sizes = np.maximum(value.max(axis=others), -value.min(axis=others))
+    return np.where(sizes > 0, sizes, 1.0)
 
 
 def _of_body(
