@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,16 @@ def test_epilogues_convert_and_read_no_more_than_they_need(tmp_path: Path) -> No
     assert between.epilogue is not None
     biases = [name for name in between.inputs[2:] if name in call.arguments]
     assert len(biases) == len(between.inputs[2:]) - 1  # one of bias and scale is in the sums
+
+
+def test_reads_beyond_borders_do_not_branch(tmp_path: Path) -> None:
+    state = compiled(windows("uint8"), tmp_path, "fp16")
+    texts = kernel_sources(state.executable)
+    kernels = [k for k in state.program.kernels.values() if k.family.endswith("_dot")]
+    assert {k.family for k in kernels} == {"conv2d_dot", "depthwise_dot"}
+    for kernel in kernels:
+        # How a read that is chosen by a branch is printed.
+        assert not re.search(r"\buint4? condval", texts[kernel.name])
 
 
 def test_products_without_the_built_in(

@@ -230,6 +230,16 @@ def test_extensions_are_listed_denied_or_unknown():
     assert load_target("adreno:a610").has_extension("cl_khr_fp16") is None
 
 
+@pytest.mark.parametrize(
+    ("gpu", "has"),
+    [("640", False), ("650", True), ("660", True), ("730", False), ("740", True), ("750", True)],
+)
+def test_dot_products_have_a_name_in_the_opencl_c_of_some(gpu, has):
+    target = load_target(f"adreno:{gpu}")
+    assert target.has_dot_products is has
+    assert target.limits.dot_instructions == (2 if gpu in ("640", "650") else 1)
+
+
 def test_digest_follows_facts_and_not_prose(folder):
     path = folder / "gpu" / "750.toml"
     before = load_target("adreno:a750", folder=folder).digest()
