@@ -49,8 +49,10 @@ from adrenoc.tvmapi import (
     splat,
 )
 
-WIDEST_ROW = 7
-"""Widest kernel row: its taps are unrolled, so that neighbours share their reads."""
+WIDEST_ROW, WIDEST_ROW_OF_TEXELS = 7, 16
+"""Widest kernel row: its taps are unrolled, so that neighbours share their reads.  Rows of texels
+may be wider, as of networks that cut images into patches, than rows of an image's numbers or bytes.
+"""
 LOADS_AT_ONCE = 2
 """Of weights, that a thread waits for together."""
 

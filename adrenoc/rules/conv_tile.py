@@ -17,7 +17,7 @@ from heapq import nsmallest
 
 from adrenoc.gpu import Limits
 from adrenoc.kernels.conv2d import ConvTile, Route
-from adrenoc.kernels.conv2d_local import WIDEST_ROW
+from adrenoc.kernels.conv2d_local import WIDEST_ROW_OF_TEXELS
 from adrenoc.rules.conv_tile_local import local_candidates, local_clocks
 from adrenoc.rules.conv_tile_texture import texture_candidates, texture_clocks
 from adrenoc.rules.conv_work import ConvWork
@@ -30,7 +30,7 @@ MOST_TILES = 32
 
 def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
     """The tiles that suit the extents of a convolution."""
-    if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW:
+    if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         yield from local_candidates(work, limits)
     if work.image is None:
         yield from texture_candidates(work, limits)

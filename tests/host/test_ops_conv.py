@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from run_op import Ops
 
@@ -86,3 +87,22 @@ def test_computed_weights_are_a_loop_nest(device: Any) -> None:
     ops.check(device, "fp32")
     assert len(ops.fallbacks) == 1
     assert "computed" in ops.fallbacks[0]
+
+
+@pytest.mark.parametrize("preset", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "pad", "size"),
+    [(3, 16, 16, 0, 64), (3, 11, 4, 2, 47), (6, 9, 1, 4, 15), (5, 12, 3, 0, 33)],
+)
+def test_wide_rows(
+    device: Any, channels: int, kernel: int, stride: int, pad: int, size: int, preset: str
+) -> None:
+    ops = Ops()
+    rng = np.random.default_rng(7)
+    shape = (10, channels, kernel, kernel)
+    weight = ops.const(rng.standard_normal(shape).astype(np.float32) / kernel)
+    x = ops.input(1, channels, size, size + 3)
+    held = ops("MaxPool", x, kernel_shape=[1, 1])
+    made = ops("Conv", held, weight, strides=[stride] * 2, pads=[pad] * 4)
+    ops.output(ops("Sigmoid", made))
+    ops.check(device, preset)
