@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node
-from adrenoc.passes.texel_moves import moves_alone
+from adrenoc.passes.texel_moves import moves_alone, texel_moves
 
 
 def explain_moves(graph: Graph, log: DecisionLog) -> Graph:
@@ -31,6 +31,8 @@ def _reason(graph: Graph, node: Node) -> str:
     who += f" and {len(readers) - 2} more" if len(readers) > 2 else ""
     if not readers:
         return f"its result lies in {graph.owner(node.output)}, in place"
+    if texel_moves(graph, node):
+        return f"{who} would look up each texel; {node.inputs[0]} is not made by one kernel alone"
     return (
         f"{who} would put each texel together anew at each read: {node.inputs[0]} lies in "
         f"{source.memory.value}, {source.layout}, and is read as {made.layout} "

@@ -90,9 +90,10 @@ def test_what_the_model_is_given_is_moved_by_a_kernel() -> None:
     x = net.input(1, 8, 4, 6)
     tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
     net.output(net.dense(net.norm(tokens, 8), 8, 4))
-    found, _ = _planned(net)
+    found, state = _planned(net)
     assert not any(n.stores for n in found.nodes)
     assert len(_maps(found)) == 1
+    assert any("not made by one kernel alone" in d.reason for d in state.log)
 
 
 @pytest.mark.parametrize(("times", "left"), [(2, 0), (3, 1)])
