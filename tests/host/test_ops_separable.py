@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from run_op import Ops
 
 from adrenoc.kernels.conv2d import Route
 from adrenoc.kernels.separable import SeparableTile
-from adrenoc.passes import fuse_depthwise
+from adrenoc.passes import fuse_separable
 from adrenoc.rules import separable as rules
 from adrenoc.rules.scored import Scored
 from adrenoc.rules.separable_tile import scored
@@ -43,7 +44,7 @@ CASES = (
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
     monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
-    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
+    monkeypatch.setattr(fuse_separable, "scored", lambda *of: SimpleNamespace(least=0.0))
     ops = Ops()
     x = ops("Tanh", ops.input(2, 18, 9, 13))  # the last of its five blocks is not full
     d = ops("Conv", x, ops.weight(18, 1, kernel, kernel), ops.weight(18), group=18, **attrs)
@@ -79,7 +80,7 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
         return found
 
     monkeypatch.setattr(rules, "scored", keep)
-    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
+    monkeypatch.setattr(fuse_separable, "scored", lambda *of: SimpleNamespace(least=0.0))
 
     def check() -> None:
         ops = Ops()
