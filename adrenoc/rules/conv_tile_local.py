@@ -44,9 +44,9 @@ LOADS_A_WAIT = {False: 3.0, True: 1.5}
 """The same of the numbers of an image, by whether they become halves."""
 END_SLOTS, SLICE_SLOTS = 30.0, 18.0
 """At the end; and for each sum and each halving of the slices."""
-OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS = 2.5, 3.0, 1.25
+OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS, STRIDE_REGISTERS = 2.5, 3.0, 1.0, 0.25
 """Full registers that coordinates, loop counters and pointers take; more of them where slices are
-added, and where a row has several taps."""
+added, where a row has several taps, and where those of neighbours lie apart."""
 WAITING_WEIGHTS = 3
 STEM_REGISTERS, BANDS_REGISTERS, STEM_WEIGHTS = 2.5, 0.5, 2
 """The same of the only input block: no loop over turns, whose counters and pointers would be kept.
@@ -270,7 +270,8 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
     else:
         waiting = WAITING_WEIGHTS
         other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
-        other += TAPS_REGISTERS if work.geometry.kernel[1] > 1 else 0
+        if work.geometry.kernel[1] > 1:
+            other += TAPS_REGISTERS + (STRIDE_REGISTERS if work.geometry.strides[1] > 1 else 0)
     if not work.half:
         return sums + texels + waiting + other
     partial = 2 if in_parts(work, tile) else 1

@@ -17,6 +17,7 @@ from adrenoc.kernels.conv2d import ConvGeometry, Route
 from adrenoc.kernels.separable import SeparableTile
 from adrenoc.layout import LANES, Extents
 from adrenoc.rules.conv_tile_local import (
+    SLICE_REGISTERS,
     fills,
     groups_of,
     in_parts,
@@ -206,7 +207,8 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
     if work.pointwise.half:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
     finish = FINISH_REGISTERS if work.finish_work else 0.0
-    return sums + texels + tile.pixels + OTHER_REGISTERS + finish
+    slices = SLICE_REGISTERS if tile.slices > 1 else 0.0
+    return sums + texels + tile.pixels + OTHER_REGISTERS + finish + slices
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> int:

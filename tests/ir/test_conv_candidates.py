@@ -125,6 +125,8 @@ def test_registers_of_convolutions_as_built() -> None:
     )
     assert _registers_660(strided, pixels=2, out_blocks=3, chunk=8, unroll=2) > 16
     assert _registers_660(strided, pixels=2, out_blocks=4, chunk=16, unroll=1) <= 16
+    dense = replace(strided, geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)))
+    assert _registers_660(dense, pixels=3, out_blocks=2, chunk=4, unroll=2) <= 16
     assert _registers_660(strided, pixels=2, out_blocks=2, chunk=32, unroll=2) <= 16
 
 

@@ -39,3 +39,20 @@ def test_an_activation_between_the_two_takes_registers() -> None:
 
     assert held(0) == 12
     assert held(8) < 12
+
+
+def test_threads_that_share_sums_take_registers() -> None:
+    """Nine sums of floats and fifteen texels leave no room for what slices are added with."""
+    target = load_target("adreno:a660")
+    work = replace(
+        WORK,
+        depthwise=ConvGeometry(kernel=(3, 3), padding=(1, 1), groups=144),
+        source=Extents(1, 144, 56, 56),
+        pointwise=replace(
+            WORK.pointwise, out=Extents(1, 24, 56, 56), in_blocks=36, storage_bytes=4
+        ),
+        finish_work=8,
+    )
+    tiles = scored(work, target.limits, Machine.of(target.performance))
+    tile = min(tiles, key=tiles)
+    assert tile.slices == 1 or tile.pixels * tile.out_blocks < 9
