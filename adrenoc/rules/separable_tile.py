@@ -48,6 +48,8 @@ OTHER_REGISTERS, CHUNK_REGISTERS = 2.0, 3.0
 """What coordinates take, and what is kept where chunks follow each other."""
 FINISH_REGISTERS = 2.0
 """What a bias and an activation between the two take."""
+STRIDE_REGISTERS = 4.0
+"""What coordinates take more where pixels lie apart."""
 FLOAT_BYTES = 4
 
 
@@ -208,7 +210,8 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
     finish = FINISH_REGISTERS if work.finish_work else 0.0
     slices = SLICE_REGISTERS if tile.slices > 1 else 0.0
-    return sums + texels + tile.pixels + OTHER_REGISTERS + finish + slices
+    strided = STRIDE_REGISTERS if work.depthwise.strides[1] > 1 else 0.0
+    return sums + texels + tile.pixels + OTHER_REGISTERS + finish + slices + strided
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> int:

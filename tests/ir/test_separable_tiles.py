@@ -56,3 +56,21 @@ def test_threads_that_share_sums_take_registers() -> None:
     tiles = scored(work, target.limits, Machine.of(target.performance))
     tile = min(tiles, key=tiles)
     assert tile.slices == 1 or tile.pixels * tile.out_blocks < 9
+
+
+def test_pixels_that_lie_apart_take_registers() -> None:
+    """Eight sums of floats and fifteen texels spill where the depthwise half has a stride."""
+    target = load_target("adreno:a660")
+    depthwise = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1), groups=144)
+    work = replace(
+        WORK,
+        depthwise=depthwise,
+        source=Extents(1, 144, 56, 56),
+        pointwise=replace(
+            WORK.pointwise, out=Extents(1, 32, 28, 28), in_blocks=36, storage_bytes=4
+        ),
+        finish_work=8,
+    )
+    tiles = scored(work, target.limits, Machine.of(target.performance))
+    tile = min(tiles, key=tiles)
+    assert tile.rolled or (tile.pixels, tile.out_blocks) != (2, 4)
