@@ -103,3 +103,16 @@ def test_any_candidate(seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) 
     ops.output(ops("Softmax", _between(ops, choice.choice(("Relu", "SiLU", "")), d), axis=1))
     ops.check(device, choice.choice(PRESETS))
     assert "expand_depthwise_conv2d" in ops.kernels
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_a_block_as_the_model_chooses(preset: str, device: Any) -> None:
+    """Expansion, depthwise convolution, projection, and the sum with what came in."""
+    ops = Ops()
+    x = ops("Conv", ops.input(1, 3, 28, 28), ops.weight(8, 3, 3, 3), pads=[1, 1, 1, 1])
+    wide = ops("Relu", ops("Conv", x, ops.weight(24, 8, 1, 1), ops.weight(24)))
+    taps = ops.weight(24, 1, 3, 3)
+    d = ops("Relu", ops("Conv", wide, taps, ops.weight(24), group=24, pads=[1, 1, 1, 1]))
+    ops.output(ops("Add", x, ops("Conv", d, ops.weight(8, 24, 1, 1), ops.weight(8))))
+    ops.check(device, preset)
+    assert ops.kernels == ["conv2d", "expand_depthwise_conv2d", "conv2d"]
