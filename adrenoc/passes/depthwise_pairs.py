@@ -58,14 +58,13 @@ class Pair:
         return f"estimated {together}, {self.apart:.0f} as two kernels"
 
 
-def join(graph: Graph, op: str, node: Node, reader: Node) -> Node:
+def join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
     """One node of operator `op` for a convolution and the one that reads it.
 
     It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
-    weights, and `between`, the tensor between the two.
+    weights, and `between`, the tensor between the two.  Of one channel both may be either.
     """
-    is_first = is_depthwise_conv(graph, node)
-    depthwise_node, pointwise = (node, reader) if is_first else (reader, node)
+    depthwise_node = reader if pointwise is node else node
     source, weights, *others = node.inputs
     _, more_weights, *rest = reader.inputs
     return replace(

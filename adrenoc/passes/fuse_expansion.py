@@ -38,7 +38,7 @@ def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         log.add(node.name, "a kernel before its depthwise convolution", reason)
         return None
     (reader,) = readers
-    joined = join(graph, EXPANSION, node, reader)
+    joined = join(graph, EXPANSION, node, reader, pointwise=node)
     costs = model.of(node)
     work = expansion_work(graph, joined, costs.options)
     return Pair(

@@ -38,7 +38,7 @@ def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         log.add(node.name, "a kernel before its 1x1 convolution", reason)
         return None
     (reader,) = readers
-    joined = join(graph, SEPARABLE, node, reader)
+    joined = join(graph, SEPARABLE, node, reader, pointwise=reader)
     costs = model.of(reader)
     work = separable_work(graph, joined, costs.options)
     return Pair(

@@ -10,7 +10,7 @@ import pytest
 from run_op import Ops
 
 from adrenoc.kernels.expansion_plan import ExpansionTile
-from adrenoc.passes import fuse_expansion
+from adrenoc.passes import fuse_expansion, fuse_separable
 from adrenoc.rules import expansion as rules
 from adrenoc.rules.expansion_tile import candidates
 from adrenoc.rules.scored import Scored
@@ -116,3 +116,22 @@ def test_a_block_as_the_model_chooses(preset: str, device: Any) -> None:
     ops.output(ops("Add", x, ops("Conv", d, ops.weight(8, 24, 1, 1), ops.weight(8))))
     ops.check(device, preset)
     assert ops.kernels == ["conv2d", "expand_depthwise_conv2d", "conv2d"]
+
+
+@pytest.mark.parametrize("joined", (fuse_expansion, fuse_separable), ids=("before", "after"))
+@pytest.mark.parametrize("size", (1, 2))
+def test_of_one_channel(
+    size: int, joined: Any, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 1x1 convolution of one channel is a depthwise one, too; the other tells which it is."""
+    monkeypatch.setattr(joined, "scored", lambda *of: SimpleNamespace(least=0.0))
+    ops = Ops()
+    x = ops("Tanh", ops.input(1, 1, 9, 13))
+    convs = [
+        {"weights": ops.weight(1, 1, 1, 1), "pads": [0, 0, 0, 0]},
+        {"weights": ops.weight(1, 1, size, size), "pads": [0, 1, 0, 1]},
+    ]
+    for conv in convs if joined is fuse_expansion else reversed(convs):
+        x = ops("Relu", ops("Conv", x, conv["weights"], ops.weight(1), pads=conv["pads"]))
+    ops.output(x)
+    ops.check(device, "fp32")
