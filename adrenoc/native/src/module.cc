@@ -9,9 +9,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <exception>
-#include <future>
-#include <thread>
 #include <vector>
 
 #include "byte_stream.h"
@@ -19,6 +16,7 @@
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
 #include "sha256.h"
+#include "side_by_side.h"
 
 namespace adrenoc {
 namespace opencl {
@@ -28,7 +26,6 @@ namespace ffi = tvm::ffi;
 using tvm::runtime::FunctionInfo;
 
 constexpr const char* kBinariesMagic = "adrenoc-opencl-binaries-2";
-constexpr size_t kMaxBuildThreads = 4;
 
 // Sizes of a kernel's arguments in bytes; memory is passed as one handle.
 std::vector<size_t> argument_sizes(const FunctionInfo& info) {
@@ -59,37 +56,6 @@ std::string device_identity(const DeviceInfo& info) { return info.name + "\n" + 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
-}
-
-// Does `work` for 0 to count - 1 on as many threads as help; throws what the first failure threw.
-template <typename Work>
-void for_each_on_threads(size_t count, Work work) {
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const size_t threads = std::min({count, cores, kMaxBuildThreads});
-  std::atomic<size_t> next{0};
-  const auto take = [&] {
-    for (size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        next = count;  // the others end after what they are at
-        throw;
-      }
-    }
-  };
-  std::vector<std::future<void>> others;
-  for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, take));
-  std::exception_ptr failure;
-  const auto watch = [&failure](auto run) {
-    try {
-      run();
-    } catch (...) {
-      if (failure == nullptr) failure = std::current_exception();
-    }
-  };
-  watch(take);
-  for (std::future<void>& other : others) watch([&other] { other.get(); });
-  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 // Calls a kernel with the arguments that TVM's host code passes: the kernel's own, then the
@@ -291,7 +257,7 @@ ffi::json::Object OpenClModule::build_all(int device_id) {
     }
   }
   std::vector<double> taken_ms(missing.size());
-  for_each_on_threads(missing.size(), [&](size_t i) {
+  side_by_side(missing.size(), build_threads(missing.size()), [&](size_t i) {
     const auto start = std::chrono::steady_clock::now();
     auto built = std::make_unique<Kernel>(device, missing[i], sources_.at(missing[i]));
     taken_ms[i] = milliseconds_since(start);

@@ -1,0 +1,40 @@
+"""Kernels are built side by side: each once, and the first that fails is told."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opencl_source import load_kernels
+
+import adrenoc
+from adrenoc.errors import DeviceError
+from adrenoc.native import opencl
+
+HERE = Path(__file__).parent
+SOURCES = Path(adrenoc.__file__).parent / "native" / "src"
+
+
+def test_what_side_by_side_promises(tmp_path: Path) -> None:
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    assert compiler is not None, "the runtime was built, so there is a compiler"
+    program = tmp_path / "side_by_side"
+    files = [str(HERE / "side_by_side.cc"), str(SOURCES / "side_by_side.cc")]
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
+    subprocess.run([compiler, *flags, *files, "-o", str(program)], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_first_broken_kernel_is_told(device: Any) -> None:
+    good = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = a[0]; }}"
+    bad = "__kernel void {0}(__global float* a, __global float* b) {{ b[0] = missing; }}"
+    names = [f"k{i:02}" for i in range(16)]
+    texts = {name: (bad if name >= "k05" else good).format(name) for name in names}
+    for _ in range(3):
+        module = load_kernels(texts)
+        with pytest.raises(DeviceError, match=r"Cannot build kernel k05 "):
+            opencl.build_all(module)
