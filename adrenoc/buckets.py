@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from adrenoc import names
 from adrenoc.bundle import Bundle, read_manifest
 from adrenoc.errors import InputError
-from adrenoc.manifest import TensorSpec, from_plain, to_plain
+from adrenoc.manifest import TensorSpec, from_plain, named, to_plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ class Batch:
 class BucketEntry:
     """One bucket: its folder in the bundle, `.` for the bundle itself."""
 
-    folder: str
+    folder: str = field(metadata=named(names.FOLDER))
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 

@@ -151,11 +151,30 @@ class Bundle:
         )
 
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """The kernels with their sources read from the bundle."""
+        """The kernels with their sources read from the bundle.
+
+        Raises:
+            BundleError: the source of one is not listed, or no text.
+        """
         return tuple(
-            replace(kernel, source=_kernel_file(self.root, kernel).read_text(encoding="utf-8"))
-            for kernel in self.manifest.kernels
+            replace(kernel, source=self._kernel_source(kernel)) for kernel in self.manifest.kernels
         )
+
+    def _kernel_source(self, kernel: KernelInfo) -> str:
+        file = _kernel_file(self.root, kernel)
+        listed = {entry.path for entry in self.manifest.files}
+        if file.relative_to(self.root).as_posix() not in listed:
+            raise BundleError(
+                f"{self.path}: {MANIFEST} lists no source of the kernel {kernel.name}",
+                hint=_REBUILD_HINT,
+            )
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BundleError(
+                f"{self.path}: the source of the kernel {kernel.name} is not text (UTF-8)",
+                hint=_REBUILD_HINT,
+            ) from error
 
 
 def fill_bundle(
@@ -241,15 +260,7 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise BundleError(f"{shown}: {MANIFEST} is not text", hint=_REBUILD_HINT) from error
-    manifest = Manifest.from_json(text, f"{shown}: {MANIFEST}")
-    for entry in manifest.files:
-        pure = PurePosixPath(entry.path)
-        if pure.is_absolute() or ".." in pure.parts:
-            raise BundleError(
-                f"{shown}: {MANIFEST} names a file outside of the bundle: {entry.path}",
-                hint=_REBUILD_HINT,
-            )
-    return manifest
+    return Manifest.from_json(text, f"{shown}: {MANIFEST}")
 
 
 def copy_bundle(source: Path, output: Path) -> None:

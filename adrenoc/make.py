@@ -33,6 +33,7 @@ from adrenoc.files import (
 from adrenoc.importers.formats import find_model_files
 from adrenoc.link import Linker, find_linker, link_library
 from adrenoc.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
+from adrenoc.names import bundle_name, file_name
 from adrenoc.options import CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
@@ -86,6 +87,12 @@ def make_bundle(
     """
     started = time.perf_counter()
     files = find_model_files(model)
+    name = bundle_name(model.stem)
+    if name != model.stem:
+        reporter.note(
+            f"the bundle calls itself {name}: its name becomes paths and words of build files, so "
+            "that it has letters, digits, `_`, `.` and `-` alone"
+        )
     if options.tuning_log is not None:
         log = find_log(options.tuning_log)
         _, warning = for_gpu(read_log(log), target.measured_as, str(log))
@@ -93,7 +100,7 @@ def make_bundle(
             reporter.warn(warning)
     if not tar:
         check_folder_can_be_replaced(output, MANIFEST)
-    info = ModelInfo(file=model.name, format=files.format, sha256=files.sha256())
+    info = ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256())
     key = cache_key(
         {
             "file": model.name,
@@ -118,7 +125,7 @@ def make_bundle(
     linker = find_linker(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
-    writer = _Writer(info=info, target=target, linker=linker, name=model.stem, reporter=reporter)
+    writer = _Writer(info=info, target=target, linker=linker, name=name, reporter=reporter)
     fill, decisions = _compile(model, options, buckets, writer=writer, dump_dir=dump_dir)
     if tar:
         with scratch_folder_for(output) as root:

@@ -10,15 +10,23 @@ import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
+from adrenoc import names
 from adrenoc.errors import BundleError
 
 SCHEMA_VERSION = 1
 
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
+_NAMES = "names"
+_ROOT = ": "  # between a file and the keys in it
 _JSON_NAMES = {str: "text", int: "an integer", bool: "true or false"}
 
 T = TypeVar("T")
+
+
+def named(kind: names.Names) -> dict[str, Any]:
+    """What marks a field, or each item of one, as a name of this kind; see `from_plain`."""
+    return {_NAMES: kind}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,7 @@ class TensorSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str = field(metadata=named(names.WORD))
     layout: str = "row-major"
 
 
@@ -41,8 +49,8 @@ class ParamSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
-    scope: str = "global"
+    dtype: str = field(metadata=named(names.WORD))
+    scope: str = field(default="global", metadata=named(names.WORD))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +64,7 @@ class KernelInfo:
     keeps in `kernels/NAME.cl` and not in the manifest.
     """
 
-    name: str
+    name: str = field(metadata=named(names.IDENTIFIER))
     family: str
     calls: int
     scopes: tuple[str, ...]
@@ -75,9 +83,9 @@ class MemorySlot:
     `bytes` is what the runtime takes for it.
     """
 
-    scope: str
+    scope: str = field(metadata=named(names.WORD))
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str = field(metadata=named(names.WORD))
     bytes: int
 
 
@@ -137,13 +145,13 @@ class RegionInfo:
     compiler's estimates; `copies` counts those between row-major memory and CLML's own layout.
     """
 
-    symbol: str
+    symbol: str = field(metadata=named(names.IDENTIFIER))
     version: int
-    dtype: str
+    dtype: str = field(metadata=named(names.WORD))
     operators: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    kernels: tuple[str, ...]
+    kernels: tuple[str, ...] = field(metadata=named(names.IDENTIFIER))
     copies: int
     texture_us: int
     clml_us: int
@@ -154,18 +162,18 @@ class RegionInfo:
 class ModelInfo:
     """The model file that was compiled; the digest covers external data files too."""
 
-    file: str
-    format: str
-    sha256: str
+    file: str = field(metadata=named(names.FILE))
+    format: str = field(metadata=named(names.WORD))
+    sha256: str = field(metadata=named(names.SHA256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetInfo:
     """The device that was compiled for; `host` means that the CPU part is for this machine."""
 
-    name: str
+    name: str = field(metadata=named(names.WORD))
     host: bool
-    llvm_triple: str
+    llvm_triple: str = field(metadata=named(names.WORD))
     digest: str
 
 
@@ -173,7 +181,7 @@ class TargetInfo:
 class OptionsInfo:
     """The options that were compiled with, and their digest."""
 
-    preset: str
+    preset: str = field(metadata=named(names.WORD))
     values: dict[str, Any]
     digest: str
 
@@ -182,9 +190,9 @@ class OptionsInfo:
 class LibraryInfo:
     """ELF facts of `model.so`, read back after linking."""
 
-    machine: str
-    soname: str
-    needed: tuple[str, ...]
+    machine: str = field(metadata=named(names.WORD))
+    soname: str = field(metadata=named(names.WORD))
+    needed: tuple[str, ...] = field(metadata=named(names.WORD))
     page_bytes: int
 
 
@@ -192,9 +200,9 @@ class LibraryInfo:
 class FileEntry:
     """One file of the bundle, by its path inside it."""
 
-    path: str
+    path: str = field(metadata=named(names.PATH))
     bytes: int
-    sha256: str
+    sha256: str = field(metadata=named(names.SHA256))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +210,7 @@ class Manifest:
     """Everything that a bundle promises; `versions` are those of the tools that made it."""
 
     schema_version: int = SCHEMA_VERSION
-    name: str
+    name: str = field(metadata=named(names.BUNDLE))
     model: ModelInfo
     target: TargetInfo
     options: OptionsInfo
@@ -241,7 +249,10 @@ class Manifest:
                 f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}",
                 hint=_REBUILD_HINT,
             )
-        return from_plain(Manifest, plain, where)
+        manifest = from_plain(Manifest, plain, where)
+        _expect_once([entry.path for entry in manifest.files], f"{where}: files")
+        _expect_once([kernel.name for kernel in manifest.kernels], f"{where}: kernels")
+        return manifest
 
 
 def to_plain(value: Any) -> Any:
@@ -259,11 +270,14 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[T], plain: Any, where: str) -> T:
     """Build the dataclass `kind` from parsed JSON; every key must be there and none more.
 
+    Names that become paths or words of commands have to be of the kind that their field is marked
+    with.
+
     Raises:
-        BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and the
-            type expected.
+        BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and what
+            is expected.
     """
-    result: T = _decode(kind, plain, where)
+    result: T = _decode(kind, plain, where + _ROOT)
     return result
 
 
@@ -292,19 +306,43 @@ def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
     wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
     for name in wanted:
         if name not in plain:
-            raise BundleError(f"{where} lacks the key `{name}`", hint=_REBUILD_HINT)
+            raise BundleError(f"{_shown(where)} lacks the key `{name}`", hint=_REBUILD_HINT)
     unknown = sorted(set(plain) - set(wanted))
     if unknown:
-        raise BundleError(f"{where} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
-    return kind(**{name: _decode(hints[name], plain[name], _join(where, name)) for name in wanted})
+        raise BundleError(f"{_shown(where)} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
+    values = {name: _decode(hints[name], plain[name], _join(where, name)) for name in wanted}
+    for item in fields(kind):
+        if _NAMES in item.metadata and item.name in values:
+            _check_name(item.metadata[_NAMES], values[item.name], _join(where, item.name))
+    return kind(**values)
+
+
+def _check_name(allowed: names.Names, value: Any, where: str) -> None:
+    if isinstance(value, tuple):
+        for i, one in enumerate(value):
+            _check_name(allowed, one, f"{where}[{i}]")
+        return
+    _expect(allowed.allows(value), value, allowed.expected, where)
 
 
 def _expect(fits: bool, seen: Any, expected: str, where: str) -> None:
     if not fits:
         shown = json.dumps(seen)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise BundleError(f"{where} is {shown}, expected {expected}", hint=_REBUILD_HINT)
+        raise BundleError(f"{_shown(where)} is {shown}, expected {expected}", hint=_REBUILD_HINT)
+
+
+def _expect_once(found: list[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in found:
+        if name in seen:
+            raise BundleError(f"{where} lists `{name}` twice", hint=_REBUILD_HINT)
+        seen.add(name)
 
 
 def _join(where: str, key: str) -> str:
-    return f"{where}{'.' if ': ' in where else ': '}{key}"
+    return f"{where}{'' if where.endswith(_ROOT) else '.'}{key}"
+
+
+def _shown(where: str) -> str:
+    return where.removesuffix(_ROOT)

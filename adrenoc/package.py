@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import zipfile
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
     if bundle.manifest.target.host:
         raise BundleError(
             f"{bundle.path} was compiled for this computer, expected one for Android",
-            hint=f"adrenoc compile {bundle.manifest.model.file} --device adreno",
+            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device adreno",
         )
     found = {_abi(runtime): runtime for runtime in runtimes}
     api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))

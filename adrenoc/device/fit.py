@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,8 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
         raise DeviceError(
             f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
             + "; ".join(missing),
-            hint=f"adrenoc compile {bundle.manifest.model.file} for this device (adrenoc targets), "
-            "or choose another device with --cl-device",
+            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} for this device "
+            "(adrenoc targets), or choose another device with --cl-device",
         )
 
 

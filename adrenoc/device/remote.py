@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -226,7 +227,8 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
         raise BundleError(
             f"{bundle.path} was compiled for {bundle.manifest.target.name} ({wanted}), "
             f"but {server} is {machine()}",
-            hint=f"adrenoc compile {bundle.manifest.model.file} --device DEVICE of that machine",
+            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device DEVICE "
+            "of that machine",
         )
     version = _remote_function(session, "adrenoc.runtime.version")
     if version is not None:

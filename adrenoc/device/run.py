@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,5 +76,5 @@ def _check_machine(bundle: Bundle) -> None:
         raise BundleError(
             f"{bundle.path} was compiled for {target.name} ({target.llvm_triple}), "
             f"expected one for this {platform.machine()} machine",
-            hint=f"adrenoc compile {bundle.manifest.model.file} --device host",
+            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device host",
         )

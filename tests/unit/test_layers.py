@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk", "half"),
     ("proc", "files", "launches", "out_of_memory"),
-    ("errors", "reporter", "spelling"),
+    ("errors", "names", "reporter", "spelling"),
 )
 # Edges that go downwards and are wrong nevertheless.
 FORBIDDEN = {

@@ -11,6 +11,8 @@ namespace {
 
 // Deeper than any manifest, and shallow enough for the stack of any thread.
 constexpr int kMaxDepth = 32;
+// Of a place in a message; a key may be as long as the file.
+constexpr size_t kMaxWhereBytes = 200;
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
@@ -40,7 +42,7 @@ class JsonParser {
   JsonParser(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
   Json parse_all() {
-    Json value = parse_value(where_, 0);
+    Json value = parse_value(step({nullptr, where_, 0, false}), 0);
     skip_blanks();
     if (at_ != text_.size()) refuse("more text after the end of the value");
     return value;
@@ -64,16 +66,20 @@ class JsonParser {
     return true;
   }
 
-  Json parse_value(const std::string& where, int depth) {
+  static Json::Place step(Json::Step step) {
+    return std::make_shared<const Json::Step>(std::move(step));
+  }
+
+  Json parse_value(const Json::Place& place, int depth) {
     if (depth > kMaxDepth) refuse("lists and objects nest too deeply");
     skip_blanks();
     Json json;
-    json.where_ = where;
+    json.place_ = place;
     const char first = peek();
     if (first == '{') {
-      json.value_ = parse_object(where, depth);
+      json.value_ = parse_object(place, depth);
     } else if (first == '[') {
-      json.value_ = parse_list(where, depth);
+      json.value_ = parse_list(place, depth);
     } else if (first == '"') {
       json.value_ = parse_text();
     } else if (first == '-' || is_digit(first)) {
@@ -88,9 +94,7 @@ class JsonParser {
     return json;
   }
 
-  Json::Object parse_object(const std::string& where, int depth) {
-    // "manifest.json: key", then "manifest.json: key.inner".
-    const std::string prefix = where + (where.find(": ") == std::string::npos ? ": " : ".");
+  Json::Object parse_object(const Json::Place& place, int depth) {
     Json::Object object;
     expect('{');
     skip_blanks();
@@ -103,7 +107,7 @@ class JsonParser {
       std::string key = parse_text();
       skip_blanks();
       expect(':');
-      Json value = parse_value(prefix + key, depth + 1);
+      Json value = parse_value(step({place, key, 0, false}), depth + 1);
       if (!object.emplace(std::move(key), std::move(value)).second) refuse("a key that repeats");
       skip_blanks();
       if (peek() != ',') break;
@@ -113,7 +117,7 @@ class JsonParser {
     return object;
   }
 
-  Json::List parse_list(const std::string& where, int depth) {
+  Json::List parse_list(const Json::Place& place, int depth) {
     Json::List list;
     expect('[');
     skip_blanks();
@@ -122,7 +126,7 @@ class JsonParser {
       return list;
     }
     while (true) {
-      list.push_back(parse_value(where + "[" + std::to_string(list.size()) + "]", depth + 1));
+      list.push_back(parse_value(step({place, {}, list.size(), true}), depth + 1));
       skip_blanks();
       if (peek() != ',') break;
       ++at_;
@@ -232,9 +236,30 @@ Json Json::parse(std::string_view text, const std::string& where) {
   return JsonParser(text, where).parse_all();
 }
 
+std::string Json::where() const {
+  std::vector<const Step*> way;  // from the value up to the file
+  for (const Step* step = place_.get(); step != nullptr; step = step->above.get()) {
+    way.push_back(step);
+  }
+  // "manifest.json", "manifest.json: inputs[0]", "manifest.json: inputs[0].name".
+  std::string text;
+  for (auto step = way.rbegin(); step != way.rend() && text.size() < kMaxWhereBytes; ++step) {
+    if ((*step)->above == nullptr) {
+      text = (*step)->key + ": ";
+    } else if ((*step)->is_element) {
+      text += "[" + std::to_string((*step)->index) + "]";
+    } else {
+      if (text.compare(text.size() - 2, 2, ": ") != 0) text += ".";
+      text += (*step)->key.substr(0, kMaxWhereBytes);
+    }
+  }
+  if (way.size() == 1) text.resize(text.size() - 2);
+  return text.size() > kMaxWhereBytes ? text.substr(0, kMaxWhereBytes) + "..." : text;
+}
+
 const Json& Json::at(const std::string& key) const {
   const auto found = object().find(key);
-  if (found == object().end()) refuse_bundle(where_ + " lacks the key `" + key + "`");
+  if (found == object().end()) refuse_bundle(where() + " lacks the key `" + key + "`");
   return found->second;
 }
 
@@ -269,7 +294,7 @@ uint64_t Json::count() const {
 }
 
 void Json::refuse(const char* expected) const {
-  refuse_bundle(where_ + " is of another type than expected: " + expected);
+  refuse_bundle(where() + " is of another type than expected: " + expected);
 }
 
 }  // namespace adrenoc

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -32,13 +33,24 @@ class Json {
   // An integer of 0 or more.
   [[nodiscard]] uint64_t count() const;
 
-  [[nodiscard]] const std::string& where() const { return where_; }
+  // The place in words, cut where it is long.
+  [[nodiscard]] std::string where() const;
 
  private:
   friend class JsonParser;
+  // One step of the way to a value.  Values share the steps above theirs: a text for each would
+  // take the length of the longest key for every element of a list.
+  struct Step {
+    std::shared_ptr<const Step> above;  // none: `key` is the file
+    std::string key;
+    size_t index = 0;  // in place of the key where this is the element of a list
+    bool is_element = false;
+  };
+  using Place = std::shared_ptr<const Step>;
+
   [[noreturn]] void refuse(const char* expected) const;
 
-  std::string where_;
+  Place place_;
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, List, Object> value_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "failure.h"
 #include "json.h"
+#include "names.h"
 #include "safetensors.h"
 
 namespace adrenoc {
@@ -122,7 +123,9 @@ BucketList read_buckets(std::string_view text) {
   const Json json = Json::parse(text, kWhere);
   BucketList list;
   for (const Json& entry : json.at("buckets").list()) {
-    list.folders.push_back(entry.at("folder").text());
+    const Json& folder = entry.at("folder");
+    if (folder.text() != ".") check_path(folder.text(), folder.where());
+    list.folders.push_back(folder.text());
   }
   if (list.folders.empty() || list.folders.size() > kMostBuckets) {
     refuse_bundle(std::string(kWhere) + " lists " + std::to_string(list.folders.size()) +

@@ -2,6 +2,7 @@
 
 #include "failure.h"
 #include "json.h"
+#include "names.h"
 #include "safetensors.h"
 
 namespace adrenoc {
@@ -16,10 +17,18 @@ std::vector<int64_t> read_shape(const Json& spec) {
   return shape;
 }
 
+using CheckName = void (*)(const std::string& text, const std::string& where);
+
+const std::string& read_name(const Json& value, CheckName check) {
+  check(value.text(), value.where());
+  return value.text();
+}
+
 std::vector<TensorSpec> read_tensors(const Json& specs) {
   std::vector<TensorSpec> tensors;
   for (const Json& spec : specs.list()) {
-    TensorSpec tensor{spec.at("name").text(), spec.at("dtype").text(), read_shape(spec), 0};
+    TensorSpec tensor{spec.at("name").text(), read_name(spec.at("dtype"), check_word),
+                      read_shape(spec), 0};
     tensor.bytes = tensor_bytes(tensor.dtype, tensor.shape, spec.where());
     tensors.push_back(std::move(tensor));
   }
@@ -29,24 +38,20 @@ std::vector<TensorSpec> read_tensors(const Json& specs) {
 std::vector<ParamSpec> read_params(const Json& specs) {
   std::vector<ParamSpec> params;
   for (const Json& spec : specs.list()) {
-    params.push_back({spec.at("name").text(), spec.at("dtype").text(), read_shape(spec),
-                      spec.at("scope").text()});
+    params.push_back({spec.at("name").text(), read_name(spec.at("dtype"), check_word),
+                      read_shape(spec), read_name(spec.at("scope"), check_word)});
   }
   return params;
-}
-
-void check_path(const std::string& path) {
-  const std::string framed = "/" + path + "/";
-  if (path.empty() || path.front() == '/' || framed.find("/../") != framed.npos) {
-    refuse_bundle(std::string(kWhere) + " names a file outside of the bundle: " + path);
-  }
 }
 
 std::map<std::string, FileEntry> read_files(const Json& entries) {
   std::map<std::string, FileEntry> files;
   for (const Json& entry : entries.list()) {
-    check_path(entry.at("path").text());
-    files[entry.at("path").text()] = {entry.at("bytes").count(), entry.at("sha256").text()};
+    const std::string& path = read_name(entry.at("path"), check_path);
+    FileEntry file{entry.at("bytes").count(), entry.at("sha256").text()};
+    if (!files.emplace(path, std::move(file)).second) {
+      refuse_bundle(entry.where() + " lists " + path + " again");
+    }
   }
   return files;
 }
@@ -60,9 +65,9 @@ Manifest read_manifest(std::string_view text) {
     refuse_bundle(std::string(kWhere) + " has schema version " + std::to_string(version) +
                   "; this runtime reads " + std::to_string(kSchemaVersion));
   }
-  return {json.at("name").text(),
-          json.at("target").at("name").text(),
-          json.at("library").at("machine").text(),
+  return {read_name(json.at("name"), check_bundle_name),
+          read_name(json.at("target").at("name"), check_word),
+          read_name(json.at("library").at("machine"), check_word),
           read_tensors(json.at("inputs")),
           read_tensors(json.at("outputs")),
           read_params(json.at("params")),
