@@ -1,6 +1,10 @@
 // Damages a bundle in many ways and reads it; only refusals may come out.  Built with sanitizers.
 //
 //   damage TAR SEED COUNT CACHE_FOLDER ; prints how many of the damaged bundles were accepted.
+//   damage MANIFEST                    ; prints the most memory that reading it took in KiB, and why
+//                                        it was refused, or "accepted".
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +42,8 @@ std::string nasty(Random* random) {
       "\"", "{", "}", "[", "]", ",", ":", "\\", "\\u", "\\ud800", "-", "0", "1e999", "null", "true",
       "9223372036854775807", "-9223372036854775808", "18446744073709551616", "4294967296", "-1",
       "\xff\xff\xff\xff\xff\xff\xff\x7f", std::string(8, '\0'), std::string(40, '['),
-      "\"shape\": []", "\"data_offsets\": [0, 99999999999]", "/../../x", "ustar", "77777777777"};
+      "\"shape\": []", "\"data_offsets\": [0, 99999999999]", "/../../x", "\")\n", "../", "\x1b[2J",
+      "ustar", "77777777777"};
   return pieces[below(random, std::size(pieces))];
 }
 
@@ -155,9 +160,23 @@ int check_cache(const std::string& folder, long rounds, Random* random) {
   return 0;
 }
 
+int say_of_manifest(const std::string& text) {
+  std::string said = "accepted";
+  try {
+    (void)adrenoc::read_manifest(text);
+  } catch (const adrenoc::Failure& failure) {
+    said = failure.what();
+  }
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  std::printf("%ld %s\n", used.ru_maxrss, said.c_str());
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** values) {
+  if (count == 2) return say_of_manifest(read_file(values[1]));
   if (count != 5) return 2;
   Random random(std::strtoull(values[2], nullptr, 10));
   const std::string tar = read_file(values[1]);

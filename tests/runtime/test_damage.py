@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ CACHE_READERS = tuple(
 READERS = (
     *CACHE_READERS,
     *(f"src/{name}" for name in ("json", "safetensors")),
-    *(f"runtime/src/{name}" for name in ("buckets", "bundle", "manifest", "tar")),
+    *(f"runtime/src/{name}" for name in ("buckets", "bundle", "manifest", "names", "tar")),
 )
 
 
@@ -65,3 +66,49 @@ def test_damaged_bundles_are_refused(
     # Some damage does not matter (a letter of a kernel's name in the manifest, blanks); what lies
     # behind a digest and most of the rest does.
     assert 0 < accepted < ROUNDS / 2
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("name", "../../../x"),
+        ("name", 'x")\nexecute_process(COMMAND id)'),
+        ("name", "a" * 101),
+        ("files.0.path", "../x"),
+        ("files.0.path", "a//b"),
+        ("files.0.path", "/etc/passwd"),
+        ("files.0.path", "a" * 300),
+        ("target.name", "x; id"),
+        ("inputs.0.dtype", "\x1b[2J"),
+        ("params.0.scope", ""),
+    ],
+)
+def test_hostile_names_are_refused(
+    damage: Path, bundle: Bundle, execute: Execute, tmp_path: Path, path: str, name: str
+) -> None:
+    """The runtime takes the names that Python takes, and shows no others as they are."""
+    plain = json.loads((bundle.root / "manifest.json").read_text(encoding="utf-8"))
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps(plain), encoding="utf-8")
+    assert execute(damage, file).out.endswith(" accepted\n")
+    *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    place = plain
+    for step in steps:
+        place = place[step]
+    place[last] = name
+    file.write_text(json.dumps(plain), encoding="utf-8")
+    said = execute(damage, file).out
+    shown = ".".join(str(step) for step in (*steps, last)).replace(".0", "[0]")
+    assert f"manifest.json: {shown} is " in said and "expected" in said
+    assert said.strip().isprintable() and len(said) < 500
+
+
+def test_a_manifest_with_a_long_key_takes_little_memory(
+    damage: Path, execute: Execute, tmp_path: Path
+) -> None:
+    """Each element knows its place; the texts of all places would be the file squared."""
+    file = tmp_path / "manifest.json"
+    file.write_text(f'{{"{"k" * 120_000}": [{"0," * 59_999}0]}}', encoding="utf-8")
+    peak_kib, _, said = execute(damage, file).out.partition(" ")
+    assert said.startswith("manifest.json lacks the key `schema_version`")
+    assert int(peak_kib) < 300_000  # with the sanitizers; it was 6.9 GiB without
