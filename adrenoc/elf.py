@@ -34,7 +34,8 @@ class ElfFacts:
     `page_bytes` is the smallest alignment of a loadable segment (0 in an object file).
     `android_api` is the newest API level that it asks for, by the note of the NDK and by the
     versions of the symbols that it imports from bionic; 0 where neither tells.  `is_stripped`
-    means that it holds no table of local symbols.
+    means that it holds no table of local symbols.  `run_path` is where the loader looks for what
+    it needs before it looks where the system has it.
     """
 
     machine: str
@@ -47,6 +48,7 @@ class ElfFacts:
     undefined: frozenset[str]
     android_api: int = 0
     is_stripped: bool = True
+    run_path: str = ""
 
 
 def read_elf(path: Path) -> ElfFacts:
@@ -92,6 +94,7 @@ def _facts(elf: Any) -> ElfFacts:
         undefined=undefined,
         android_api=max(_noted_api(segments), _imported_api(elf)),
         is_stripped=elf.get_section_by_name(".symtab") is None,
+        run_path=next((tag.runpath for tag in tags if tag["d_tag"] == "DT_RUNPATH"), ""),
     )
 
 

@@ -42,6 +42,8 @@ HEADERS = ("adrenoc.h", "adrenoc.hpp")
 
 _BUILD_SECONDS = 3600.0
 _SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
+# Programs find the library in their own folder, whoever starts them and from wherever.
+_BESIDE = "$ORIGIN"
 # What a phone has beside the runtime; the C++ library is linked in.
 ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
 
@@ -126,7 +128,7 @@ def build_runtime(
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
             made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
-            _check(made, toolchain, files=(RUNNER, SERVER) if static else (LIBRARY,))
+            _check(made, toolchain, files=(RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER))
             _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
 
@@ -233,6 +235,9 @@ def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> Non
             ),
             f"is named `{facts.soname}`, expected `{path.name}`": (
                 is_library and facts.soname != path.name
+            ),
+            f"looks for its libraries in `{facts.run_path}`, expected `{_BESIDE}`": (
+                path.name != LIBRARY and facts.run_path != _BESIDE
             ),
             f"has segments aligned to {facts.page_bytes} bytes": (
                 facts.page_bytes < ANDROID_PAGE_BYTES

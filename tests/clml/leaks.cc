@@ -30,7 +30,7 @@
 #include "clml/module.h"
 
 namespace ffi = tvm::ffi;
-namespace clml = adrenoc::clml;
+namespace clml = adrenoc_runtime::clml;
 using tvm::runtime::Tensor;
 
 namespace {
@@ -193,7 +193,7 @@ int run_real_backend(const std::string& text, const std::string& constants, cons
 
 int main(int count, char** arguments) {
   if (count != 5) return 2;
-  adrenoc::opencl::set_library(arguments[1]);
+  adrenoc_runtime::opencl::set_library(arguments[1]);
   if (std::string(arguments[4]) == "--real") {
     return run_real_backend(whole_file(arguments[2]), whole_file(arguments[3]), arguments[1]);
   }

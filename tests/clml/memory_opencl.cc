@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 struct cl_platform_object {};
@@ -151,4 +151,4 @@ cl_int clEnqueueWriteBuffer(cl_command_queue, cl_mem memory, cl_uint, size_t off
 }  // extern "C"
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

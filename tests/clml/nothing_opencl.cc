@@ -1,7 +1,7 @@
 // What `memory_opencl.cc` leaves out: each function is there, and does nothing.
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 #define ADRENOC_CL_FUNCTION(name, result, parameters) \
@@ -10,4 +10,4 @@ namespace opencl {
 #undef ADRENOC_CL_FUNCTION
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -23,7 +23,7 @@ void expect(bool holds, const std::string& what) {
 
 void each_is_done_once() {
   std::array<std::atomic<int>, kCount> times{};
-  adrenoc::side_by_side(kCount, kThreads, [&](size_t i) { ++times[i]; });
+  adrenoc_runtime::side_by_side(kCount, kThreads, [&](size_t i) { ++times[i]; });
   for (size_t i = 0; i < kCount; ++i) expect(times[i] == 1, "not once: " + std::to_string(i));
 }
 
@@ -31,7 +31,7 @@ void each_is_done_once() {
 void those_that_fail_are_done_alone() {
   const auto caller = std::this_thread::get_id();
   std::array<std::atomic<int>, kCount> done{};
-  adrenoc::side_by_side(kCount, kThreads, [&](size_t i) {
+  adrenoc_runtime::side_by_side(kCount, kThreads, [&](size_t i) {
     if (std::this_thread::get_id() != caller) throw std::runtime_error("no memory");
     ++done[i];
   });
@@ -42,7 +42,7 @@ void the_first_failure_is_thrown() {
   for (int turn = 0; turn < 200; ++turn) {
     std::string said;
     try {
-      adrenoc::side_by_side(kCount, kThreads, [](size_t i) {
+      adrenoc_runtime::side_by_side(kCount, kThreads, [](size_t i) {
         if (i < 20) return;
         // Later ones fail sooner.
         for (size_t wait = i; wait < 24; ++wait) std::this_thread::yield();
@@ -56,12 +56,12 @@ void the_first_failure_is_thrown() {
 }
 
 void nothing_and_one() {
-  adrenoc::side_by_side(0, kThreads, [](size_t) { expect(false, "work of none"); });
+  adrenoc_runtime::side_by_side(0, kThreads, [](size_t) { expect(false, "work of none"); });
   int times = 0;
-  adrenoc::side_by_side(1, 1, [&](size_t) { ++times; });
+  adrenoc_runtime::side_by_side(1, 1, [&](size_t) { ++times; });
   expect(times == 1, "one is not done once");
-  expect(adrenoc::build_threads(0) == 1 && adrenoc::build_threads(1) == 1, "threads of one");
-  expect(adrenoc::build_threads(1000) <= std::thread::hardware_concurrency(), "too many threads");
+  expect(adrenoc_runtime::build_threads(0) == 1 && adrenoc_runtime::build_threads(1) == 1, "threads of one");
+  expect(adrenoc_runtime::build_threads(1000) <= std::thread::hardware_concurrency(), "too many threads");
 }
 
 }  // namespace

@@ -126,7 +126,8 @@ std::string damaged_bundle(const Files& whole, Random* random) {
   files[name] = damaged(before, random);
   if (name != "manifest.json" && below(random, 2) == 0) {
     std::string& manifest = files["manifest.json"];
-    replace_all(&manifest, adrenoc::sha256_hex(before), adrenoc::sha256_hex(files[name]));
+    replace_all(&manifest, adrenoc_runtime::sha256_hex(before),
+                adrenoc_runtime::sha256_hex(files[name]));
     replace_all(&manifest, "\"bytes\": " + std::to_string(before.size()),
                 "\"bytes\": " + std::to_string(files[name].size()));
   }
@@ -139,22 +140,22 @@ bool accepted(Read read) {
   try {
     read();
     return true;
-  } catch (const adrenoc::Failure&) {
+  } catch (const adrenoc_runtime::Failure&) {
     return false;
   }
 }
 
 int check_cache(const std::string& folder, long rounds, Random* random) {
-  const adrenoc::ProgramCache cache(folder);
-  const adrenoc::ProgramKey key{"a device", "a driver", "sources"};
-  const adrenoc::DriverRule same = adrenoc::DriverRule::kSame;
+  const adrenoc_runtime::ProgramCache cache(folder);
+  const adrenoc_runtime::ProgramKey key{"a device", "a driver", "sources"};
+  const adrenoc_runtime::DriverRule same = adrenoc_runtime::DriverRule::kSame;
   const std::string programs(5000, 'p');
   cache.store(key, programs);
   if (cache.find(key, same).binaries != programs) return 1;
   const std::string whole = read_file(folder + "/" + key.file_name());
   for (long i = 0; i < rounds; ++i) {
     const std::string other = damaged(whole, random);
-    const adrenoc::FoundPrograms found = adrenoc::read_programs(other, key, same);
+    const adrenoc_runtime::FoundPrograms found = adrenoc_runtime::read_programs(other, key, same);
     if (other != whole && (found.binaries.has_value() || !found.is_damaged)) return 1;
   }
   return 0;
@@ -181,21 +182,21 @@ int main(int count, char** values) {
   Random random(std::strtoull(values[2], nullptr, 10));
   const std::string tar = read_file(values[1]);
   Files files;
-  for (const auto& [path, content] : adrenoc::read_tar(tar)) files[path] = content;
+  for (const auto& [path, content] : adrenoc_runtime::read_tar(tar)) files[path] = content;
   // What was not damaged is read, packed by us too.
-  adrenoc::Bundle(std::string_view(tar), true);
-  adrenoc::Bundle(std::string_view(pack(files)), true);
+  adrenoc_runtime::Bundle(std::string_view(tar), true);
+  adrenoc_runtime::Bundle(std::string_view(pack(files)), true);
 
   long taken = 0;
   const long rounds = std::strtol(values[3], nullptr, 10);
   for (long i = 0; i < rounds; ++i) {
     const bool inner = below(&random, 4) != 0;
     const std::string other = inner ? damaged_bundle(files, &random) : damaged(tar, &random);
-    taken += accepted([&] { adrenoc::Bundle(std::string_view(other), true); });
+    taken += accepted([&] { adrenoc_runtime::Bundle(std::string_view(other), true); });
     const std::string json = damaged(files["manifest.json"], &random);
-    (void)accepted([&] { (void)adrenoc::Json::parse(json, "json"); });
+    (void)accepted([&] { (void)adrenoc_runtime::Json::parse(json, "json"); });
     const std::string tensors = damaged(files["params.safetensors"], &random);
-    (void)accepted([&] { (void)adrenoc::read_safetensors(tensors, "tensors"); });
+    (void)accepted([&] { (void)adrenoc_runtime::read_safetensors(tensors, "tensors"); });
   }
   std::printf("%ld\n", taken);
   return check_cache(values[4], rounds, &random);

@@ -9,17 +9,17 @@
 
 int main(int count, char** values) {
   if (count != 5) return 2;
-  const auto rule = std::strcmp(values[1], "qualcomm") == 0 ? adrenoc::DriverRule::kQualcomm
-                                                            : adrenoc::DriverRule::kSame;
-  const adrenoc::ProgramKey now{"a device", values[2], "sources"};
-  const adrenoc::ProgramKey then{"a device", values[3], "sources"};
-  const bool fits = adrenoc::driver_fits(now.driver, then.driver, rule);
-  const adrenoc::ProgramCache cache(values[4]);
+  const auto rule = std::strcmp(values[1], "qualcomm") == 0 ? adrenoc_runtime::DriverRule::kQualcomm
+                                                            : adrenoc_runtime::DriverRule::kSame;
+  const adrenoc_runtime::ProgramKey now{"a device", values[2], "sources"};
+  const adrenoc_runtime::ProgramKey then{"a device", values[3], "sources"};
+  const bool fits = adrenoc_runtime::driver_fits(now.driver, then.driver, rule);
+  const adrenoc_runtime::ProgramCache cache(values[4]);
   cache.store(then, "binaries");
-  const adrenoc::FoundPrograms found = cache.find(now, rule);
+  const adrenoc_runtime::FoundPrograms found = cache.find(now, rule);
   if (found.binaries.has_value() != fits || found.is_damaged == fits) return 1;
   // Another device is another entry, whatever the driver.
-  const adrenoc::ProgramKey other{"another device", values[3], "sources"};
+  const adrenoc_runtime::ProgramKey other{"another device", values[3], "sources"};
   if (cache.find(other, rule).binaries.has_value()) return 1;
   std::puts(fits ? "fits" : "does not");
   return 0;

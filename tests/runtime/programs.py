@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.runtime_build import Runtime
+from adrenoc.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
 
 HERE = Path(__file__).parent
 
@@ -24,6 +25,23 @@ def compile_against(runtime: Runtime, source: str, output: Path, *flags: str) ->
     command += [f"-I{runtime.folder}", f"-L{runtime.folder}", "-ladrenoc_runtime", "-lpthread"]
     command += [f"-Wl,-rpath,{runtime.folder}", "-o", str(output)]
     subprocess.run(command, check=True)
+    return output
+
+
+def compile_with_archive(
+    folder: Path, source: str, output: Path, *flags: str, compiler: str = "c++"
+) -> Path:
+    """Compile the C++ file `source` of this folder with the archive of `folder` in it.
+
+    The archive goes in whole, since its parts register themselves, and is seen by the libraries of
+    bundles.
+    """
+    command = [compiler, "-std=c++17", *flags, "-g", "-Wall", "-Wextra", "-Werror"]
+    command += [str(HERE / source), f"-I{folder}", "-Wl,--whole-archive"]
+    command += [str(folder / ARCHIVE), "-Wl,--no-whole-archive"]
+    command += ["-rdynamic", "-lpthread", "-ldl", "-o", str(output)]
+    subprocess.run(command, check=True)
+    shutil.copy(folder / NAME_LIBRARY, output.parent)
     return output
 
 

@@ -33,11 +33,13 @@ from adrenoc.manifest import (
     TensorSpec,
 )
 from adrenoc.runtime_build import LIBRARY as RUNTIME_LIBRARY
-from adrenoc.runtime_build import NAME_LIBRARY, Runtime, build_runtime
-from tests.runtime.programs import Finished
+from adrenoc.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime, build_runtime
+from tests.runtime.programs import Finished, compile_with_archive
 
 TRIPLE = "aarch64-linux-gnu"
 ROOT = Path("/usr/aarch64-linux-gnu")
+# The emulator's default CPU has instructions that it emulates wrongly.
+CPU = "cortex-a72"
 NO_DEVICE = 24
 SHAPE = (1, 6, 10, 10)
 RNG = np.random.default_rng(11)
@@ -111,8 +113,7 @@ def emulate() -> Callable[..., Finished]:
             text=True,
             timeout=300,
             check=False,
-            # The emulator's default CPU has instructions that it emulates wrongly.
-            env={**os.environ, "QEMU_CPU": "cortex-a72"},
+            env={**os.environ, "QEMU_CPU": CPU},
         )
         assert done.returncode == expect, done.stderr + done.stdout
         return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
@@ -135,6 +136,8 @@ def test_the_libraries_are_for_arm64(arm64: Runtime) -> None:
         assert facts.page_bytes >= 16384
         assert not facts.text_relocations
     assert RUNTIME_LIBRARY in read_elf(arm64.folder / NAME_LIBRARY).needed
+    for name in (NAME_LIBRARY, RUNNER, SERVER):
+        assert read_elf(arm64.folder / name).run_path == "$ORIGIN"
 
 
 def test_the_version_is_the_same_program(arm64: Runtime, emulate: Callable[..., Finished]) -> None:
@@ -167,6 +170,36 @@ def test_numbers_equal_this_machine(
     scores = np.fromfile(there, "float32").reshape(SHAPE)
     np.testing.assert_allclose(scores, np.fromfile(here, "float32").reshape(SHAPE), atol=1e-5)
     assert np.abs(scores).max() > 1
+
+
+@pytest.fixture(scope="module")
+def held(arm64: Runtime) -> Runtime:
+    """The archive, of the same objects, and programs that hold it."""
+    return build_runtime(abi="aarch64-linux", static=True)
+
+
+def test_programs_that_hold_the_runtime_end_well(
+    held: Runtime, emulate: Callable[..., Finished], image: Path, tmp_path: Path
+) -> None:
+    """Ours and one of an app: they give the numbers, and then end without a signal."""
+    bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
+    made = tmp_path / "scores.raw"
+    options = ("--device", "cpu", "--input", f"image={image}", "--output", f"scores={made}")
+    assert emulate(held.runner, bundle, *options).json()["device"] == "cpu"
+    assert np.abs(np.fromfile(made, "float32")).max() > 1
+    own = compile_with_archive(
+        held.folder, "wrapper_program.cc", tmp_path / "own", compiler=f"{TRIPLE}-g++"
+    )
+    command = ["qemu-aarch64-static", "-L", ROOT, own, bundle, "cpu", "", image]
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "QEMU_CPU": CPU},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == made.read_bytes()
 
 
 def test_without_opencl_it_says_so(

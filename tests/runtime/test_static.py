@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import adrenoc
 from adrenoc.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.elf import read_elf
 from adrenoc.errors import DependencyError
 from adrenoc.runtime_build import ARCHIVE, HEADERS, LIBRARY, NAME_LIBRARY, RUNNER, SERVER, Runtime
-from tests.runtime.programs import HERE, Case, Finished, run_case
+from tests.runtime.programs import HERE, Case, Finished, compile_with_archive, run_case
 
+RUNTIME_TOOLS = Path(adrenoc.__file__).parent / "native/runtime/tools"
 # glibc in its parts.
 C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
 
@@ -31,6 +34,7 @@ def test_what_the_command_builds(archive: Path, runtime: Runtime) -> None:
         assert set(facts.needed) <= C_LIBRARY
         assert facts.is_stripped
         assert not read_elf(archive / f"{name}.debug").is_stripped
+        assert facts.run_path == "$ORIGIN"
         # What a bundle's model.so calls.
         assert "TVMFFIFunctionCall" in facts.exported
     assert set(read_elf(archive / NAME_LIBRARY).needed) <= C_LIBRARY
@@ -82,6 +86,55 @@ def test_a_program_of_an_app_holds_it(
     execute("sh", "-c", f"exec {words} > '{output}'")
     expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
     assert output.read_bytes() == expected
+
+
+def test_a_program_with_the_wrapper_holds_it(
+    archive: Path,
+    bundle: Bundle,
+    case: Case,
+    opencl: str,
+    execute: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    program = compile_with_archive(archive, "wrapper_program.cc", tmp_path / "program", "-O2")
+    output = tmp_path / "out"
+    command = [program, bundle.path, "", opencl]
+    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
+    words = " ".join(f"'{word}'" for word in command)
+    execute("sh", "-c", f"exec {words} > '{output}'")
+    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
+    assert output.read_bytes() == expected
+
+
+def _names(file: Path, *kinds: str) -> set[str]:
+    """What an object or an archive defines, of the kinds of `nm` ("W" is a weak function)."""
+    listed = subprocess.run(
+        ["nm", "-C", "--defined-only", str(file)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    words = [line.split(" ", 2) for line in listed]
+    found = [word for word in words if len(word) == 3 and (not kinds or word[1] in kinds)]
+    return {name for _, _, name in found}
+
+
+def test_no_name_of_the_runtime_is_one_of_its_users(archive: Path, tmp_path: Path) -> None:
+    """The linker keeps one of two inline functions of a name: the wrapper's or the runtime's own.
+
+    Programs that used the wrapper died in the destructor of the other `adrenoc::Model`.
+    """
+    own = _names(archive / ARCHIVE)
+    public = re.compile(r"\badrenoc::")
+    assert [name for name in own if public.search(name)] == []
+    weak = _names(archive / ARCHIVE, "W", "V", "u")
+    assert weak
+    tools = RUNTIME_TOOLS / "adrenoc_run.cc"
+    for source in (HERE / "wrapper_program.cc", HERE / "cpp_program.cc", tools):
+        made = tmp_path / f"{source.stem}.o"
+        command = ["c++", "-std=c++17", "-c", str(source), f"-I{archive}", "-o", str(made)]
+        subprocess.run(command, check=True)
+        users = _names(made, "W", "V", "u")
+        assert any(public.search(name) for name in users)
+        # What both have of the C++ library is the same in both.
+        assert [name for name in weak & users if "adrenoc" in name] == []
 
 
 def test_a_package_wants_the_shared_library(

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -284,9 +284,12 @@ void BoundRun::record(const QueueLock& queue) {
   recording_reason_.clear();
   std::vector<std::unique_ptr<Replay>> made;
   // Qualcomm's own extension first: its drivers had it years before the other one.
-  for (const auto& [name, make] :
-       {std::pair{"a recordable queue", record_recordable_queue},
-        std::pair{"a command buffer", record_command_buffer}}) {
+  struct Way {
+    const char* name;
+    Record* make;
+  };
+  for (const auto& [name, make] : {Way{"a recordable queue", record_recordable_queue},
+                                   Way{"a command buffer", record_command_buffer}}) {
     if (is_tried_ && winner_ != name) continue;
     try {
       made.push_back(record_ranges(device_, queue.get(), *kept_, make));
@@ -391,4 +394,4 @@ LaunchReport BoundRun::report() const {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

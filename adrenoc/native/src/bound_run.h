@@ -18,7 +18,7 @@
 #include "replay.h"
 #include "replay_trial.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // What a run may do instead of asking the virtual machine.
@@ -48,8 +48,8 @@ struct LaunchReport {
 // is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
 // this.  The first run goes through the virtual machine and is noted; later ones launch the same
 // kernels on the same memory, the outputs included, and do between them what the CPU and OpenCL ML
-// did: each run of launches between such steps is a recording of its own.  While a caller holds those of the run before,
-// the virtual machine makes others.
+// did: each run of launches between such steps is a recording of its own.  While a caller holds those
+// of the run before, the virtual machine makes others.
 class BoundRun {
  public:
   BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments,
@@ -130,6 +130,6 @@ class BoundRun {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_BOUND_RUN_H_

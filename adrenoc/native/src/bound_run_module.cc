@@ -10,7 +10,7 @@
 
 #include "bound_run.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -83,4 +83,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

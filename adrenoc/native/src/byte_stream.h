@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 class ByteReader final : public tvm::support::Stream {
@@ -69,6 +69,6 @@ class ByteWriter final : public tvm::support::Stream {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_BYTE_STREAM_H_

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -36,4 +36,4 @@ CallSitesScope::CallSitesScope(CallSites& sites) : before_(std::exchange(thread_
 CallSitesScope::~CallSitesScope() { thread_sites = before_; }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -6,7 +6,7 @@
 
 #include "kernel.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // Several launches of a run can share a kernel, each with arguments of its own.  With an object a
@@ -45,6 +45,6 @@ class CallSitesScope {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CALL_SITES_H_

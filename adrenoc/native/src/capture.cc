@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -50,4 +50,4 @@ CaptureScope::CaptureScope(Capture* capture)
 CaptureScope::~CaptureScope() { thread_capture = before_; }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -12,7 +12,7 @@
 #include "device.h"
 #include "kernel.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // An argument that outlives the run: the bytes of a scalar, or memory, which is held.
@@ -85,6 +85,6 @@ class CaptureScope {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CAPTURE_H_

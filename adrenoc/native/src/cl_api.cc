@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -147,4 +147,4 @@ void check(cl_int code, const char* call) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

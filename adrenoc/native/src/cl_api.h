@@ -7,7 +7,7 @@
 
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // The functions of an opened OpenCL library.
@@ -77,10 +77,11 @@ using KernelHandle = Handle<cl_kernel, &Api::clReleaseKernel>;
 using EventHandle = Handle<cl_event, &Api::clReleaseEvent>;
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 // Calls an OpenCL function that returns its error code, and checks it.
-#define ADRENOC_CL_CALL(function, ...) \
-  ::adrenoc::opencl::check(::adrenoc::opencl::api().function(__VA_ARGS__), #function)
+#define ADRENOC_CL_CALL(function, ...)                            \
+  ::adrenoc_runtime::opencl::check(                               \
+      ::adrenoc_runtime::opencl::api().function(__VA_ARGS__), #function)
 
 #endif  // ADRENOC_NATIVE_CL_API_H_

@@ -4,7 +4,7 @@
 
 #include "cl_api.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -44,4 +44,4 @@ ExternalMemoryApi load_external_memory_api(cl_platform_id platform) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -4,7 +4,7 @@
 
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 struct CommandBufferApi {
@@ -29,6 +29,6 @@ struct ExternalMemoryApi {
 [[nodiscard]] ExternalMemoryApi load_external_memory_api(cl_platform_id platform);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CL_EXTENSIONS_H_

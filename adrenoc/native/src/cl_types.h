@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 using cl_int = int32_t;
@@ -139,6 +139,6 @@ constexpr cl_uint CL_PROFILING_COMMAND_START = 0x1282;
 constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CL_TYPES_H_

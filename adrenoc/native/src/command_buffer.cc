@@ -8,7 +8,7 @@
 #include "replay.h"
 #include "trace.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -149,4 +149,4 @@ std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue q
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -9,7 +9,7 @@
 #include "capture.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -168,4 +168,4 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

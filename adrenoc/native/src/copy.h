@@ -4,7 +4,7 @@
 
 #include <dlpack/dlpack.h>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // Copies the elements of `from` to `to`; one of them at least is on an OpenCL device, and host
@@ -14,6 +14,6 @@ namespace opencl {
 void copy_tensor(const DLTensor& from, const DLTensor& to);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_COPY_H_

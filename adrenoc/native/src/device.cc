@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -148,4 +148,4 @@ Device& device_at(int device_id) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -12,7 +12,7 @@
 #include "memory.h"
 #include "profiler.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // The right to use a device's queue.  OpenCL lets one thread at a time set the arguments of a
@@ -92,6 +92,6 @@ class Device {
 [[nodiscard]] Device& device_at(int device_id);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_DEVICE_H_

@@ -10,7 +10,7 @@
 #include "copy.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -168,4 +168,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -8,7 +8,7 @@
 
 #include "memory.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // The device that TVM has chosen for this thread; 0 unless it said otherwise.
@@ -36,6 +36,6 @@ class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_DEVICE_API_H_

@@ -8,7 +8,7 @@
 
 #include "cl_api.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -187,4 +187,4 @@ DeviceInfo query_device_info(cl_platform_id platform, cl_device_id device) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -10,7 +10,7 @@
 
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // Sizes are in bytes, extents in texels, work sizes in work-items.
@@ -53,6 +53,6 @@ struct DeviceInfo {
 [[nodiscard]] DeviceInfo query_device_info(cl_platform_id platform, cl_device_id device);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_DEVICE_INFO_H_

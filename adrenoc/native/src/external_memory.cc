@@ -11,7 +11,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -190,4 +190,4 @@ void HandedOver::give_back() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

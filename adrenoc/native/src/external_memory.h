@@ -10,7 +10,7 @@
 #include "cl_extensions.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // A dense tensor in an OpenCL buffer, which is retained for as long as the tensor lives.  Throws
@@ -45,6 +45,6 @@ class HandedOver {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_EXTERNAL_MEMORY_H_

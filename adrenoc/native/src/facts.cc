@@ -10,9 +10,9 @@
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace ffi = tvm::ffi;
   ffi::reflection::GlobalDef()
-      .def("adrenoc.runtime.version", [] { return ffi::String(adrenoc::stamp()); })
-      .def("adrenoc.runtime.machine", [] { return ffi::String(adrenoc::kMachine); })
+      .def("adrenoc.runtime.version", [] { return ffi::String(adrenoc_runtime::stamp()); })
+      .def("adrenoc.runtime.machine", [] { return ffi::String(adrenoc_runtime::kMachine); })
       .def("adrenoc.runtime.gpu_state", [](const ffi::String& root) {
-        return ffi::json::Stringify(adrenoc::gpu_state(root));
+        return ffi::json::Stringify(adrenoc_runtime::gpu_state(root));
       });
 }

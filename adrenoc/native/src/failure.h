@@ -7,7 +7,7 @@
 
 #include "adrenoc.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 class Failure : public std::runtime_error {
  public:
@@ -23,6 +23,6 @@ class Failure : public std::runtime_error {
   throw Failure(ADRENOC_BAD_BUNDLE, message);
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_FAILURE_H_

@@ -13,7 +13,7 @@
 #include "old_files.h"
 #include "sha256.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 FileStore::FileStore(std::string folder, uint64_t max_bytes)
     : folder_(std::move(folder)), max_bytes_(max_bytes) {
@@ -90,4 +90,4 @@ std::string FileStore::path(const std::string& sha256) const {
   return file;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Throws ValueError for a digest that is none: a peer names content, not places.
 class FileStore {
@@ -34,6 +34,6 @@ class FileStore {
 // Writes a file, all or nothing.  Throws RuntimeError, with the reason, when it cannot be.
 void write_file(const std::string& path, std::string_view content);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_FILE_STORE_H_

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -44,4 +44,4 @@ ffi::json::Object gpu_state(const std::string& root) {
   return state;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -6,13 +6,13 @@
 
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Keys: model, clock_hz, max_clock_hz, governor, temperature_mc (thousandths of a degree Celsius),
 // busy; each only where the file of that fact can be read, so nothing without an Adreno.  `root`
 // is "/sys".
 [[nodiscard]] tvm::ffi::json::Object gpu_state(const std::string& root);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_GPU_STATE_H_

@@ -6,7 +6,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 // Deeper than any manifest, and shallow enough for the stack of any thread.
@@ -297,4 +297,4 @@ void Json::refuse(const char* expected) const {
   refuse_bundle(where() + " is of another type than expected: " + expected);
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // A JSON value that knows its place ("manifest.json: inputs[0].shape"), so that each question that
 // it cannot answer becomes a message that names it.
@@ -54,6 +54,6 @@ class Json {
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, List, Object> value_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_JSON_H_

@@ -9,7 +9,7 @@
 #include "capture.h"
 #include "trace.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -197,4 +197,4 @@ std::string Kernel::binary() const {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

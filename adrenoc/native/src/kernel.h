@@ -11,7 +11,7 @@
 #include "cl_api.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // A scalar of at most 8 bytes, or memory.
@@ -83,6 +83,6 @@ class Kernel {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_KERNEL_H_

@@ -2,7 +2,7 @@
 #ifndef ADRENOC_NATIVE_MACHINE_H_
 #define ADRENOC_NATIVE_MACHINE_H_
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // As manifests name it.
 #if defined(__aarch64__)
@@ -17,6 +17,6 @@ constexpr const char* kMachine = "i386";
 #error "adrenoc does not know this machine"
 #endif
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_MACHINE_H_

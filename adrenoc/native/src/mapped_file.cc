@@ -11,7 +11,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 [[noreturn]] void cannot_read(const std::string& shown, int code) {
@@ -77,4 +77,4 @@ void MappedFile::map(int descriptor, int64_t offset, int64_t bytes, const std::s
   content_ = {static_cast<const char*>(start) + before, static_cast<size_t>(bytes)};
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // A descriptor that is closed when it goes.
 class Descriptor {
@@ -51,6 +51,6 @@ class MappedFile {
   std::string_view content_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_MAPPED_FILE_H_

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -200,4 +200,4 @@ const std::shared_ptr<Storage>& Descriptor::storage() const {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -16,7 +16,7 @@
 #include "device_info.h"
 #include "texture_shape.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // What kind of memory: a buffer of `bytes`, or an image of `extent` whose texels take `bytes`.
@@ -119,6 +119,6 @@ class alignas(64) Descriptor {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_MEMORY_H_

@@ -14,7 +14,7 @@
 #include "kernel.h"
 #include "runtime/metadata.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // Cuts what TVM's code generator prints into the source of each kernel, at its
@@ -87,6 +87,6 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_MODULE_H_

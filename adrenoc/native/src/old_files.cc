@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 struct OldFile {
@@ -51,4 +51,4 @@ void touch_file(const std::string& path) {
   utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // a folder that cannot be written keeps its times
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

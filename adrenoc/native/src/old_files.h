@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Removes the plain files of `folder` that were used longest ago, until the rest has `max_bytes`.
 // Files that other processes remove meanwhile are no failure.
@@ -14,6 +14,6 @@ void remove_old_files(const std::string& folder, uint64_t max_bytes);
 // Notes that a file was used now.
 void touch_file(const std::string& path);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_OLD_FILES_H_

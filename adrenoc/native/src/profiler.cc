@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 void Profiler::start() {
@@ -54,4 +54,4 @@ cl_ulong event_time_ns(cl_event event, cl_uint stamp) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -9,7 +9,7 @@
 
 #include "cl_api.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 struct KernelLaunch {
@@ -41,6 +41,6 @@ class Profiler {
 [[nodiscard]] cl_ulong event_time_ns(cl_event event, cl_uint stamp);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_PROFILER_H_

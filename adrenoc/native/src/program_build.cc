@@ -16,7 +16,7 @@
 #include "mapped_file.h"
 #include "module.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -224,4 +224,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -13,7 +13,7 @@
 
 #include "program_cache.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 struct ProgramSources {
@@ -42,6 +42,6 @@ struct BuildReport {
 void set_program_folder(const std::string& folder);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_PROGRAM_BUILD_H_

@@ -14,7 +14,7 @@
 #include "old_files.h"
 #include "sha256.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr std::string_view kMagic = "adrenoc-programs-2";
@@ -123,4 +123,4 @@ void ProgramCache::store(const ProgramKey& key, std::string_view binaries) const
   remove_old_files(folder_, kMaxFolderBytes);
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

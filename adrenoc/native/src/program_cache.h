@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // When kernels that one driver built are used with another.
 enum class DriverRule {
@@ -59,6 +59,6 @@ class ProgramCache {
   std::string folder_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_PROGRAM_CACHE_H_

@@ -8,7 +8,7 @@
 #include "replay.h"
 #include "trace.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -108,4 +108,4 @@ std::unique_ptr<Replay> record_recordable_queue(
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

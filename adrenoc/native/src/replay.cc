@@ -6,7 +6,7 @@
 
 #include "trace.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 namespace {
@@ -117,4 +117,4 @@ std::unique_ptr<Replay> record_ranges(Device& device, cl_command_queue queue,
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

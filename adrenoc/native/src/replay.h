@@ -10,7 +10,7 @@
 #include "device.h"
 #include "kernel.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 class Replay {
@@ -89,6 +89,6 @@ using Record = std::unique_ptr<Replay>(Device& device, cl_command_queue queue,
                                                     const KeptLaunches& kept, Record* record);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_REPLAY_H_

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -78,4 +78,4 @@ std::unique_ptr<Replay> Trial::take_best(std::string* reason) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

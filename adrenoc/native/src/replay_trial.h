@@ -8,7 +8,7 @@
 
 #include "replay.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // Some drivers replay a recording more slowly than they take plain launches, so each way gets two
@@ -42,6 +42,6 @@ class Trial {
 };
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_REPLAY_TRIAL_H_

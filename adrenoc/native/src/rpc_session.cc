@@ -23,7 +23,7 @@
 #include "safetensors.h"
 #include "trace.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -220,4 +220,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       });
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 struct RpcSession {
   // Takes what the peer uploads; its file "doing" tells what the session did last (trace.h).
@@ -23,6 +23,6 @@ constexpr const char* kTraceFile = "doing";
 // process.  Throws tvm::ffi::Error when the peer vanishes in the middle of a message.
 void serve_rpc(int descriptor, const RpcSession& session);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_RPC_SESSION_H_

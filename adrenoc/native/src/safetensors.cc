@@ -5,7 +5,7 @@
 #include "failure.h"
 #include "json.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 struct Dtype {
@@ -94,4 +94,4 @@ std::map<std::string, StoredTensor> read_safetensors(std::string_view file,
   return tensors;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

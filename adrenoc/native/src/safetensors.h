@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 struct StoredTensor {
   std::string dtype;  // by TVM's name: "float16"
@@ -27,6 +27,6 @@ struct StoredTensor {
 [[nodiscard]] uint64_t tensor_bytes(const std::string& dtype, const std::vector<int64_t>& shape,
                                     const std::string& where);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_SAFETENSORS_H_

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
@@ -83,4 +83,4 @@ std::string sha256_hex(std::string_view data) {
   return text;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // In lower-case hexadecimal.
 [[nodiscard]] std::string sha256_hex(std::string_view data);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_SHA256_H_

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr size_t kMaxThreads = 8;
@@ -69,4 +69,4 @@ void side_by_side(size_t count, size_t threads, const std::function<void(size_t)
   }
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

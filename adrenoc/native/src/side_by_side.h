@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // How many threads build `count` kernels: at most one a core, and as many compilers as the memory
 // that is free now holds.
@@ -17,6 +17,6 @@ namespace adrenoc {
 // it throws then is thrown: always for the first that fails, however threads happen to run.
 void side_by_side(size_t count, size_t threads, const std::function<void(size_t)>& work);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_SIDE_BY_SIDE_H_

@@ -2,11 +2,11 @@
 #ifndef ADRENOC_NATIVE_STAMP_H_
 #define ADRENOC_NATIVE_STAMP_H_
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Versions of adrenoc and of TVM, and what the sources were.
 [[nodiscard]] const char* stamp();
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_STAMP_H_

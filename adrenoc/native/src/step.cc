@@ -9,7 +9,7 @@
 
 #include "capture.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -49,4 +49,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

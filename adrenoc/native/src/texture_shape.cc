@@ -2,7 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 std::optional<TextureConvention> texture_convention(const std::string& scope) {
@@ -58,4 +58,4 @@ std::string shape_text(const int64_t* shape, int ndim) {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

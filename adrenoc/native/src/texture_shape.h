@@ -9,7 +9,7 @@
 
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 
 // In texels; an image is always an array, if only of one layer.
@@ -50,6 +50,6 @@ enum class TextureConvention {
 [[nodiscard]] std::string shape_text(const int64_t* shape, int ndim);
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_TEXTURE_SHAPE_H_

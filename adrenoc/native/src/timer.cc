@@ -7,7 +7,7 @@
 
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
@@ -67,4 +67,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace opencl
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -9,7 +9,7 @@
 
 #include "mapped_file.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr size_t kTraceBytes = 512;
@@ -33,4 +33,4 @@ void trace(const char* deed, const std::string& name) noexcept {
   if (memory != nullptr) std::snprintf(memory, kTraceBytes, "%s %s", deed, name.c_str());
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // From now on `trace` writes into this file, through memory: what was written stays when the
 // process is killed.  Does nothing where the file cannot be made.
@@ -13,6 +13,6 @@ void open_trace(const std::string& path);
 // "launched kernel NAME", cut to what the file holds.  Costs a test of a pointer without a file.
 void trace(const char* deed, const std::string& name) noexcept;
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_TRACE_H_

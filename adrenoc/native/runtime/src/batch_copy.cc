@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 using tvm::runtime::Tensor;
 
@@ -42,4 +42,4 @@ void download_cropped(const Tensor& tensor, const TensorSpec& whole, const Tenso
   }
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -8,7 +8,7 @@
 
 #include "manifest.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Writes the tensor `given` at `data` to the device, filled up with zeros to the shape `whole`;
 // the two may differ in axis 0.  `scratch` keeps its memory from run to run.
@@ -19,6 +19,6 @@ void upload_filled(const TensorSpec& given, const void* data, const TensorSpec& 
 void download_cropped(const tvm::runtime::Tensor& tensor, const TensorSpec& whole,
                       const TensorSpec& wanted, void* data, std::vector<char>* scratch);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_BATCH_COPY_H_

@@ -7,7 +7,7 @@
 #include "names.h"
 #include "safetensors.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr const char* kWhere = "buckets.json";
@@ -170,4 +170,4 @@ Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
   refuse_shapes(buckets, batch, shapes);
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

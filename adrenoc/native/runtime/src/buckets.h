@@ -11,7 +11,7 @@
 
 #include "manifest.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // The model for one choice of shapes.
 struct Bucket {
@@ -64,6 +64,6 @@ struct Chosen {
 // A bucket in the shapes that it was compiled for.
 [[nodiscard]] Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_BUCKETS_H_

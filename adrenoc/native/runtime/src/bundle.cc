@@ -13,7 +13,7 @@
 #include "sha256.h"
 #include "tar.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr const char* kManifest = "manifest.json";
@@ -145,4 +145,4 @@ std::optional<std::string_view> Bundle::programs(const std::string& name) const 
   return found->second;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

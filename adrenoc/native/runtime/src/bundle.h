@@ -14,7 +14,7 @@
 #include "mapped_file.h"
 #include "safetensors.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 class Bundle {
  public:
@@ -55,6 +55,6 @@ class Bundle {
   std::map<std::string, std::string_view> programs_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_BUNDLE_H_

@@ -22,14 +22,14 @@
 #include "rpc_session.h"
 
 struct adrenoc_model {
-  adrenoc::Model model;
-  adrenoc::Fence fence{};
+  adrenoc_runtime::Model model;
+  adrenoc_runtime::Fence fence{};
   // The run that goes on; goes first, so that its thread has ended when the rest goes.
   std::mutex pending_mutex{};
   std::future<void> pending{};
 };
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 std::string& last_error() {
@@ -126,12 +126,14 @@ std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes, size_
 }
 
 }  // namespace
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
-using adrenoc::guarded;
-using adrenoc::require;
+using adrenoc_runtime::Failure;
+using adrenoc_runtime::guarded;
+using adrenoc_runtime::Manifest;
+using adrenoc_runtime::require;
 
-const char* adrenoc_last_error(void) { return adrenoc::last_error().c_str(); }
+const char* adrenoc_last_error(void) { return adrenoc_runtime::last_error().c_str(); }
 
 const char* adrenoc_status_text(adrenoc_status status) {
   switch (status) {
@@ -163,8 +165,8 @@ adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
                             adrenoc_model** model) {
   return guarded([&] {
     require(path, "path");
-    adrenoc::load(options, model, [&](bool verify) {
-      return std::make_unique<adrenoc::Bundle>(std::string(path), verify);
+    adrenoc_runtime::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc_runtime::Bundle>(std::string(path), verify);
     });
   });
 }
@@ -172,9 +174,9 @@ adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
 adrenoc_status adrenoc_load_fd(int descriptor, int64_t offset, int64_t bytes,
                                const adrenoc_options* options, adrenoc_model** model) {
   return guarded([&] {
-    adrenoc::load(options, model, [&](bool verify) {
-      return std::make_unique<adrenoc::Bundle>(
-          adrenoc::MappedFile(descriptor, offset, bytes, "the open file"), verify);
+    adrenoc_runtime::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc_runtime::Bundle>(
+          adrenoc_runtime::MappedFile(descriptor, offset, bytes, "the open file"), verify);
     });
   });
 }
@@ -183,9 +185,9 @@ adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc
                                    adrenoc_model** model) {
   return guarded([&] {
     require(data, "data");
-    adrenoc::load(options, model, [&](bool verify) {
+    adrenoc_runtime::load(options, model, [&](bool verify) {
       const std::string_view archive(static_cast<const char*>(data), bytes);
-      return std::make_unique<adrenoc::Bundle>(archive, verify);
+      return std::make_unique<adrenoc_runtime::Bundle>(archive, verify);
     });
   });
 }
@@ -214,7 +216,7 @@ adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,
                                   adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    adrenoc::fill_info(model->model.input(index), info);
+    adrenoc_runtime::fill_info(model->model.input(index), info);
   });
 }
 
@@ -222,7 +224,7 @@ adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
                                    adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    adrenoc::fill_info(model->model.output(index), info);
+    adrenoc_runtime::fill_info(model->model.output(index), info);
   });
 }
 
@@ -234,8 +236,8 @@ adrenoc_status adrenoc_bucket_input_info(const adrenoc_model* model, size_t buck
                                          adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    const adrenoc::Manifest& manifest = adrenoc::bucket_at(model->model, bucket);
-    adrenoc::fill_info(adrenoc::at(manifest.inputs, index), info);
+    const Manifest& manifest = adrenoc_runtime::bucket_at(model->model, bucket);
+    adrenoc_runtime::fill_info(adrenoc_runtime::at(manifest.inputs, index), info);
   });
 }
 
@@ -243,8 +245,8 @@ adrenoc_status adrenoc_bucket_output_info(const adrenoc_model* model, size_t buc
                                           adrenoc_tensor_info* info) {
   return guarded([&] {
     require(model, "model");
-    const adrenoc::Manifest& manifest = adrenoc::bucket_at(model->model, bucket);
-    adrenoc::fill_info(adrenoc::at(manifest.outputs, index), info);
+    const Manifest& manifest = adrenoc_runtime::bucket_at(model->model, bucket);
+    adrenoc_runtime::fill_info(adrenoc_runtime::at(manifest.outputs, index), info);
   });
 }
 
@@ -252,7 +254,7 @@ adrenoc_status adrenoc_set_input_shapes(adrenoc_model* model, const adrenoc_shap
                                         size_t count) {
   return guarded([&] {
     require(model, "model");
-    model->model.set_shapes(adrenoc::read_shapes(shapes, count));
+    model->model.set_shapes(adrenoc_runtime::read_shapes(shapes, count));
   });
 }
 
@@ -273,7 +275,7 @@ adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* dat
 
 namespace {
 
-using Memory = adrenoc::Model::Memory;
+using Memory = adrenoc_runtime::Model::Memory;
 
 adrenoc_status bind_input_memory(adrenoc_model* model, size_t index, void* memory, Memory kind) {
   return guarded([&] {
@@ -338,7 +340,7 @@ adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, doubl
                                       double* host_ms) {
   return guarded([&] {
     require(model, "model");
-    const adrenoc::Model::Pace pace = model->model.run_repeatedly(runs);
+    const adrenoc_runtime::Model::Pace pace = model->model.run_repeatedly(runs);
     if (ms != nullptr) *ms = pace.ms;
     if (host_ms != nullptr) *host_ms = pace.host_ms;
   });
@@ -358,10 +360,10 @@ adrenoc_status adrenoc_run_async(adrenoc_model* model) {
     require(model, "model");
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     if (model->pending.valid()) {
-      throw adrenoc::Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
+      throw Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
     }
     model->pending = std::async(std::launch::async, [model] {
-      const adrenoc::Fence::Signal at_end(model->fence);
+      const adrenoc_runtime::Fence::Signal at_end(model->fence);
       model->model.run();
     });
   });
@@ -380,14 +382,14 @@ adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
     require(model, "model");
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     std::future<void>& pending = model->pending;
-    if (!pending.valid()) throw adrenoc::Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
+    if (!pending.valid()) throw Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
     // Longer waits would overflow the clock.
     constexpr int64_t longest_ms = int64_t{1000} * 60 * 60 * 24 * 365;
     const std::chrono::milliseconds limit(std::min(timeout_ms, longest_ms));
     const bool ended = timeout_ms < 0 || pending.wait_for(limit) == std::future_status::ready;
     // The thread signals just before its last deed.
     if (!ended && !model->fence.is_signalled()) {
-      throw adrenoc::Failure(ADRENOC_NOT_READY, "the run goes on");
+      throw Failure(ADRENOC_NOT_READY, "the run goes on");
     }
     pending.wait();
     model->fence.reset();
@@ -408,7 +410,7 @@ adrenoc_status adrenoc_get_launching(adrenoc_model* model, adrenoc_launching* la
     require(model, "model");
     require(launching, "launching");
     if (launching->struct_bytes == 0) {
-      throw adrenoc::Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the launching is 0");
+      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the launching is 0");
     }
     adrenoc_launching told = model->model.launching();
     told.struct_bytes = launching->struct_bytes;
@@ -420,13 +422,13 @@ adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options* opti
   return guarded([&] {
     require(options, "options");
     require(options->folder, "folder");
-    adrenoc::claim_loader_name();
-    const std::string library = adrenoc::text_or_empty(options->opencl_library);
-    if (!library.empty()) adrenoc::opencl::set_library(library);
-    adrenoc::RpcSession session;
+    adrenoc_runtime::claim_loader_name();
+    const std::string library = adrenoc_runtime::text_or_empty(options->opencl_library);
+    if (!library.empty()) adrenoc_runtime::opencl::set_library(library);
+    adrenoc_runtime::RpcSession session;
     session.folder = options->folder;
-    session.store = adrenoc::text_or_empty(options->store);
+    session.store = adrenoc_runtime::text_or_empty(options->store);
     if (options->max_message_bytes != 0) session.max_message_bytes = options->max_message_bytes;
-    adrenoc::serve_rpc(descriptor, session);
+    adrenoc_runtime::serve_rpc(descriptor, session);
   });
 }

@@ -8,7 +8,7 @@
 #include "device.h"
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr size_t kMaxNumberDigits = 4;
@@ -59,4 +59,4 @@ ChosenDevice choose_device(const std::string& wanted, const std::string& library
   }
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

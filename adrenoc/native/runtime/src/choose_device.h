@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 struct ChosenDevice {
   DLDevice device;
@@ -18,6 +18,6 @@ struct ChosenDevice {
 // Throws Failure (no device).
 [[nodiscard]] ChosenDevice choose_device(const std::string& wanted, const std::string& library);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_CHOOSE_DEVICE_H_

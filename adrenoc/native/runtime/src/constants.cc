@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 namespace ffi = tvm::ffi;
 using tvm::runtime::Tensor;
@@ -29,4 +29,4 @@ Tensor Constants::get(const ParamSpec& spec) {
   return tensor;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

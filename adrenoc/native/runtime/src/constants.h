@@ -10,7 +10,7 @@
 
 #include "bundle.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Memory of a device for a dense tensor, or for a texture if `scope` says so.
 [[nodiscard]] tvm::runtime::Tensor empty_tensor(const std::vector<int64_t>& shape,
@@ -30,6 +30,6 @@ class Constants {
   std::map<std::pair<std::string, std::string>, tvm::runtime::Tensor> moved_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_CONSTANTS_H_

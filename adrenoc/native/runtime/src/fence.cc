@@ -8,7 +8,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 int Fence::descriptor() {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,4 +44,4 @@ void Fence::write_locked() noexcept {
   if (event_.has_value()) (void)!write(event_->get(), &one, sizeof(one));
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -7,7 +7,7 @@
 
 #include "mapped_file.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 class Fence {
  public:
@@ -38,6 +38,6 @@ class Fence {
   bool signalled_ = false;  // a run may end before anybody asks for the descriptor
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_FENCE_H_

@@ -8,7 +8,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr const char* kName = "libtvm_ffi.so";
@@ -67,4 +67,4 @@ void claim_loader_name() {
   (void)claimed;
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

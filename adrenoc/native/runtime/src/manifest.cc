@@ -5,7 +5,7 @@
 #include "names.h"
 #include "safetensors.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr int64_t kSchemaVersion = 1;
@@ -74,4 +74,4 @@ Manifest read_manifest(std::string_view text) {
           read_files(json.at("files"))};
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

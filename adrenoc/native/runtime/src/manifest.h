@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 struct TensorSpec {
   std::string name;
@@ -42,6 +42,6 @@ struct Manifest {
 // Throws Failure (bad bundle) where the text is no manifest of the version that this runtime reads.
 [[nodiscard]] Manifest read_manifest(std::string_view text);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_MANIFEST_H_

@@ -21,7 +21,7 @@
 #include "loader_name.h"
 #include "program_build.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 namespace ffi = tvm::ffi;
@@ -382,4 +382,4 @@ adrenoc_launching Model::launching() {
 
 void Model::synchronize() const { DeviceAPI::Get(device_)->StreamSync(device_, nullptr); }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -17,7 +17,7 @@
 #include "program.h"
 #include "program_build.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 struct LoadOptions {
   bool trust_files = false;
@@ -112,6 +112,6 @@ class Model {
   mutable std::mutex mutex_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_MODEL_H_

@@ -7,7 +7,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 namespace ffi = tvm::ffi;
 using tvm::runtime::Tensor;
@@ -81,4 +81,4 @@ opencl::LaunchReport Program::report() const {
   return bound_run_ == nullptr ? opencl::LaunchReport() : bound_run_->report();
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -15,7 +15,7 @@
 #include "constants.h"
 #include "manifest.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 class Program {
  public:
@@ -51,6 +51,6 @@ class Program {
   std::unique_ptr<opencl::BoundRun> bound_run_;
 };
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_PROGRAM_H_

@@ -4,7 +4,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr size_t kBlockBytes = 512;
@@ -104,4 +104,4 @@ std::map<std::string, std::string_view> read_tar(std::string_view archive) {
   }
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

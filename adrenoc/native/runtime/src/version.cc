@@ -2,4 +2,4 @@
 #include "adrenoc.h"
 #include "stamp.h"
 
-const char* adrenoc_runtime_version(void) { return adrenoc::stamp(); }
+const char* adrenoc_runtime_version(void) { return adrenoc_runtime::stamp(); }

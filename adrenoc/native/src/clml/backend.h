@@ -15,7 +15,7 @@
 
 #include "cl_types.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 using opencl::cl_command_queue;
@@ -186,6 +186,6 @@ class Backend {
 };
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_BACKEND_H_

@@ -6,7 +6,7 @@
 
 #include "clml/emulator.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -96,4 +96,4 @@ Choice real_backend(opencl::Device& device) {
 #endif
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -8,7 +8,7 @@
 #include "clml/backend.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // The library of a device, or the reason why there is none.
@@ -39,6 +39,6 @@ void set_cache_folder(const std::string& folder);
 [[nodiscard]] Choice real_backend(opencl::Device& device);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_BACKENDS_H_

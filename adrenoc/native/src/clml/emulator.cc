@@ -10,7 +10,7 @@
 #include "clml/emulator_calls.h"
 #include "clml/emulator_math.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -348,4 +348,4 @@ std::unique_ptr<Backend> make_emulator(opencl::Device& device, const EmulatorSet
 int64_t live_emulator_objects() { return live_objects; }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -12,7 +12,7 @@
 #include "clml/backend.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // What the emulator pretends to be.
@@ -40,6 +40,6 @@ struct EmulatorSettings {
 [[nodiscard]] int64_t live_emulator_objects();
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_EMULATOR_H_

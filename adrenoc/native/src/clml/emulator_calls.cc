@@ -2,7 +2,7 @@
 
 #include <variant>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -88,4 +88,4 @@ int first_version(const Operation& operation) {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -8,7 +8,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // Name of an entry point -> the codes that it can fail with.  The names are those that TVM's CLML
@@ -23,6 +23,6 @@ namespace clml {
 [[nodiscard]] int first_version(const Operation& operation);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_EMULATOR_CALLS_H_

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -383,4 +383,4 @@ uint16_t float_to_half(float value) {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

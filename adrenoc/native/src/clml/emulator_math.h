@@ -9,7 +9,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 struct Plain {
@@ -33,6 +33,6 @@ void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain
 [[nodiscard]] uint16_t float_to_half(float value);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_EMULATOR_MATH_H_

@@ -4,7 +4,7 @@
 
 #include "clml/emulator_math.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -136,4 +136,4 @@ std::string misfit(const Operation& operation, const Inputs& inputs, const Exten
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -6,7 +6,7 @@
 #include "clml/emulator.h"
 #include "clml/emulator_calls.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 EmulatorSettings read_emulator_settings(const std::string& text) {
@@ -63,4 +63,4 @@ tvm::ffi::String emulated_calls_text() {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

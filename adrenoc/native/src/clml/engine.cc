@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -333,4 +333,4 @@ void Engine::run(const std::vector<cl_mem>& inputs, const std::vector<cl_mem>& o
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

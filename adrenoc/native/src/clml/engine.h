@@ -12,7 +12,7 @@
 #include "clml/tuning.h"
 #include "device.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 class Engine {
@@ -114,6 +114,6 @@ class Engine {
 };
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_ENGINE_H_

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -172,4 +172,4 @@ Graph read_graph(const std::string& text) {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

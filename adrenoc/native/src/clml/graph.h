@@ -10,7 +10,7 @@
 
 #include "clml/backend.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 constexpr int64_t kUnknownExtent = -1;  // one that a run alone tells
@@ -51,6 +51,6 @@ struct Graph {
 [[nodiscard]] Graph read_graph(const std::string& text);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_GRAPH_H_

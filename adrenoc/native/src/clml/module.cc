@@ -14,7 +14,7 @@
 #include "clml/emulator.h"
 #include "memory.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -295,4 +295,4 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

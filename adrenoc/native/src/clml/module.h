@@ -17,7 +17,7 @@
 #include "clml/engine.h"
 #include "clml/graph.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // A function that the module has beside those that TVM's own has: (device id) -> facts as JSON;
@@ -84,6 +84,6 @@ class ClmlModule final : public tvm::ffi::ModuleObj {
 [[nodiscard]] tvm::ffi::String prepare_regions(const tvm::ffi::Module& module, int device_id);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_MODULE_H_

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -268,4 +268,4 @@ Lowered lower_node(const Graph& graph, const GraphNode& node) {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -8,7 +8,7 @@
 #include "clml/backend.h"
 #include "clml/graph.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // How an operator takes a tensor: in the library's own layout, or as rows in memory (`linear`)
@@ -34,6 +34,6 @@ struct Lowered {
 [[nodiscard]] Lowered lower_node(const Graph& graph, const GraphNode& node);
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_OPERATION_H_

@@ -18,7 +18,7 @@
 #include <functional>
 #include <utility>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -627,6 +627,6 @@ Choice real_backend(opencl::Device& device) {
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_CLML_SDK

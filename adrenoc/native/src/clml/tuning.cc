@@ -13,7 +13,7 @@
 
 #include "byte_stream.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 namespace {
 
@@ -158,4 +158,4 @@ std::string TuningStore::save(const std::string& symbol, const std::string& byte
 }
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace clml {
 
 // CLML_IS_TUNING_RUN=1 (or, as the RFC of TVM spells it, CLML_IS_TUNNING_RUN) asks to tune.
@@ -33,6 +33,6 @@ class TuningStore {
 };
 
 }  // namespace clml
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_NATIVE_CLML_TUNING_H_
