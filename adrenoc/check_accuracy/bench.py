@@ -1,7 +1,8 @@
 """Compile variants of one model in memory and run them on an OpenCL device.
 
-The model is imported, simplified and fused once; what varies is the preset, the tensors that are
-pinned to float32, and which tensors are inputs and outputs.
+The model is imported and simplified once; what varies is the preset, the tensors that are pinned to
+float32, and which tensors are inputs and outputs.  All stages from the pins on run for each preset
+as `adrenoc compile` runs them, so that what the compiler keeps in float32 is kept here, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.check_accuracy.ideal import IdealRun, Stored, stored_in_half
 from adrenoc.check_accuracy.variant import (
     Arrays,
     KernelStore,
@@ -25,21 +27,22 @@ from adrenoc.check_accuracy.variant import (
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node, Tensor
 from adrenoc.manifest import TensorSpec
-from adrenoc.options import CompileOptions, resolve_options
+from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.assign_memory import with_other_inputs
+from adrenoc.passes.channel_ranges import CONCAT
 from adrenoc.passes.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.measure_work import measure_work
-from adrenoc.passes.pin_precision import spread_precision
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
+from adrenoc.pipeline.state import graph_of, imported_of
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Roofline
 from adrenoc.target import Target
 
-_SHARED_STAGE, _PLANNED_STAGE = "bridge_devices", "plan_memory"
+_SHARED_STAGE, _FUSED_STAGE, _PLANNED_STAGE = "inline_scalars", "spread_precision", "plan_memory"
 _NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
-_ELSEWHERE = ("keep_layers", "spread_precision")
-"""Stages whose work is done here in its own way."""
+_NEEDED = ("assign_layouts", "assign_memory", "lower")
+"""Of the stages after fusion those without which nothing runs; the others save time."""
 
 
 class Bench:
@@ -59,12 +62,12 @@ class Bench:
         self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
         self._device = device
         self._store = KernelStore(target)
-        if self._state.graph is None or self._state.imported is None:
-            raise ValueError("the pipeline ended early")
-        self.graph: Graph = self._state.graph
-        self.tensors: Mapping[str, str] = self._state.imported.tensors
-        self.inputs: tuple[TensorSpec, ...] = self._state.imported.inputs
-        self.outputs: tuple[TensorSpec, ...] = self._state.imported.outputs
+        self._fused_states: dict[str, State] = {}
+        imported = imported_of(self._state)
+        self.graph: Graph = graph_of(self._fused(DEFAULT_PRESET))
+        self.tensors: Mapping[str, str] = imported.tensors
+        self.inputs: tuple[TensorSpec, ...] = imported.inputs
+        self.outputs: tuple[TensorSpec, ...] = imported.outputs
 
     def name_of(self, tensor: str) -> str:
         """The model's own name of a tensor of the graph, if it has one."""
@@ -93,40 +96,78 @@ class Bench:
         options = self._options(preset)
         return options.storage_dtype, options.compute_dtype
 
+    def exact(self, preset: str) -> frozenset[str]:
+        """The tensors that the compiler itself keeps in float32."""
+        return graph_of(self._fused(preset)).exact
+
     def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
         """The model as it would be compiled."""
-        return self._compiled(self.graph, preset, pins)
+        return self._built(self.planned(preset, pins))
 
     def timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
         """The model as it would be compiled, in TVM's virtual machine."""
-        state = self._lowered(self.graph, preset, pins)
-        return self._in_machine(state)
+        return self._in_machine(self.planned(preset, pins))
+
+    def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
+        """The figures of the model as it would be compiled."""
+        return _plan_of(self.planned(preset, pins))
+
+    def planned(self, preset: str, pins: Iterable[str] = ()) -> State:
+        """The compilation up to its kernels and memory, with these tensors pinned."""
+        return _run(self._fused(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
+
+    def stored(self, preset: str, pins: Iterable[str] = ()) -> Stored:
+        """What the compiled model holds in half precision."""
+        return stored_in_half(program_of(self.planned(preset, pins)))
+
+    def ideal(self) -> IdealRun:
+        """The model in float32 throughout, with rounding where it is asked for.
+
+        In plain buffers and without what saves time, so that every tensor that any plan stores is
+        there, and no kernel is shared with the plans that are examined.
+        """
+        state = self._fused("fp32")
+        options = replace(state.options, textures=False, winograd=False)
+        nodes = [replace(n, op="map") if n.op == CONCAT else n for n in graph_of(state).nodes]
+        state = replace(state, options=options, graph=graph_of(state).with_nodes(nodes))
+        for stage in STAGES:
+            if stage.name in _NEEDED:
+                state = stage.run(state)
+        return IdealRun(program_of(state), self._store, self._device)
 
     def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """The same with every layer an output, and the names of the outputs in order."""
-        own = self.graph.outputs
-        more = [n.output for n in self.layers if n.output not in own]
-        return self._compiled(replace(self.graph, outputs=(*own, *more)), preset), (*own, *more)
+        graph = graph_of(self._fused(preset))
+        more = [n.output for n in self.layers if n.output not in graph.outputs]
+        names = (*graph.outputs, *more)
+        return self._of_graph(replace(graph, outputs=names), preset), names
 
     def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """Every layer alone: what a layer makes is an output, what it reads is an input.
 
         The inputs are those of the model and `input_of_cut` of each layer's tensor.
         """
+        whole = graph_of(self._fused(preset))
         made = {node.output for node in self.layers}
-        read = {n for n in made if self.graph.consumers[n]}
-        names = {n: input_of_cut(n) for n in self.graph.tensors if n in read}
+        read = {n for n in made if whole.consumers[n]}
+        names = {n: input_of_cut(n) for n in whole.tensors if n in read}
         tensors = [
-            Tensor(name=fed, shape=self.graph.tensors[n].shape, dtype=self.graph.tensors[n].dtype)
+            Tensor(name=fed, shape=whole.tensors[n].shape, dtype=whole.tensors[n].dtype)
             for n, fed in names.items()
         ]
         nodes = [
             node if node.op in _NO_KERNEL else with_other_inputs(node, names)
-            for node in self.graph.nodes
+            for node in whole.nodes
         ]
-        outputs = tuple(node.output for node in self.layers)
-        graph = replace(self.graph, inputs=(*self.graph.inputs, *names.values()), outputs=outputs)
-        return self._compiled(graph.with_nodes(nodes, tensors), preset), outputs
+        graph = replace(
+            whole,
+            inputs=(*whole.inputs, *names.values()),
+            outputs=tuple(node.output for node in self.layers),
+            exact=whole.exact | {fed for n, fed in names.items() if n in whole.exact},
+            rounded=whole.rounded | {fed for n, fed in names.items() if n in whole.rounded},
+            lows={},  # bytes are for what a kernel of this graph makes
+        )
+        return self._of_graph(graph.with_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
         """What the products of layers add up to by their size: the same sums over |x| and |w|.
@@ -148,24 +189,39 @@ class Bench:
         made = {t.name: t for t in tensors.values()} | {n: self.graph.tensors[n] for n in outputs}
         inputs = tuple(t.name for t in tensors.values() if t.value is None)
         graph = Graph(tensors=made, nodes=tuple(nodes), inputs=inputs, outputs=outputs)
-        return self._compiled(graph, "fp32"), outputs
+        return self._of_graph(graph, "fp32"), outputs
 
-    def _options(self, preset: str) -> CompileOptions:
-        chosen = {"shapes": self._state.options.shapes or None}
+    def _options(self, preset: str, pins: Iterable[str] = ()) -> CompileOptions:
+        names = tuple(sorted({self._own_name(name) for name in pins}))
+        chosen = {"shapes": self._state.options.shapes or None, "float32_tensors": names or None}
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options
 
-    def _compiled(self, graph: Graph, preset: str, pins: Iterable[str] = ()) -> Variant:
-        state = self._lowered(graph, preset, pins)
+    def _own_name(self, tensor: str) -> str:
+        return imported_of(self._state).tensors.get(tensor, tensor)
+
+    def _fused(self, preset: str, pins: Iterable[str] = ()) -> State:
+        """After the stages that decide what a kernel computes and what stays in float32."""
+        pins = tuple(pins)
+        if not pins and preset in self._fused_states:
+            return replace(self._fused_states[preset], log=DecisionLog())
+        options = self._options(preset, pins)
+        state = _run(
+            replace(self._state, options=options, log=DecisionLog()), _SHARED_STAGE, _FUSED_STAGE
+        )
+        if not pins:
+            self._fused_states[preset] = state
+        return state
+
+    def _of_graph(self, graph: Graph, preset: str) -> Variant:
+        """A graph of our own making, planned as the preset says."""
+        state = replace(self._fused(preset), graph=graph)
+        return self._built(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
+
+    def _built(self, state: State) -> Variant:
         program = program_of(state)
         if not can_step(program.steps):
             return self._in_machine(state)
         return SteppedVariant(program, _plan_of(state), self._store, self._device)
-
-    def _lowered(self, graph: Graph, preset: str, pins: Iterable[str]) -> State:
-        options, log = self._options(preset), DecisionLog()
-        graph = spread_precision(replace(graph, exact=frozenset(pins)), options, log)
-        state = replace(self._state, options=options, graph=graph, log=log)
-        return _run(state, _SHARED_STAGE, _PLANNED_STAGE)
 
     def _in_machine(self, state: State) -> MachineVariant:
         state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
@@ -181,7 +237,7 @@ def _run(state: State, after: str, until: str) -> State:
     """The state after the stages between two."""
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index(after) + 1 : names.index(until) + 1]:
-        if stage.name not in _ELSEWHERE and stage.when(state.options):
+        if stage.when(state.options):
             state = stage.run(state)
     return state
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,27 +17,31 @@ import tvm
 
 from adrenoc.check_accuracy.bench import Bench, input_of_cut
 from adrenoc.check_accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
+from adrenoc.check_accuracy.deviation import Arrays, Deviation, range_error
+from adrenoc.check_accuracy.floor import floor_of
 from adrenoc.check_accuracy.result import (
     AccuracyReport,
     Cost,
+    Floor,
     LayerAccuracy,
     PresetAccuracy,
     Remedy,
 )
+from adrenoc.check_accuracy.samples import Judge, Sample, take_samples
 from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
-from adrenoc.check_accuracy.variant import Arrays, Variant
-from adrenoc.device.check import compare
 from adrenoc.device.opencl import pick_device
 from adrenoc.graph import Node
 from adrenoc.half import HALF_MAX
 from adrenoc.importers.formats import find_model_files
-from adrenoc.inputs import InputFile, make_inputs
 from adrenoc.reference import run_reference
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
 
 _NOTABLE = 4 * HALF_ROUNDING
 """A layer alone may be off by a few roundings of half without being remarkable."""
+
+_DRAWS = 4
+"""Random inputs that a whole model is measured on: the ratio of two noises is a noise itself."""
 
 _SAME = 1e-2
 """Beyond it the float32 kernels and the reference do not speak of the same tensor."""
@@ -70,44 +74,22 @@ def check_accuracy(
     number, facts = pick_device(cl_device)
     device = tvm.runtime.device("opencl", number)
     bench = Bench(model, target=target, shapes=shapes, device=device, reporter=reporter)
-    sets = [[InputFile(path=path)] for path in files] or [[]]
-    given = [make_inputs(bench.inputs, each, seed=seed) for each in sets]
-    samples = [_sample(bench, model, inputs, reporter) for inputs in given]
+    drawn = take_samples(bench, model, files=files, seed=seed, draws=_DRAWS, reporter=reporter)
+    samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
     in_float32 = _truth(bench, samples, model, reporter)
-    doctor = _Doctor(bench, samples, tolerance, limit_s, in_float32, reporter)
+    doctor = _Doctor(bench, samples, drawn, tolerance, limit_s, in_float32, reporter)
     return AccuracyReport(
         model=model.name,
         model_sha256=find_model_files(model).sha256(),
         target=target.name,
         device=str(facts["name"]),
-        samples=len(samples),
+        samples=len(drawn),
         tolerance=tolerance,
         presets=tuple(doctor.examine(preset) for preset in presets),
     )
 
 
-@dataclass(kw_only=True)
-class _Sample:
-    """One set of inputs by the graph's names, what should come out, and each layer's truth."""
-
-    named: Arrays
-    inputs: Arrays
-    expected: Arrays
-    truth: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def _sample(bench: Bench, model: Path, inputs: Arrays, reporter: Reporter) -> _Sample:
-    started = time.perf_counter()
-    by_name = run_reference(model, inputs)
-    expected = {
-        tensor: by_name[spec.name]
-        for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
-    }
-    reporter.stage("reference", _ms_since(started), "")
-    return _Sample(named=inputs, inputs=bench.by_graph_name(inputs), expected=expected)
-
-
-def _truth(bench: Bench, samples: list[_Sample], model: Path, reporter: Reporter) -> float:
+def _truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> float:
     """Fill in each sample's truth; returns the error of the outputs in float32."""
     started = time.perf_counter()
     variant, names = bench.watched("fp32")
@@ -137,7 +119,8 @@ class _Doctor:
     def __init__(
         self,
         bench: Bench,
-        samples: list[_Sample],
+        samples: list[Sample],
+        drawn: list[Sample],
         tolerance: float,
         limit_s: float,
         in_float32: float,
@@ -146,11 +129,14 @@ class _Doctor:
         self._bench, self._samples, self._tolerance = bench, samples, tolerance
         self._limit_s, self._in_float32, self._reporter = limit_s, in_float32, reporter
         self._local: dict[str, dict[str, float]] = {}
+        self._judge = Judge(bench, drawn)
 
     def examine(self, preset: str) -> PresetAccuracy:
         """Layers, causes, and the remedy where one is needed."""
         layers = self._layers(preset)
-        error = self._error_of(self._bench.whole(preset))
+        whole = self._bench.whole(preset)
+        ours = self._judge.compiled(whole)
+        error, floor = ours.largest, self._floor(preset, ours)
         passed = error <= self._tolerance
         remedy = None
         if not passed and self._in_float32 <= self._tolerance:
@@ -158,12 +144,22 @@ class _Doctor:
         return PresetAccuracy(
             preset=preset,
             error=error,
+            floor=floor,
             passed=passed,
             starts_at=self._start(layers, passed),
             layers=tuple(layers.values()),
             remedy=remedy,
             error_in_float32=self._in_float32,
         )
+
+    def _floor(self, preset: str, ours: Deviation) -> Floor:
+        """What ideal rounding of all that the plan stores in half gives on the same inputs."""
+        started = time.perf_counter()
+        stored = self._bench.stored(preset)
+        ideal = self._judge.rounded(stored)
+        floor = floor_of(ours, ideal, stored.count)
+        self._reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
+        return floor
 
     # Layers
 
@@ -226,16 +222,19 @@ class _Doctor:
             return self._local[preset]
         bench = self._bench
         stored, _ = bench.precision(preset)
+        exact = {*bench.exact(preset), *bench.graph.outputs}
         variant, names = bench.cut(preset)
         worst = dict.fromkeys(names, 0.0)
         for sample in self._samples:
             rounded = {
-                input_of_cut(n): _as_read(v, stored) if v.dtype.kind == "f" else v
+                input_of_cut(n): _as_read(v, stored)
+                if v.dtype.kind == "f" and n not in exact
+                else v
                 for n, v in sample.truth.items()
             }
             made = variant.run({**sample.inputs, **rounded})
             for name, value in zip(names, made, strict=True):
-                kept = value if name in bench.graph.outputs else _as_stored(value, stored)
+                kept = value if name in exact else _as_stored(value, stored)
                 worst[name] = max(worst[name], range_error(kept, sample.truth[name]))
         self._local[preset] = worst
         return worst
@@ -261,7 +260,7 @@ class _Doctor:
             if errors and time.perf_counter() > deadline:
                 raise OutOfTimeError
             started = time.perf_counter()
-            errors[pins] = self._error_of(self._bench.whole(preset, pins))
+            errors[pins] = self._judge.compiled(self._bench.whole(preset, pins)).largest
             note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"
             self._reporter.stage(f"{preset} trial {len(errors)}", _ms_since(started), note)
             return errors[pins] <= self._tolerance
@@ -306,19 +305,6 @@ class _Doctor:
             else None,
             measured_ms=(before.median_ms(inputs), after.median_ms(inputs)),
         )
-
-    def _error_of(self, variant: Variant) -> float:
-        outputs = self._bench.graph.outputs
-        return max(
-            _worst(dict(zip(outputs, variant.run(s.inputs), strict=True)), s.expected)
-            for s in self._samples
-        )
-
-
-def range_error(seen: np.ndarray, expected: np.ndarray) -> float:
-    """The largest error over the range of what is expected; infinite where one is not finite."""
-    check = compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0]
-    return float("inf") if check.bad_values else check.range_error
 
 
 def _worst(seen: Arrays, expected: Arrays) -> float:

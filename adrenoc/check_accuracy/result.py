@@ -38,6 +38,22 @@ class LayerAccuracy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What rounding the tensors that a plan stores in half costs by itself, all else in float32.
+
+    `error` is the largest error over the range of an output, as that of a preset is; `rms` and
+    `our_rms` are root mean squares, with ideal rounding and of the plan, and `ratio` is how many
+    times the first the second is.  `tensors` counts what is stored in half.
+    """
+
+    error: float
+    rms: float
+    our_rms: float
+    ratio: float
+    tensors: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What a policy costs: before and after.
 
@@ -78,6 +94,7 @@ class PresetAccuracy:
 
     preset: str
     error: float
+    floor: Floor
     passed: bool
     starts_at: str
     layers: tuple[LayerAccuracy, ...]

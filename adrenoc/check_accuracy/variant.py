@@ -89,7 +89,7 @@ class SteppedVariant:
             for number, (function, step) in enumerate(self._steps):
                 for made in map(self._owner, step.writes):
                     if made not in held:
-                        held[made] = _empty(graph.operand(made), self._device)
+                        held[made] = empty(graph.operand(made), self._device)
                 names = [self._owner(name) for name in step.arguments]
                 function(*(self._params.get(n) or held[n] for n in names))
                 for name in names:
@@ -153,7 +153,8 @@ def upload(program: Program, device: Any) -> dict[str, Any]:
     return found
 
 
-def _empty(spec: OperandSpec, device: Any) -> Any:
+def empty(spec: OperandSpec, device: Any) -> Any:
+    """Memory for a tensor on a device."""
     scope = TEXTURE if spec.scope == TEXTURE else None
     return tvm.runtime.empty(spec.physical, spec.dtype, device, mem_scope=scope)
 

@@ -14,6 +14,7 @@ from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argum
 if TYPE_CHECKING:
     from adrenoc.check_accuracy.result import (
         AccuracyReport,
+        Floor,
         LayerAccuracy,
         PresetAccuracy,
         Remedy,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from adrenoc.target import Target
 
 _WORST_LAYERS = 8
+_WORTH_A_LOOK = 1.2
+"""So many times the floor is still rounding, as far as noise can be compared."""
 
 
 @click.command("check-accuracy")
@@ -220,10 +223,11 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
     from adrenoc.cli import console
 
     limit = f"(tolerance {report.tolerance:.0e})"
+    said = "agrees: error" if found.passed else "is off by"
+    console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}")
+    console.print_fields([("floor", floor_text(found.floor))])
     if found.passed:
-        console.print_verdict(True, f"{found.preset} agrees: error {found.error:.1e} {limit}")
         return
-    console.print_verdict(False, f"{found.preset} is off by {found.error:.1e} {limit}")
     if found.starts_at:
         console.print_fields([("starts at", console.short(found.starts_at))])
     if found.remedy is None:
@@ -231,6 +235,20 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
         console.print_fields([("remedy", why)])
         return
     _show_remedy(found.remedy, found.preset, output)
+
+
+def floor_text(floor: Floor) -> str:
+    """What ideal rounding alone gives, and how the kernels compare with it."""
+    from adrenoc.cli import console
+
+    tensors = console.counted(floor.tensors, "tensor")
+    if math.isinf(floor.rms):
+        return f"not finite: half cannot hold all of the {tensors} that are stored in it"
+    said = "rounding alone" if floor.ratio <= _WORTH_A_LOOK else "more than rounding"
+    return (
+        f"{floor.error:.1e} by ideal rounding of the {tensors} stored in half; root mean square "
+        f"{floor.our_rms:.1e} against {floor.rms:.1e}: {floor.ratio:.2f} times, {said}"
+    )
 
 
 def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:

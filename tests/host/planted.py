@@ -29,7 +29,18 @@ def overflow() -> Ops:
 
 
 def tiny_epsilon() -> Ops:
-    """A tensor of numbers about 1e-8, which half does not have, scaled up by its reader."""
+    """Two convolutions by 1e-4 and two by 1e4: what lies between, half does not have."""
+    ops = Ops()
+    y = ops("MaxPool", ops("Relu", ops.input(1, 4, 6, 5)), kernel_shape=[1, 1])
+    for factor in (1e-4, 1e-4, 1e4, 1e4):
+        y = ops("Conv", y, ops.const(np.full((4, 4, 1, 1), factor)))
+        y = ops("MaxPool", y, kernel_shape=[1, 1])
+    ops.output(y)
+    return ops
+
+
+def scaled_by_1e8() -> Ops:
+    """A tensor of numbers about 1e-8, which the compiler itself keeps in float32."""
     ops = Ops()
     x = ops("Relu", ops.input(1, 4, 6, 5))
     tiny = ops("Mul", ops("MaxPool", x, kernel_shape=[1, 1]), ops.const(1e-8))

@@ -38,7 +38,7 @@ def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
 PLANTED: dict[str, tuple[Callable[[], Ops], str, str, str, set[str]]] = {
     # cause: network, preset, layer, what the evidence says, policy
     "overflow": (planted.overflow, "mixed", "t3", "half ends at 65504", {"t3"}),
-    "tiny epsilon": (planted.tiny_epsilon, "fp16", "t2", "which half flushes", {"t2"}),
+    "tiny epsilon": (planted.tiny_epsilon, "mixed", "t4", "half keeps few", {"t4", "t5"}),
     "long reduction": (planted.long_reduction, "fp16", "t3", "adds 4096 terms", {"t3"}),
     "cancellation": (planted.cancellation, "mixed", "t5", "reaches 390", {"t1", "t2", "t3"}),
     "sharp softmax": (planted.sharp_softmax, "mixed", "t2", "argument t1 reaches", {"t1"}),
@@ -66,6 +66,19 @@ def test_the_cause_is_named_and_the_remedy_is_minimal(
     assert remedy.cost.moved_bytes[1] > remedy.cost.moved_bytes[0]
     assert min(remedy.cost.measured_ms) > 0
     assert report.passed
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp16"))
+def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, preset: str) -> None:
+    """What the compiler keeps in float32 by itself is kept in the examination, too."""
+    model = planted.save(planted.scaled_by_1e8(), tmp_path)
+    (found,) = _examined(model, preset).presets
+    assert found.passed and found.suspects == () and found.remedy is None
+    assert max(layer.local_error for layer in found.layers) < 1e-3
+    bundle = tmp_path / "same.adrenoc"
+    made = ("compile", model, "--device", "host", "--no-cache", "--preset", preset, "-o", bundle)
+    assert _run(*made).exit_code == 0
+    assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
 
 
 def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""The floor: what rounding alone costs, told from what kernels lose beyond it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+from run_op import Ops
+
+from adrenoc.check_accuracy import bench as bench_module
+from adrenoc.check_accuracy.bench import Bench
+from adrenoc.check_accuracy.ideal import NOTHING, Stored, rounded_to_half
+from adrenoc.check_accuracy.samples import Judge, take_samples
+from adrenoc.reporter import SilentReporter
+from adrenoc.target import load_target
+
+
+def _bench(ops: Ops, folder: Path, device: Any, target: str = "host") -> tuple[Bench, Judge]:
+    model, reporter = planted.save(ops, folder), SilentReporter()
+    bench = Bench(model, target=load_target(target), shapes=(), device=device, reporter=reporter)
+    samples = take_samples(bench, model, files=(), seed=0, draws=3, reporter=reporter)
+    return bench, Judge(bench, samples)
+
+
+def _blocks() -> Ops:
+    """Inverted residuals, a concatenation in place, a shuffle, a norm, attention, a sigmoid."""
+    ops = Ops()
+    y = ops.input(1, 8, 12, 12)
+    for _ in range(2):
+        wide = ops("Relu", ops("Conv", y, ops.weight(16, 8, 1, 1)))
+        deep = ops("Conv", wide, ops.weight(16, 1, 3, 3), group=16, pads=[1] * 4)
+        narrow = ops("Conv", ops("Relu", deep), ops.weight(8, 16, 1, 1), ops.weight(8))
+        y = ops("Add", y, ops("Mul", narrow, ops.const(0.3)))
+    both = ops("Concat", y, ops("Conv", y, ops.weight(8, 8, 3, 3), pads=[1] * 4), axis=1)
+    split = ops("Reshape", both, ops.ints(1, 2, 8, 12, 12))
+    moved = ops("Reshape", ops("Transpose", split, perm=[0, 2, 1, 3, 4]), ops.ints(1, 16, 144))
+    scores = ops("Softmax", ops("MatMul", moved, ops("Transpose", moved, perm=[0, 2, 1])), axis=2)
+    mixed = ops("MatMul", scores, moved)
+    ops.output(ops("Sigmoid", ops("MatMul", mixed, ops.weight(144, 6))))
+    ops.output(ops("GlobalAveragePool", both))
+    return ops
+
+
+@pytest.mark.parametrize("target", ("host", "host:a750"))
+def test_kernels_lose_no_more_than_rounding_does(device: Any, tmp_path: Path, target: str) -> None:
+    bench, judge = _bench(_blocks(), tmp_path, device, target)
+    ours = judge.compiled(bench.whole("mixed"))
+    floor = judge.rounded(bench.stored("mixed"))
+    assert judge.rounded(NOTHING).rms < 0.02 * floor.rms
+    assert 0.8 * floor.rms < ours.rms < 1.2 * floor.rms
+
+
+def test_one_tensor_is_rounded_and_its_constants_are_not(device: Any, tmp_path: Path) -> None:
+    ops = Ops()
+    x = ops.input(1, 4, 5, 5)
+    y = ops("Conv", ops("MaxPool", x, kernel_shape=[1, 1]), ops.weight(4, 4, 1, 1))
+    ops.output(ops("MaxPool", y, kernel_shape=[1, 1]))
+    bench, judge = _bench(ops, tmp_path, device)
+    value = np.random.default_rng(5).uniform(-1, 1, (1, 4, 5, 5)).astype(np.float32)
+    (exact,) = judge.ideal.run({bench.graph.inputs[0]: value}, NOTHING)
+    only = Stored(tensors=frozenset({y}), constants=frozenset())
+    (seen,) = judge.ideal.run({bench.graph.inputs[0]: value}, only)
+    np.testing.assert_array_equal(seen, rounded_to_half(exact))
+    assert not np.array_equal(seen, exact)
+
+
+def test_a_kernel_that_loses_more_is_seen(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of eight bits less than the plan says are no rounding to half."""
+    bench, judge = _bench(_blocks(), tmp_path, device)
+    floor = judge.rounded(bench.stored("mixed"))
+    state = bench.planned("mixed")
+    for param in state.program.params.values():
+        if str(param.value.dtype) == "float16":
+            param.value[...] = (param.value * np.float16(1.01)).astype(np.float16)
+    monkeypatch.setattr(Bench, "planned", lambda *_: state)
+    assert judge.compiled(bench.whole("mixed")).rms > 2 * floor.rms
+
+
+def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
+    ops = Ops()
+    x = ops("Conv", ops.input(1, 4, 5, 5), ops.weight(4, 4, 1, 1))
+    wide = ops("Cast", ops("MaxPool", x, kernel_shape=[1, 1]), to=11)
+    back = ops("Cast", ops("CumSum", wide, ops.ints(1)), to=1)
+    ops.output(ops("Conv", back, ops.weight(4, 4, 1, 1)))
+    bench, judge = _bench(ops, tmp_path, device)
+    assert any(node.op == "cpu" for node in bench.graph.nodes)
+    assert judge.rounded(NOTHING).rms < 1e-6
+    ratio = judge.compiled(bench.whole("mixed")).rms / judge.rounded(bench.stored("mixed")).rms
+    assert 0.8 < ratio < 1.2
+
+
+def test_the_stages_that_the_ideal_run_needs_are_stages() -> None:
+    names = [stage.name for stage in bench_module.STAGES]
+    assert set(bench_module._NEEDED) < set(names)
