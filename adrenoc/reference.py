@@ -12,6 +12,7 @@ import numpy as np
 
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.second_opinion import runtime_errors
 from adrenoc.importers.tflite.float_weights import with_float_weights
 
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
@@ -71,7 +72,7 @@ def _run_onnx(
     threads: int,
 ) -> dict[str, np.ndarray]:
     runtime = _import("onnxruntime", "onnxruntime", "ONNX")
-    errors = _runtime_errors()
+    errors = runtime_errors()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
@@ -95,13 +96,6 @@ def _run_onnx(
             hint="check shapes and dtypes of the inputs",
         ) from error
     return dict(zip(names, results, strict=True))
-
-
-def _runtime_errors() -> tuple[type[Exception], ...]:
-    """The exceptions of onnxruntime, which share no base but Exception."""
-    state: Any = _import("onnxruntime", "onnxruntime.capi.onnxruntime_pybind11_state", "ONNX")
-    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
-    return (*own, RuntimeError, ValueError)
 
 
 def tensor_names(model: Path) -> frozenset[str]:

@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk", "half"),
-    ("proc", "files", "launches", "out_of_memory"),
+    ("proc", "files", "launches", "out_of_memory", "host_memory"),
     ("errors", "names", "reporter", "spelling"),
 )
 # Edges that go downwards and are wrong nevertheless.
@@ -77,7 +77,7 @@ ONLY_IN = {
     "elftools": {"elf"},
     "ziglang": {"link"},
     "adbutils": {"device"},
-    "onnxruntime": {"reference"},
+    "onnxruntime": {"reference", "importers"},
     "onnx": {"importers", "reference"},
 }
 

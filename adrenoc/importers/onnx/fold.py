@@ -10,7 +10,6 @@ Before → after:
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +18,6 @@ import numpy as np
 import onnx
 
 from adrenoc.decision import Decision
-from adrenoc.errors import ModelFormatError
-from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx.branch import (
     branch_taken,
     can_select,
@@ -32,6 +29,7 @@ from adrenoc.importers.onnx.contrib import DOMAIN, rewrite_contrib
 from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow, masked
 from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape
+from adrenoc.importers.onnx.evaluate import evaluate
 from adrenoc.importers.onnx.graph import (
     MOST_ADDRESSED,
     OnnxGraph,
@@ -39,12 +37,11 @@ from adrenoc.importers.onnx.graph import (
     attributes,
     first_output,
     is_standard,
-    node_label,
 )
-from adrenoc.importers.onnx.infer import first_line, infer_types
+from adrenoc.importers.onnx.infer import infer_types
+from adrenoc.importers.onnx.room import Room
 from adrenoc.importers.onnx.sequences import resolve_sequence
 from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
-from adrenoc.relax.fold import MOST_GROWN, too_much
 
 # fmt: off
 _FOLDABLE = frozenset({
@@ -66,17 +63,6 @@ _FOLDABLE = frozenset({
 # fmt: on
 
 _Step = Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]
-
-_GROWING = frozenset(
-    {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}
-)
-"""Those whose result may be any number of times as large as what they take."""
-
-_LEAST_ROOM, _TIMES = 2**27, 8
-"""What constants may be computed to, in elements: so many, and so many times those of the file."""
-
-_FEW = 2**16
-"""Elements of shapes, axes and tables: they are always computed."""
 
 _NESTING = frozenset({"If", "Loop", "Scan"})
 
@@ -111,6 +97,15 @@ def fold_constants(graph: OnnxGraph) -> list[Decision]:
                 reason="their inputs are constants or static shapes",
             )
         )
+    for label in dict.fromkeys(graph.disputed):
+        decisions.append(
+            Decision(
+                subject=label,
+                taken="took the types of its results from onnxruntime",
+                reason="onnx's shape inference refuses it, and onnxruntime does not",
+            )
+        )
+    graph.disputed.clear()
     if folder.opened:
         decisions.append(
             Decision(
@@ -145,8 +140,7 @@ class _Folder:
         self._rewritten: Counter[str] = Counter()
         self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
-        self._room = _LEAST_ROOM + _TIMES * sum(v.size for v in graph.constants.values())
-        """Elements that constants may still be computed to."""
+        self._room = Room(graph)
         self._growth = Growth()
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -223,31 +217,12 @@ class _Folder:
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
-            count = self._grown(node)
-            if count:
-                if node.op_type not in _ON_DEVICE:
-                    graph.refusals[first_output(node)] = too_much(count)
-                return None
-            self._evaluate(node)
-            return []
+            excess = self._room.excess(graph, node)
+            if not excess:
+                return self._evaluate(node)
+            if node.op_type not in _ON_DEVICE:
+                graph.refusals[first_output(node)], graph.vast = excess, True
         return None
-
-    def _grown(self, node: onnx.NodeProto) -> float:
-        """How many elements come out, where that is too many for a constant; else 0."""
-        sizes = {name: self.graph.constants[name].size for name in node.input if name}
-        if node.op_type == "Range":
-            start, limit, step = (float(self.graph.scalar(name)) for name in node.input)
-            count = (limit - start) / step if step else 0
-            return count if count > MOST_GROWN else 0
-        most = math.prod(max(1, sizes[name]) for name in node.input if name)
-        if node.op_type not in _GROWING and most <= (MOST_GROWN if self._room > 0 else _FEW):
-            return 0
-        with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
-            infer_types(self.graph, node)
-        types = [self.graph.types.get(name) for name in node.output]
-        count = max((math.prod(t.shape or ()) for t in types if t is not None), default=0)
-        grows = count > MOST_GROWN and count > sum(sizes.values())
-        return count if grows or count > max(self._room, _FEW) else 0
 
     def contrib_decisions(self) -> list[Decision]:
         """What was written by standard operators, by type."""
@@ -295,35 +270,30 @@ class _Folder:
         self._set(node.output[0], value)
         return True
 
-    def _evaluate(self, node: onnx.NodeProto) -> None:
-        from onnx.reference import ReferenceEvaluator
-
-        feeds = {name: self.graph.constants[name] for name in node.input if name}
-        opset = self.graph.opset
-        axes = attributes(node).get("axes")
-        if node.op_type in ("Squeeze", "Unsqueeze") and axes is not None:
-            # The reference fails on the attribute of old opsets; as an input it reads it.
-            node = onnx.helper.make_node(node.op_type, [node.input[0], "axes"], node.output)
-            feeds["axes"] = np.array(axes, np.int64)
-            opset = 13
-        try:
-            evaluator = ReferenceEvaluator(node, opsets={"": opset})
-            with np.errstate(all="ignore"):  # infinities and NaN are values like others
-                values = evaluator.run(None, feeds)
-        except CONVERTER_ERRORS as error:
-            raise ModelFormatError(
-                f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
-                f"{first_line(error)}",
-                hint="check the model: python -m onnx.bin.checker MODEL",
-            ) from error
-        for name, value in zip(node.output, values, strict=False):
-            self._set(name, np.asarray(value))
-        self.opened += node.op_type == "DequantizeLinear" and np.ndim(values[0]) > 1
+    def _evaluate(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """An empty list where the node became constants."""
+        found = evaluate(self.graph, node)
+        if found.trouble:
+            self.decisions.append(
+                Decision(
+                    subject=first_output(node),
+                    taken="left for the device to compute, though its inputs are constants"
+                    if found.values is None
+                    else "folded by onnxruntime",
+                    reason=f"onnx's reference of {node.op_type} fails on it: {found.trouble}",
+                )
+            )
+        if found.values is None:
+            return None
+        for name, value in zip(node.output, found.values, strict=False):
+            self._set(name, value)
+        self.opened += node.op_type == "DequantizeLinear" and found.values[0].ndim > 1
+        return []
 
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)
         self.folded += 1
-        self._room -= value.size
+        self._room.take(value.size)
 
     def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
         """Leave out operands of a Concat that hold no element."""

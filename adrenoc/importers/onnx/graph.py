@@ -68,7 +68,9 @@ class OnnxGraph:
     `types` holds what is known about each tensor, constants included; `refusals` says of a first
     output why its node is left as it is, for the error that lists it; `counted` holds tensors
     whose extent depends on data, and None for those that are made of them and do not; `sequences`
-    holds the tensors in each sequence that is known.
+    holds the tensors in each sequence that is known; `disputed` names the nodes that onnx's
+    inference refuses and onnxruntime takes; with `vast` some constant is refused for its size, and
+    nothing more may be made of the others.
     """
 
     nodes: list[onnx.NodeProto]
@@ -80,6 +82,8 @@ class OnnxGraph:
     refusals: dict[str, str] = field(default_factory=dict)
     counted: dict[str, Counted | None] = field(default_factory=dict)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    disputed: list[str] = field(default_factory=list)
+    vast: bool = False
 
     def set_constant(self, name: str, value: np.ndarray) -> None:
         """Make the tensor `name` a constant."""

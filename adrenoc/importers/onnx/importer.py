@@ -77,6 +77,8 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     decisions += note_differences(graph)
     _check_text(graph)
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
+    if graph.vast:
+        raise_refusals(graph, foreign, missing, [])  # before the constants take memory
     unknown = behind(graph, [*foreign, *missing])
     if not unknown:
         _check_extents(graph)

@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx import second_opinion
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -47,10 +48,8 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     if schema.deprecated:  # inference refuses GroupNormalization-18, which runtimes compute
         _complete(graph, node)
         return
-    if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
-        return  # Inference aborts on some; what has such an extent is refused by name.
-    if node.op_type not in _NEEDS_A_TYPE and _holds(node, _NEEDS_A_TYPE):
-        return  # The types are found once the nested graphs are part of this one.
+    if _ends_the_process(graph, node):
+        return
     types = {n: graph.types[n].to_proto() for n in node.input if n in graph.types}
     data = {n: numpy_helper.from_array(v, n) for n, v in _small(graph, node).items()}
     try:
@@ -71,18 +70,47 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         RuntimeError,
         ValueError,
     ) as error:
-        seen = ", ".join(
-            f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
-        )
-        raise ModelFormatError(
-            f"{node.op_type} {node_label(node)} does not fit its inputs {seen}: "
-            f"{first_line(error)}",
-            hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
-        ) from error
+        if not _take_second_opinion(graph, node):
+            raise _misfit(graph, node, error) from error
+        return
     for name, proto in found.items():
         if proto.tensor_type.elem_type:  # inference may leave it open
             graph.types[name] = _from_proto(proto)
     _complete(graph, node)
+
+
+def _ends_the_process(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Whether inference aborts on a node, as it does on some extents below zero."""
+    if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
+        return True  # What has such an extent is refused by name.
+    # The types are found once the nested graphs are part of this one.
+    return node.op_type not in _NEEDS_A_TYPE and _holds(node, _NEEDS_A_TYPE)
+
+
+def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFormatError:
+    seen = ", ".join(
+        f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
+    )
+    return ModelFormatError(
+        f"{node.op_type} {node_label(node)} does not fit its inputs {seen}: {first_line(error)}",
+        hint="check the model (python -m onnx.bin.checker MODEL) and any --shape option",
+    )
+
+
+def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Whether onnxruntime finds the types of a node which inference refuses; they are noted."""
+    names = [name for name in node.input if name]
+    if not all(name in graph.types for name in names) or any(
+        a.HasField("g") for a in node.attribute
+    ):
+        return False
+    types = {name: graph.types[name] for name in names}
+    found = second_opinion.inferred(node, types, _small(graph, node), graph.opset).types
+    if not found:
+        return False
+    graph.types.update(found)
+    graph.disputed.append(node_label(node))
+    return True
 
 
 def _holds(node: onnx.NodeProto, operators: frozenset[str]) -> bool:

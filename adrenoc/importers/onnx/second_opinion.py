@@ -1,0 +1,133 @@
+"""What onnxruntime says of one node, where it is installed: onnx's own tools have faults.
+
+Its reference fails on valid nodes (on GatherElements where the index is shorter than the data), and
+so does its inference.  Where two implementations refuse a node, the model is wrong; where one does,
+that one may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from adrenoc.importers.onnx.graph import TensorType
+
+_NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
+"""Names of its exceptions that say nothing of the node: it has no kernel for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opinion:
+    """The values or the types of the node's results by name; `refusal` is why there are none.
+
+    All are empty where it has no opinion: it is not installed, or lacks the operator.
+    """
+
+    values: Mapping[str, np.ndarray] | None = None
+    types: Mapping[str, TensorType] | None = None
+    refusal: str = ""
+
+
+def computed(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
+    """The results of a node on constants."""
+    types = {
+        name: TensorType(
+            element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
+        )
+        for name, value in feeds.items()
+    }
+    return _asked(node, types, feeds, opset, run=True)
+
+
+def inferred(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, np.ndarray],
+    opset: int,
+) -> Opinion:
+    """The types of the results of a node; the values of `constants` are known."""
+    return _asked(node, types, constants, opset, run=False)
+
+
+def _asked(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    known: Mapping[str, np.ndarray],
+    opset: int,
+    *,
+    run: bool,
+) -> Opinion:
+    runtime = _runtime()
+    if runtime is None:
+        return Opinion()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # it prints what it also raises
+    options.intra_op_num_threads = 1
+    names = [name for name in node.output if name]
+    stored = () if run else tuple(known)
+    try:
+        model = _of_one_node(node, types, {n: known[n] for n in stored}, opset)
+        session = runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        if run:
+            return Opinion(values=dict(zip(names, session.run(names, dict(known)), strict=True)))
+        return Opinion(types={o.name: t for o in session.get_outputs() if (t := _type_of(o))})
+    except runtime_errors() as error:
+        if type(error).__name__ in _NO_VERDICT or "opset" in str(error).lower():
+            return Opinion()
+        return Opinion(refusal=_said(error))
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    return onnxruntime
+
+
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """The exceptions of onnxruntime, which share no base but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError)
+
+
+def _of_one_node(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    stored: Mapping[str, np.ndarray],
+    opset: int,
+) -> onnx.ModelProto:
+    fed = [name for name in dict.fromkeys(node.input) if name and name not in stored]
+    graph = onnx.helper.make_graph(
+        [node],
+        "node",
+        [onnx.ValueInfoProto(name=name, type=types[name].to_proto()) for name in fed],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [onnx.numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    model.ir_version = min(10, onnx.IR_VERSION)  # older releases refuse the newest
+    return model
+
+
+def _type_of(output: Any) -> TensorType | None:
+    """The type as onnxruntime writes it, such as `tensor(float)`, with a shape that is known."""
+    name = str(output.type).removeprefix("tensor(").removesuffix(")").upper()
+    known = dict(onnx.TensorProto.DataType.items())
+    if name not in known or not all(isinstance(d, int) for d in output.shape):
+        return None
+    return TensorType(element=known[name], shape=tuple(output.shape))
+
+
+def _said(error: Exception) -> str:
+    """Its last sentence, without the marks of its own before it."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

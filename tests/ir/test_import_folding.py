@@ -1,0 +1,195 @@
+"""Constants that are computed while a model is imported, and who is to blame where that fails."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from adrenoc import host_memory
+from adrenoc.errors import AdrenocError, ModelFormatError
+from adrenoc.importers import import_model
+from adrenoc.importers.onnx import infer, room, second_opinion
+from adrenoc.relax import fold
+from tests.ir.import_and_run import check
+from tests.models import graph, write
+
+node = helper.make_node
+ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
+
+
+def imported(folder: Path, model: onnx.ModelProto) -> Any:
+    return import_model(write(model, folder), shapes={})
+
+
+def gathered(data: tuple[int, ...], index: tuple[int, ...]) -> onnx.ModelProto:
+    """An index that is shorter than the data along an axis that is not gathered along."""
+    constants = {
+        "table": np.arange(np.prod(data), dtype=np.int64).reshape(data) % 7,
+        "index": np.arange(np.prod(index), dtype=np.int64).reshape(index) % 5,
+    }
+    nodes = [
+        node("GatherElements", ["table", "index"], ["picked"], axis=1),
+        node("Cast", ["picked"], ["floats"], to=TensorProto.FLOAT),
+        node("Add", ["x", "floats"], ["y"]),
+    ]
+    return graph(nodes, {"x": index}, ["y"], constants)
+
+
+@pytest.mark.parametrize(("data", "index"), [((1, 512), (1, 64)), ((3, 8), (2, 5))])
+def test_gathered_constants_fold(
+    tmp_path: Path, data: tuple[int, ...], index: tuple[int, ...]
+) -> None:
+    check(write(gathered(data, index), tmp_path))
+
+
+FOLDED = {
+    "Mul": node("Mul", ["c", "c"], ["k"]),
+    "Transpose": node("Transpose", ["d"], ["k"], perm=[1, 0]),
+    "Erf": node("Erf", ["c"], ["k"]),
+    "Softmax": node("Softmax", ["c"], ["k"], axis=1),
+    "Gather": node("Gather", ["c", "i"], ["k"], axis=1),
+    "GatherElements": node("GatherElements", ["c", "e"], ["k"], axis=1),
+    "Where": node("Where", ["b", "c", "c"], ["k"]),
+    "CumSum": node("CumSum", ["c", "z"], ["k"]),
+    "ReduceMax": node("ReduceMax", ["c"], ["k"], axes=[1], keepdims=1),
+    "Pad": node("Pad", ["c", "p"], ["k"]),
+    "Tile": node("Tile", ["c", "t"], ["k"]),
+    "Expand": node("Expand", ["c", "s"], ["k"]),
+    "Trilu": node("Trilu", ["c"], ["k"]),
+    "ScatterElements": node("ScatterElements", ["c", "e", "c"], ["k"], axis=1),
+    "MatMul": node("MatMul", ["c", "d"], ["m"]),
+}
+OPERANDS = {
+    "c": ONES,
+    "d": ONES.T.copy(),
+    "i": np.array([1, 0, 3, 2]),
+    "e": np.array([[1, 0, 3, 2]] * 3),
+    "b": ONES > 1,
+    "z": np.array(1),
+    "p": np.array([0, 0, 0, 0]),
+    "t": np.array([1, 1]),
+    "s": np.array([3, 4]),
+}
+
+
+def folded(op: str) -> onnx.ModelProto:
+    made = FOLDED[op]
+    nodes = [made, node("Add" if op != "MatMul" else "MatMul", ["x", made.output[0]], ["y"])]
+    shape = (3, 4) if op != "MatMul" else (2, 3)
+    read = {name: OPERANDS[name] for name in made.input}
+    return graph(nodes, {"x": shape}, ["y"], read)
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """Make ONNX's reference fail on one operator."""
+    whole = ReferenceEvaluator.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(inner.op_type == op for inner in self.rt_nodes_):
+            raise ValueError("cannot reshape array of size 1")
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(ReferenceEvaluator, "run", run)
+
+
+@pytest.mark.parametrize("op", FOLDED)
+@pytest.mark.parametrize("with_onnxruntime", [True, False])
+def test_a_reference_that_fails_is_no_fault_of_the_model(
+    op: str, with_onnxruntime: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails(monkeypatch, op)
+    if not with_onnxruntime:
+        monkeypatch.setattr(second_opinion, "_runtime", lambda: None)
+    check(write(folded(op), tmp_path))
+    told = [d for d in imported(tmp_path, folded(op)).decisions if "fails on it" in d.reason]
+    assert [d.taken.split()[0] for d in told] == ["folded" if with_onnxruntime else "left"]
+
+
+def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path: Path) -> None:
+    nodes = [node("Gather", ["c", "i"], ["k"]), node("Add", ["x", "k"], ["y"])]
+    model = graph(nodes, {"x": (3, 4)}, ["y"], {"c": ONES, "i": np.array([0, 1, 99])})
+    with pytest.raises(ModelFormatError, match=r"cannot be computed.*out of"):
+        imported(tmp_path, model)
+
+
+def test_inference_that_fails_is_no_fault_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = onnx.shape_inference.infer_node_outputs
+
+    def refuses(schema: Any, *args: Any, **kwargs: Any) -> Any:
+        if schema.name == "Tanh":
+            raise onnx.shape_inference.InferenceError("no")
+        return whole(schema, *args, **kwargs)
+
+    monkeypatch.setattr(infer.onnx.shape_inference, "infer_node_outputs", refuses)
+    model = graph([node("Tanh", ["x"], ["t"]), node("Neg", ["t"], ["y"])], {"x": (3, 4)}, ["y"])
+    check(write(model, tmp_path))
+    taken = [d.taken for d in imported(tmp_path, model).decisions]
+    assert "took the types of its results from onnxruntime" in taken
+
+
+# Weights that a file only describes
+
+
+def described(*shapes: tuple[int, int], weights: bool = True) -> onnx.ModelProto:
+    """Products with matrices that are filled with one number, each by a vector of their rows."""
+    nodes, constants = [], {}
+    inputs = {}
+    for number, shape in enumerate(shapes):
+        constants[f"s{number}"] = np.array(shape)
+        fill = helper.make_tensor("v", TensorProto.FLOAT, [1], [0.02])
+        nodes.append(node("ConstantOfShape", [f"s{number}"], [f"w{number}"], value=fill))
+        inputs[f"x{number}"] = (1, shape[0]) if weights else (1, 1)
+        op = "Gemm" if weights else "Add"
+        nodes.append(node(op, [f"x{number}", f"w{number}"], [f"y{number}"]))
+    return graph(nodes, inputs, [f"y{n}" for n in range(len(shapes))], constants)
+
+
+def test_weights_may_be_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    check(write(described((64, 10), (30, 40)), tmp_path), tolerance=1e-3)  # one number in all
+
+
+def test_what_is_no_weight_is_refused_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    with pytest.raises(AdrenocError, match="640 constant elements, expected up to 100"):
+        imported(tmp_path, described((64, 10), weights=False))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(10**6, 10**6)], [(10**5, 10**4)] * 20, [(2**14, 2**13)] * 20],
+    ids=["one of 10^12", "many of 10^9", "many of 10^8"],
+)
+def test_bombs_take_no_memory(shapes: list[tuple[int, int]], tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(AdrenocError, match="elements of weights, and there is room for"):
+        imported(tmp_path, described(*shapes))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18
+
+
+def test_weights_have_room_by_the_memory_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "MOST_GROWN", 100)
+    monkeypatch.setattr(room, "available_bytes", lambda: 16 * 700)
+    assert imported(tmp_path, described((64, 10)))
+    with pytest.raises(AdrenocError, match="there is room for 60 more"):
+        imported(tmp_path, described((64, 10), (30, 40)))
+
+
+def test_the_memory_of_this_machine_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1 << 20 < host_memory.available_bytes() < 1 << 50
+    monkeypatch.setattr(host_memory, "_MEMINFO", Path("/nowhere"))
+    monkeypatch.setattr(host_memory, "_GROUP", Path("/nowhere"))
+    assert host_memory.available_bytes() <= host_memory._UNKNOWN
