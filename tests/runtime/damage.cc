@@ -164,8 +164,8 @@ int check_cache(const std::string& folder, long rounds, Random* random) {
 int say_of_manifest(const std::string& text) {
   std::string said = "accepted";
   try {
-    (void)adrenoc::read_manifest(text);
-  } catch (const adrenoc::Failure& failure) {
+    (void)adrenoc_runtime::read_manifest(text);
+  } catch (const adrenoc_runtime::Failure& failure) {
     said = failure.what();
   }
   rusage used{};

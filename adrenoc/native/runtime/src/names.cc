@@ -5,7 +5,7 @@
 
 #include "failure.h"
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 namespace {
 
 constexpr size_t kMostLetters = 100;
@@ -58,4 +58,4 @@ void check_path(const std::string& text, const std::string& where) {
   require(fits, text, where, "the path of a file inside of the bundle");
 }
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace adrenoc {
+namespace adrenoc_runtime {
 
 // Each throws Failure (bad bundle) that names the place `where` unless the text is such a name.
 
@@ -17,6 +17,6 @@ void check_word(const std::string& text, const std::string& where);
 // The path of a file or folder inside of the bundle.
 void check_path(const std::string& text, const std::string& where);
 
-}  // namespace adrenoc
+}  // namespace adrenoc_runtime
 
 #endif  // ADRENOC_RUNTIME_NAMES_H_
