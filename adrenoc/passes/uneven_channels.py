@@ -11,6 +11,7 @@ Before -> after (mixed):
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,8 +160,9 @@ class _Parts:
         elif isinstance(value, tirx.Add | tirx.Sub):
             sizes = np.maximum(self.of(value.a), self.of(value.b))
         elif isinstance(value, tirx.Max | tirx.Min):
-            sides = [s for s in (value.a, value.b) if not isinstance(s, tirx.FloatImm)]
-            sizes = np.maximum(self.of(sides[0]), self.of(sides[-1])) if sides else 1.0
+            # Each side once: chains of them are as deep as their operators are many.
+            sides = [self.of(s) for s in (value.a, value.b) if not isinstance(s, tirx.FloatImm)]
+            sizes = functools.reduce(np.maximum, sides, 0.0) if sides else 1.0
         return sizes
 
     def _load(self, load: Any) -> Any:

@@ -24,6 +24,39 @@ _CODES = {
     "softmax": tflite.BuiltinOperator.SOFTMAX,
 }
 
+PLAIN = {
+    "ABS": ("NONE", 1),
+    "CEIL": ("NONE", 1),
+    "COS": ("CosOptions", 1),
+    "DIV": ("DivOptions", 2),
+    "ELU": ("NONE", 1),
+    "EXP": ("ExpOptions", 1),
+    "FLOOR": ("NONE", 1),
+    "FLOOR_DIV": ("FloorDivOptions", 2),
+    "FLOOR_MOD": ("FloorModOptions", 2),
+    "HARD_SWISH": ("HardSwishOptions", 1),
+    "LOG": ("NONE", 1),
+    "LOGISTIC": ("NONE", 1),
+    "MAXIMUM": ("MaximumMinimumOptions", 2),
+    "MINIMUM": ("MaximumMinimumOptions", 2),
+    "MUL": ("MulOptions", 2),
+    "NEG": ("NegOptions", 1),
+    "POW": ("PowOptions", 2),
+    "RELU": ("NONE", 1),
+    "RELU6": ("NONE", 1),
+    "ROUND": ("NONE", 1),
+    "RSQRT": ("NONE", 1),
+    "SIN": ("NONE", 1),
+    "SQRT": ("NONE", 1),
+    "SQUARE": ("SquareOptions", 1),
+    "SQUARED_DIFFERENCE": ("SquaredDifferenceOptions", 2),
+    "SUB": ("SubOptions", 2),
+    "TANH": ("NONE", 1),
+}
+"""Operators by element that need no options: the type of those, and how many operands there are."""
+
+_CODES |= {kind: getattr(tflite.BuiltinOperator, kind) for kind in PLAIN}
+
 _ACTIVATIONS = {
     "": tflite.ActivationFunctionType.NONE,
     "relu": tflite.ActivationFunctionType.RELU,
@@ -122,6 +155,10 @@ class TFLiteNet:
         options = {"FusedActivationFunction": _ACTIVATIONS[activation]}
         return self._operator("add", [a, b], self.shapes[a], "AddOptions", options)
 
+    def plain(self, kind: str, *operands: int) -> int:
+        """An operator of `PLAIN`."""
+        return self._operator(kind, list(operands), self.shapes[operands[0]], PLAIN[kind][0], {})
+
     def concat(self, parts: list[int]) -> int:
         """All channels of `parts`."""
         options = {"Axis": 3}
@@ -168,8 +205,7 @@ class TFLiteNet:
                 OpcodeIndex=codes.index(_CODES[o.kind]),
                 Inputs=writer.ints(o.inputs),
                 Outputs=writer.ints([o.output]),
-                BuiltinOptionsType=getattr(tflite.BuiltinOptions, o.options_type),
-                BuiltinOptions=writer.table(o.options_type, **o.options),
+                **writer.options(o.options_type, o.options),
             )
             for o in self._operators
         ]
@@ -251,6 +287,15 @@ class _Writer:
         for name, value in fields.items():
             getattr(tflite, f"{kind}Add{name}")(self._builder, value)
         return int(getattr(tflite, f"{kind}End")(self._builder))
+
+    def options(self, kind: str, fields: dict[str, Any]) -> dict[str, int]:
+        """The fields of an operator that say its options."""
+        if kind == "NONE":
+            return {}
+        return {
+            "BuiltinOptionsType": getattr(tflite.BuiltinOptions, kind),
+            "BuiltinOptions": self.table(kind, **fields),
+        }
 
     def text(self, value: str) -> int:
         """A string."""
