@@ -22,6 +22,7 @@ from adrenoc.passes.pack_slots import most_alive
 from adrenoc.passes.plan_memory import Storage, allocated_bytes, live_intervals
 from adrenoc.passes.region_nodes import ALLOC, CLML
 from adrenoc.pipeline import State, imported_of, program_of, run_stages, storage_of
+from adrenoc.pipeline.verify import check_plan
 from adrenoc.reporter import Reporter
 from adrenoc.roofline import Estimate, Roofline
 from adrenoc.target import Target
@@ -73,7 +74,10 @@ def check_model(
 
 def _planned(model: Path, target: Target, options: CompileOptions, reporter: Reporter) -> State:
     start = State(model=model, target=target, options=options)
-    return run_stages(start, reporter=reporter, stop_after=_LAST_STAGE)[0]
+    state, _ = run_stages(start, reporter=reporter, stop_after=_LAST_STAGE)
+    storage = {"": storage_of(state), **state.region_storage}
+    check_plan(program_of(state), storage, target.limits)
+    return state
 
 
 def verdict_of(state: State, policy: Policy) -> Verdict:

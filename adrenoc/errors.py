@@ -174,3 +174,15 @@ class HostMemoryError(AdrenocError):
     """This machine has no memory left for what it was to do."""
 
     exit_code = 39
+
+
+class DefectError(AdrenocError):
+    """What adrenoc made of the model breaks a rule: a defect of adrenoc, and nothing is written."""
+
+    exit_code = 40
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(
+            f"{rule}: a defect of adrenoc, not of the model; nothing was written",
+            hint="report this line with the model and the command; --preset debug names the stage",
+        )

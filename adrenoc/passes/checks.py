@@ -1,18 +1,19 @@
-"""What each level of the IR may hold, checked between stages where the options ask for it."""
+"""What the planning graph may hold: between stages where the options ask for it, and at the end.
+
+`adrenoc/pipeline/verify.py` has all checks of a finished compilation.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from adrenoc.errors import DefectError
+from adrenoc.gpu import Limits
 from adrenoc.graph import Graph, Node
 from adrenoc.layout import LANES
 from adrenoc.operand import Memory
-from adrenoc.passes.lower import Program
-from adrenoc.target import Limits
-
-
-class IllegalIrError(Exception):
-    """A stage broke a rule of its level: a bug of adrenoc, not of the user."""
+from adrenoc.passes.image_clash import image_clash
+from adrenoc.passes.image_limits import check_image
 
 
 def check_graph(graph: Graph, limits: Limits | None = None) -> None:
@@ -21,22 +22,15 @@ def check_graph(graph: Graph, limits: Limits | None = None) -> None:
     Views lie inside of their base, and no kernel reads an image that it writes.
 
     Raises:
-        IllegalIrError: naming the tensor and the rule.
+        DefectError: naming the tensor and the rule.
     """
     for name in graph.views:
         _check_view(graph, name)
     _check_order(graph)
     for name in graph.tensors if limits is not None else ():
         spec = graph.operand(name)
-        if spec.memory is not Memory.TEXTURE:
-            continue
-        layers, rows, cols, _ = spec.physical
-        if limits is not None and (
-            cols > limits.image2d_max_width_texels
-            or rows > limits.image2d_max_height_texels
-            or layers > limits.image_max_array_layers
-        ):
-            raise IllegalIrError(f"{name} is {cols} x {rows} texels in {layers} layers")
+        if spec.memory is Memory.TEXTURE and limits is not None:
+            check_image(name, spec.physical, limits)
 
 
 def _check_order(graph: Graph) -> None:
@@ -48,7 +42,7 @@ def _check_order(graph: Graph) -> None:
         _check_node(node)
         for name in node.inputs:
             if graph.owner(name) not in known and not _blocks(graph, name) <= made:
-                raise IllegalIrError(f"{node.name} reads {name} before it is made")
+                raise DefectError(f"{node.name} reads {name} before it is made")
         _check_stores(graph, node)
         elsewhere = _placed(graph, node)
         placed.update(elsewhere)
@@ -57,12 +51,12 @@ def _check_order(graph: Graph) -> None:
                 continue  # another kernel writes the rest
             again = _blocks(graph, name) & made
             if again:
-                raise IllegalIrError(f"{node.name} writes blocks of {name} a second time")
+                raise DefectError(f"{node.name} writes blocks of {name} a second time")
             made |= _blocks(graph, name)
         _check_images(graph, node)
     for name in graph.outputs:
         if graph.owner(name) not in known and not _blocks(graph, name) <= made:
-            raise IllegalIrError(f"nothing makes the output {name}")
+            raise DefectError(f"nothing makes the output {name}")
 
 
 def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
@@ -78,30 +72,24 @@ def _check_view(graph: Graph, name: str) -> None:
     part, whole = graph.operand(name), graph.operand(view.base)
     mine, other = part.extents, whole.extents
     if view.first < 0 or view.first + mine.blocks > other.blocks:
-        raise IllegalIrError(f"{name} begins at block {view.first} of {view.base}, and ends beyond")
+        raise DefectError(f"{name} begins at block {view.first} of {view.base}, and ends beyond")
     if mine.c % LANES and view.first * LANES + mine.c != other.c:
-        raise IllegalIrError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
+        raise DefectError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
     if (mine.n, mine.h, mine.w) != (other.n, other.h, other.w):
-        raise IllegalIrError(f"{name} has other rows and columns than {view.base}")
+        raise DefectError(f"{name} has other rows and columns than {view.base}")
     alike = (part.memory, part.dtype, part.roles.fold) == (
         whole.memory,
         whole.dtype,
         whole.roles.fold,
     )
     if not alike:
-        raise IllegalIrError(f"{name} lies in other memory than {view.base}")
+        raise DefectError(f"{name} lies in other memory than {view.base}")
 
 
 def _check_images(graph: Graph, node: Node) -> None:
-    """OpenCL leaves undefined what a kernel reads from an image that it writes."""
-    if not graph.placements:
-        return
-    written = {
-        graph.owner(name) for name in node.written if graph.operand(name).memory is Memory.TEXTURE
-    }
-    for name in node.inputs:
-        if graph.owner(name) in written:
-            raise IllegalIrError(f"{node.name} reads {name} from the image that it writes")
+    clash = image_clash(graph, node) if graph.placements else None
+    if clash is not None:
+        raise DefectError(clash)
 
 
 def _check_stores(graph: Graph, node: Node) -> None:
@@ -117,14 +105,14 @@ def _check_stores(graph: Graph, node: Node) -> None:
             or (part.c % LANES and store.first * LANES + part.c != whole.c)
             or (part.n, part.h, part.w) != (whole.n, whole.h, whole.w)
         ):
-            raise IllegalIrError(f"{store.tensor} is no range of blocks of {node.output}")
+            raise DefectError(f"{store.tensor} is no range of blocks of {node.output}")
 
 
 def _placed(graph: Graph, node: Node) -> Counter[str]:
     """Texels of each tensor that a kernel places one by one.
 
     Raises:
-        IllegalIrError: they are of blocks that it does not have.
+        DefectError: they are of blocks that it does not have.
     """
     found: Counter[str] = Counter()
     whole = graph.operand(node.output).extents if node.stores else None
@@ -133,7 +121,7 @@ def _placed(graph: Graph, node: Node) -> Counter[str]:
         if placing is None or whole is None:
             continue
         if store.first < 0 or store.first + placing.blocks > whole.blocks:
-            raise IllegalIrError(f"{store.tensor} is of blocks that {node.output} does not have")
+            raise DefectError(f"{store.tensor} is of blocks that {node.output} does not have")
         found[store.tensor] += placing.texels(whole)
     return found
 
@@ -147,30 +135,4 @@ def _check_node(node: Node) -> None:
     for body in node.bodies:
         stray = {n for n in body.sources.values() if n not in (*node.inputs, Node.RESULT)}
         if stray:
-            raise IllegalIrError(f"{node.name} reads {sorted(stray)}, which are not its inputs")
-
-
-def check_program(program: Program, limits: Limits) -> None:
-    """Every launch fits the target.
-
-    Raises:
-        IllegalIrError: naming the kernel and the limit.
-    """
-    for kernel in program.kernels.values():
-        threads = 1
-        for extent in kernel.launch.work_group:
-            threads *= extent
-        if threads > limits.max_work_group_size:
-            raise IllegalIrError(
-                f"{kernel.name} has {threads} threads a group, at most {limits.max_work_group_size}"
-            )
-        if kernel.shared_bytes > limits.local_mem_bytes:
-            raise IllegalIrError(
-                f"{kernel.name} takes {kernel.shared_bytes} bytes of local memory a group, at most "
-                f"{limits.local_mem_bytes}"
-            )
-        if len(kernel.scopes) > limits.max_kernel_args:
-            raise IllegalIrError(
-                f"{kernel.name} has {len(kernel.scopes)} arguments, at most "
-                f"{limits.max_kernel_args}"
-            )
+            raise DefectError(f"{node.name} reads {sorted(stray)}, which are not its inputs")

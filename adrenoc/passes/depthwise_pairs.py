@@ -14,6 +14,7 @@ from adrenoc.operand import Memory
 from adrenoc.passes.fuse import MAX_INPUTS
 from adrenoc.passes.fuse_prologues import finite_at_zero
 from adrenoc.passes.moved_reads import mentions
+from adrenoc.passes.other_uses import other_use
 from adrenoc.rules import depthwise
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
@@ -104,9 +105,9 @@ def refusal(
     out = graph.operand(reader.output)
     blocks = (Memory.TEXTURE, Memory.BLOCKED)
     apart = graph.exact | graph.rounded
+    used = other_use(graph, node)
     obstacles = {
-        "an output of the model": name in graph.outputs,
-        "it lies in a larger tensor": graph.owner(name) != name or bool(node.stores),
+        used or "": used is not None,
         f"{reader.name} reads it beside its own input": reader.inputs.count(name) != 1
         or reader.inputs[0] != name
         or any(name in body.sources.values() for body in reader.bodies),

@@ -21,6 +21,7 @@ from adrenoc.passes.depthwise_pairs import (
     join,
     refusal,
 )
+from adrenoc.passes.image_clash import image_clash
 from adrenoc.rules.expansion import EXPANSION, expansion_work
 from adrenoc.rules.expansion_tile import scored
 from adrenoc.rules.gemv import suits_gemv
@@ -39,6 +40,10 @@ def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = join(graph, EXPANSION, node, reader, pointwise=node)
+    clash = image_clash(graph, joined)
+    if clash is not None:
+        log.add(node.name, "a kernel before its depthwise convolution", clash)
+        return None
     costs = model.of(node)
     work = expansion_work(graph, joined, costs.options)
     return Pair(

@@ -28,7 +28,9 @@ from adrenoc.kernels.body_cost import body_instructions, loads_of
 from adrenoc.layout import LANES, Fold, agree
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.passes.fuse import MAX_INPUTS, reads_elementwise
+from adrenoc.passes.image_clash import image_clash
 from adrenoc.passes.moved_reads import mentions, moved_source, zero_outside
+from adrenoc.passes.other_uses import other_use
 from adrenoc.passes.split_winograd import winograd_clocks
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
@@ -115,8 +117,9 @@ def _is(body: Body, load: Any, name: str) -> bool:
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
     """Why no convolution can compute a map where it reads it."""
-    if node.stores:
-        return "its kernel writes concatenations too"
+    used = other_use(graph, node)
+    if used is not None:
+        return used
     mine, theirs = graph.operand(node.output), graph.operand(source)
     blocked = (Memory.TEXTURE, Memory.BLOCKED)
     if theirs.memory not in blocked or mine.roles.fold is not theirs.roles.fold:
@@ -130,6 +133,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
     bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
     for reader in readers:
         reason = _refusal_of_reader(graph, node, reader, bordered=bordered)
+        reason = reason or image_clash(graph, with_prologue(reader, node, source))
         if reason is not None:
             return reason
     return None

@@ -21,6 +21,7 @@ from adrenoc.passes.depthwise_pairs import (
     join,
     refusal,
 )
+from adrenoc.passes.image_clash import image_clash
 from adrenoc.rules.gemv import suits_gemv
 from adrenoc.rules.separable import SEPARABLE, separable_work
 from adrenoc.rules.separable_tile import scored
@@ -39,6 +40,10 @@ def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> 
         return None
     (reader,) = readers
     joined = join(graph, SEPARABLE, node, reader, pointwise=reader)
+    clash = image_clash(graph, joined)
+    if clash is not None:
+        log.add(node.name, "a kernel before its 1x1 convolution", clash)
+        return None
     costs = model.of(reader)
     work = separable_work(graph, joined, costs.options)
     return Pair(

@@ -29,7 +29,9 @@ from adrenoc.layout import Layout
 from adrenoc.operand import Memory
 from adrenoc.passes.fuse import inline
 from adrenoc.passes.fuse_prologues import conv_clocks, map_clocks
+from adrenoc.passes.image_clash import image_clash
 from adrenoc.passes.index_maps import pixel_shuffle
+from adrenoc.passes.other_uses import other_use
 from adrenoc.passes.split_winograd import winograd_clocks
 from adrenoc.rules.conv2d import as_oihw, conv_geometry, is_depthwise
 from adrenoc.rules.conv2d_transpose import least_phase_clocks
@@ -59,6 +61,8 @@ def fuse_shuffles(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
         if reason is None:
             fused = _joined(graph, node, conv, channels)
             joined = _with(graph, fused, gone=conv.output)
+            reason = image_clash(joined, fused.node)
+        if reason is None:
             together = least_phase_clocks(joined, fused.node, costs)
             apart = map_clocks(graph, node, conv.output, costs.machine) + min(
                 conv_clocks(graph, conv, conv.inputs[0], costs),
@@ -105,11 +109,11 @@ def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
     pads = conv.attrs["padding"]
     inside = all(pad < k for pad, k in zip(pads, (*geometry.kernel, *geometry.kernel), strict=True))
     shared = len(graph.consumers[conv.output]) > 1 or conv.output in graph.outputs
-    lies = graph.owner(conv.output) != conv.output or conv.output in graph.aliases.values()
+    used = other_use(graph, conv)
     blocked = (Memory.TEXTURE, Memory.BLOCKED)
     obstacles = {
         f"{conv.output} is also read as it is": shared or conv.inputs.count(conv.output) > 0,
-        f"{conv.output} shares its memory": lies or bool(conv.stores),
+        f"{conv.output}: {used}": used is not None,
         f"{conv.name} has strides, dilation or groups": geometry
         != ConvGeometry(kernel=geometry.kernel, padding=geometry.padding)
         or is_depthwise(graph, conv),

@@ -16,6 +16,8 @@ from dataclasses import replace
 from adrenoc.decision import DecisionLog
 from adrenoc.graph import Graph, Node
 from adrenoc.operand import Memory
+from adrenoc.passes.image_clash import image_clash
+from adrenoc.passes.other_uses import other_use
 from adrenoc.rules.gemv import FLATTENED
 
 
@@ -31,15 +33,23 @@ def read_flattened(graph: Graph, log: DecisionLog) -> Graph:
         if other is not None:
             log.add(node.output, "flattened by a kernel", f"{other.op} {other.name} reads it")
             continue
+        direct = [_reading(reader, node) for reader in readers]
+        clash = next((c for reader in direct if (c := image_clash(graph, reader))), None)
+        if clash is not None:
+            log.add(node.output, "flattened by a kernel", clash)
+            continue
         gone.add(node.output)
-        for reader in readers:
-            inputs = (node.inputs[0], *reader.inputs[1:])
-            attrs = {**reader.attrs, FLATTENED: True}
-            fused = (*node.operators, *reader.operators)
-            changed[reader.output] = replace(reader, inputs=inputs, attrs=attrs, fused=fused)
+        changed.update((reader.output, reader) for reader in direct)
     if not gone:
         return graph
     return graph.with_nodes(changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+
+
+def _reading(reader: Node, node: Node) -> Node:
+    """The product on what is flattened."""
+    inputs = (node.inputs[0], *reader.inputs[1:])
+    fused = (*node.operators, *reader.operators)
+    return replace(reader, inputs=inputs, attrs={**reader.attrs, FLATTENED: True}, fused=fused)
 
 
 def _flattens(graph: Graph, node: Node) -> bool:
@@ -47,14 +57,14 @@ def _flattens(graph: Graph, node: Node) -> bool:
     if not node.is_map or node.operators != ("reshape",) or node.epilogue is not None:
         return False
     name, (source,) = node.output, node.inputs
-    if name in graph.outputs or node.stores or name in graph.exact | graph.rounded:
+    if name in graph.exact | graph.rounded:
         return False
     made, held = graph.operand(name), graph.operand(source)
     return (
         held.memory in (Memory.TEXTURE, Memory.BLOCKED)
         and held.layout is not None
         and held.extents.n == 1
-        and graph.owner(name) == name
+        and other_use(graph, node) is None
         and made.shape == (1, math.prod(held.shape))
     )
 

@@ -24,6 +24,7 @@ from adrenoc.kernels.image_rows import RowPlan
 from adrenoc.layout import LANES, Layout
 from adrenoc.operand import OperandSpec
 from adrenoc.passes.fuse_prologues import source_of, with_prologue
+from adrenoc.passes.other_uses import other_use
 from adrenoc.rules.conv2d import conv_geometry, conv_work, is_depthwise
 from adrenoc.rules.conv_tile import least_clocks
 from adrenoc.rules.cost_model import CostModel
@@ -111,8 +112,9 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -
     name = image.name
     placed, copy = graph.operand(name), graph.operand(node.output)
     given = replace(placed, layout=image.layout)
-    if node.stores or graph.owner(node.output) != node.output:
-        return "its copy is part of another tensor"
+    used = other_use(graph, node)
+    if used is not None:
+        return f"its copy is needed: {used}"
     if placed.layout != image.layout and len(graph.consumers[name]) > 1:
         return f"{name} is also read as {placed.layout}"
     others = (graph.tensors[other] for other in node.inputs if other != name)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from adrenoc.passes.checks import check_graph, check_program
+from adrenoc.passes.check_launches import check_kernels
+from adrenoc.passes.checks import check_graph
 from adrenoc.passes.elide_copies import elide_copies
 from adrenoc.passes.explain_moves import explain_moves
 from adrenoc.passes.fuse_attention import fuse_attention
@@ -68,6 +69,7 @@ from adrenoc.pipeline.steps import (
     with_log,
     within_limits,
 )
+from adrenoc.pipeline.verify import verify_step
 
 
 def _facts(*names: str) -> frozenset[str]:
@@ -353,7 +355,7 @@ STAGES: tuple[Stage, ...] = (
         gives=_facts("kernels"),
         dump=dump_program,
         note=count_kernels,
-        check=lambda s: check_program(program_of(s), s.target.limits),
+        check=lambda s: check_kernels(program_of(s), s.target.limits),
     ),
     Stage(
         name="plan_memory",
@@ -376,6 +378,14 @@ STAGES: tuple[Stage, ...] = (
         needs=_facts("driver"),
         gives=_facts("executable"),
         dump=dump_kernels,
+    ),
+    Stage(
+        name="verify",
+        run=verify_step,
+        needs=_facts("executable"),
+        gives=_facts("verified"),
+        dump=dump_program,
+        note=count_kernels,
     ),
 )
 

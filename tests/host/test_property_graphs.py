@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.host.random_graphs.branches import draw_branches
 from tests.host.random_graphs.draw import TOLERANCE, Case, draw_case
 from tests.host.random_graphs.quantised import draw_quantised
 from tests.host.run_op import Ops
@@ -31,6 +32,13 @@ def cases(draw: Any) -> Case:
 def test_random_graph(device: Any, case: Case) -> None:
     tolerance = TOLERANCE.get(case.preset)
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
+
+
+@pytest.mark.parametrize(("number", "preset"), enumerate(("fp32", "mixed", "fp16"), start=5))
+def test_random_branches(device: Any, number: int, preset: str) -> None:
+    """`tests/ir/test_branches.py` compiles many more."""
+    ops = draw_branches(random.Random(f"branches/{number}").randint)
+    ops.check(device, preset, TOLERANCE.get(preset), target="host:750", rounding=True)
 
 
 @pytest.mark.parametrize("number", range(3))

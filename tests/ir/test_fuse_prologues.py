@@ -139,3 +139,26 @@ def test_a_reduction_computes_squares_where_it_reads_them() -> None:
     state = plan(net.model(net.op("ReduceMean", square)), until="lower", preset="mixed")
     assert state.graph is not None and state.program is not None
     assert [(n.op, n.prologue is not None) for n in state.graph.nodes] == [("mean", True)]
+
+
+def test_a_norm_that_is_part_of_a_whole_is_written() -> None:
+    """Its one reader could compute it, but others read it as a part of the whole."""
+    net = Net(4)
+    x = net.conv("x", 8)
+    read = net.norm(x)
+    y = net.conv(read, 8)
+    whole = net.concat(read, net.conv(y, 8, kernel=3))
+    found, state = _fused(net, net.conv(whole, 8, kernel=3), net.op("Sigmoid", x))
+    assert found.owner(read) == whole
+    assert found.producers[y].prologue is None
+    assert "which others read" in _said(state, read)
+
+
+def test_no_kernel_comes_to_read_the_image_that_it_writes() -> None:
+    net = Net(4)
+    x = net.conv("x", 8)
+    y = net.conv(net.norm(x), 8)
+    whole = net.concat(x, y)
+    found, state = _fused(net, net.conv(whole, 8, kernel=3))
+    assert len(_maps(found)) == 1
+    assert any("the image that it writes" in d.reason for d in state.log)

@@ -9,10 +9,11 @@ import pytest
 from branches import Net
 from planning import plan
 
+from adrenoc.errors import DefectError
 from adrenoc.graph import Graph, Store, View
 from adrenoc.layout import Fold
 from adrenoc.operand import Memory
-from adrenoc.passes.checks import IllegalIrError, check_graph
+from adrenoc.passes.checks import check_graph
 from adrenoc.pipeline import State
 
 
@@ -280,23 +281,23 @@ def test_the_check_finds_what_views_must_not_do() -> None:
     whole = net.concat(first, second)
     found, _ = _joined(net.model(net.conv(whole, 4)))
     check_graph(found)
-    with pytest.raises(IllegalIrError, match="image that it writes"):
+    with pytest.raises(DefectError, match="image that it writes"):
         _wrong(found, **{source: View(base=whole, first=0)})
-    with pytest.raises(IllegalIrError, match="no range of blocks"):
+    with pytest.raises(DefectError, match="no range of blocks"):
         _check_stores(found, first, Store(tensor=first, first=1))
-    with pytest.raises(IllegalIrError, match="a second time"):
+    with pytest.raises(DefectError, match="a second time"):
         _check_stores(found, first, Store(tensor=first), Store(tensor=second))
-    with pytest.raises(IllegalIrError, match="ends beyond"):
+    with pytest.raises(DefectError, match="ends beyond"):
         _wrong(found, **{second: View(base=whole, first=3)})
-    with pytest.raises(IllegalIrError, match="a second time"):
+    with pytest.raises(DefectError, match="a second time"):
         _wrong(found, **{second: View(base=whole, first=0)})
-    with pytest.raises(IllegalIrError, match="other memory"):
+    with pytest.raises(DefectError, match="other memory"):
         moved = {
             name: replace(p, memory=Memory.BLOCKED) if name == whole else p
             for name, p in found.placements.items()
         }
         check_graph(replace(found, placements=moved))
-    with pytest.raises(IllegalIrError, match="before it is made"):
+    with pytest.raises(DefectError, match="before it is made"):
         check_graph(replace(found, nodes=tuple(n for n in found.nodes if n.output != second)))
 
 

@@ -1,0 +1,63 @@
+"""Do the kernels' texts read and write the images that the launches give them for that?
+
+This is the last look: the text is what a phone's driver compiles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from adrenoc.errors import DefectError
+from adrenoc.operand import TEXTURE
+from adrenoc.passes.lower import Program
+
+_HEAD = re.compile(r"__kernel void \w+\(([^)]*)\)")
+_USED = re.compile(r"(read|READ|write)_(?:image|IMAGE)\w*\((\w+)")
+_QUALIFIERS = {(False, True): "__write_only", (True, False): "__read_only"}
+"""(is read, is written) -> how the image is declared; both at once is undefined."""
+
+
+def check_sources(program: Program, sources: Mapping[str, str]) -> None:
+    """Hold each kernel's text against the launches.
+
+    Raises:
+        DefectError: naming the kernel and the argument.
+    """
+    written = {
+        step.kernel: step.written
+        for part in (program, *program.regions.values())
+        for step in part.steps
+        if step.place == "gpu"
+    }
+    for name, kernel in program.kernels.items():
+        text = sources.get(name)
+        head = None if text is None else _HEAD.search(text)
+        if text is None or head is None:
+            raise DefectError(f"there is no text of the kernel {name}")
+        parameters = head.group(1).split(",")
+        if len(parameters) != len(kernel.scopes):
+            raise DefectError(f"{name} declares {len(parameters)} arguments: {len(kernel.scopes)}")
+        last = len(parameters) - written.get(name, 1)
+        used = set(_USED.findall(text))
+        writes = {variable for verb, variable in used if verb == "write"}
+        reads = {variable for verb, variable in used if verb != "write"}
+        for number, (scope, parameter) in enumerate(zip(kernel.scopes, parameters, strict=True)):
+            *words, variable = parameter.replace("*", " ").split()
+            if (scope == TEXTURE) != ("image2d_array_t" in words):
+                raise DefectError(f"{name} declares {variable} as {' '.join(words)}, not {scope}")
+            if scope == TEXTURE:
+                _check_image(name, variable, words, number >= last, (reads, writes))
+
+
+def _check_image(
+    name: str, variable: str, words: list[str], out: bool, used: tuple[set[str], set[str]]
+) -> None:
+    """It is declared as what it is, and used so."""
+    reads, writes = used
+    if variable in writes and variable in reads:
+        raise DefectError(f"{name} reads {variable}, an image that it writes")
+    if variable in (reads if out else writes):
+        raise DefectError(f"{name} {'reads' if out else 'writes'} {variable}, and should not")
+    if _QUALIFIERS[(not out, out)] not in words:
+        raise DefectError(f"{name} declares {variable} as {' '.join(words)}")

@@ -1,0 +1,52 @@
+"""The last stage of every compilation: nothing is written that breaks a rule.
+
+One function, whatever the target, the preset and the options: what a software device would refuse,
+a phone might compute wrongly and say nothing.  The checks follow the program from the planning
+graph to the text of its kernels, and each looks at what the stage before it made, not at what it
+meant:
+
+    graph      every tensor made once, before it is read; no image read by what writes it
+    launches   each gives its kernel what the node reads and writes, of the declared shapes
+    storage    what a launch reads is still in its slot, and fits there; images within limits
+    module     the virtual machine launches these steps in this memory
+    sources    the kernels' texts read and write the images that they are given for it
+"""
+
+from __future__ import annotations
+
+from adrenoc.build import kernel_sources
+from adrenoc.gpu import Limits
+from adrenoc.passes.check_launches import check_kernels, check_launches
+from adrenoc.passes.check_module import check_module
+from adrenoc.passes.check_sources import check_sources
+from adrenoc.passes.check_storage import check_storage
+from adrenoc.passes.checks import check_graph
+from adrenoc.passes.lower import Program
+from adrenoc.passes.plan_memory import Storage
+from adrenoc.pipeline.state import State, program_of, storage_of
+
+
+def verify_step(state: State) -> State:
+    """Check all of the finished program; the state is what it was.
+
+    Raises:
+        DefectError: naming what breaks which rule.
+    """
+    program, storage = program_of(state), {"": storage_of(state), **state.region_storage}
+    check_plan(program, storage, state.target.limits)
+    check_module(state.module, program, storage)
+    check_sources(program, kernel_sources(state.executable))
+    return state
+
+
+def check_plan(program: Program, storage: dict[str, Storage], limits: Limits) -> None:
+    """The checks of what can be known before any code is made; `storage` is by region.
+
+    Raises:
+        DefectError: naming what breaks which rule.
+    """
+    check_kernels(program, limits)
+    for symbol, part in (("", program), *program.regions.items()):
+        check_graph(part.graph, limits)
+        check_launches(part, limits)
+        check_storage(part, storage[symbol], limits)
