@@ -34,7 +34,7 @@ def test_random_graph(device: Any, case: Case) -> None:
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
 
 
-@pytest.mark.parametrize(("number", "preset"), enumerate(("fp32", "mixed", "fp16"), start=5))
+@pytest.mark.parametrize(("number", "preset"), [(5, "fp32"), (6, "mixed"), (7, "fp16")])
 def test_random_branches(device: Any, number: int, preset: str) -> None:
     """`tests/ir/test_branches.py` compiles many more."""
     ops = draw_branches(random.Random(f"branches/{number}").randint)
