@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 
@@ -31,6 +31,10 @@ class DecisionLog:
         self._decisions.append(
             Decision(subject=subject, taken=taken, reason=reason, stage=self.stage)
         )
+
+    def extend(self, decisions: Iterable[Decision]) -> None:
+        """Record choices that were made elsewhere, as they are."""
+        self._decisions.extend(decisions)
 
     def about(self, subject: str) -> list[Decision]:
         """All decisions on one subject."""

@@ -186,3 +186,9 @@ class DefectError(AdrenocError):
             f"{rule}: a defect of adrenoc, not of the model; nothing was written",
             hint="report this line with the model and the command; --preset debug names the stage",
         )
+
+
+class AccuracyError(AdrenocError):
+    """No choice of tensors in float32 meets the accuracy that was asked for."""
+
+    exit_code = 43

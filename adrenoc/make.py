@@ -28,6 +28,7 @@ from adrenoc.files import (
     cache_folder,
     check_folder_can_be_replaced,
     scratch_folder_for,
+    sha256_json,
     write_folder_atomically,
 )
 from adrenoc.importers.formats import find_model_files
@@ -41,7 +42,7 @@ from adrenoc.tuning_log import find_log, for_gpu, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compiler import Compiled
-    from adrenoc.decision import DecisionLog
+    from adrenoc.decision import Decision, DecisionLog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +77,11 @@ def make_bundle(
     tar: bool = False,
     use_cache: bool = True,
     dump_dir: Path | None = None,
+    chosen_before: Sequence[Decision] = (),
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
+    `chosen_before` are decisions that led to these options; the bundle keeps them.
     With `buckets` it is compiled for each of these choices of input shapes, the largest last.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
@@ -109,6 +112,7 @@ def make_bundle(
             "options": options.digest(),
             "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
             "buckets": repr(tuple(buckets)),
+            "chosen_before": sha256_json([asdict(decision) for decision in chosen_before]),
         }
     )
     cache = BundleCache(cache_folder(), reporter) if use_cache else None
@@ -125,7 +129,14 @@ def make_bundle(
     linker = find_linker(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
-    writer = _Writer(info=info, target=target, linker=linker, name=name, reporter=reporter)
+    writer = _Writer(
+        info=info,
+        target=target,
+        linker=linker,
+        name=name,
+        reporter=reporter,
+        chosen_before=tuple(chosen_before),
+    )
     fill, decisions = _compile(model, options, buckets, writer=writer, dump_dir=dump_dir)
     if tar:
         with scratch_folder_for(output) as root:
@@ -184,6 +195,7 @@ class _Writer:
     linker: Linker
     name: str
     reporter: Reporter
+    chosen_before: tuple[Decision, ...] = ()
 
     def fill(
         self,
@@ -192,6 +204,7 @@ class _Writer:
         options: CompileOptions,
         params: FileEntry | None = None,
     ) -> Manifest:
+        compiled.decisions.extend(self.chosen_before)
         started = time.perf_counter()
         library = link_library(
             compiled.library,

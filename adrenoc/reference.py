@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,6 +49,22 @@ def run_reference(
     if find_model_files(model).format == "tflite":
         return _run_tflite(model, inputs, wanted, plain=plain, threads=threads)
     return _run_onnx(model, inputs, wanted, plain=plain, threads=threads)
+
+
+def reference_version(kind: str) -> str:
+    """The package that computes the reference for models of this format, with its version.
+
+    Raises:
+        DependencyError: it is not installed.
+    """
+    package = "ai-edge-litert" if kind == "tflite" else "onnxruntime"
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError as error:
+        raise DependencyError(
+            f"{package}, which computes the reference for this model, is not installed",
+            hint="pip install 'adrenoc[check]'",
+        ) from error
 
 
 def _import(package: str, module: str, what: str) -> ModuleType:

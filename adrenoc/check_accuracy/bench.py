@@ -56,8 +56,11 @@ class Bench:
         shapes: tuple[tuple[str, tuple[int, ...]], ...],
         device: Any,
         reporter: Reporter,
+        chosen: CompileOptions | None = None,
     ) -> None:
+        """`chosen` are the options of a compilation, for its own preset."""
         options = resolve_options(target, command_line={"shapes": shapes or None}).options
+        self._chosen = chosen
         state = State(model=model, target=target, options=options)
         self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
         self._device = device
@@ -95,6 +98,10 @@ class Bench:
         """The dtypes in which a preset stores and computes."""
         options = self._options(preset)
         return options.storage_dtype, options.compute_dtype
+
+    def fused(self, preset: str) -> Graph:
+        """The graph of a preset after fusion, with what the compiler keeps in float32."""
+        return graph_of(self._fused(preset))
 
     def exact(self, preset: str) -> frozenset[str]:
         """The tensors that the compiler itself keeps in float32."""
@@ -193,6 +200,8 @@ class Bench:
 
     def _options(self, preset: str, pins: Iterable[str] = ()) -> CompileOptions:
         names = tuple(sorted({self._own_name(name) for name in pins}))
+        if self._chosen is not None and self._chosen.preset == preset:
+            return replace(self._chosen, float32_tensors=names)
         chosen = {"shapes": self._state.options.shapes or None, "float32_tensors": names or None}
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options
 
@@ -247,8 +256,11 @@ def _plan_of(state: State) -> Plan:
     roofline = Roofline.of(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
+    floor_us = sum(known) if len(known) == len(floors) else None
+    gaps_us = len(floors) * (roofline.launch_us or 0.0)
     return Plan(
         memory_bytes=storage_of(state).plan.peak_bytes,
         moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
-        floor_us=sum(known) if len(known) == len(floors) else None,
+        floor_us=floor_us,
+        time_us=None if floor_us is None else floor_us + gaps_us,
     )

@@ -27,7 +27,7 @@ from adrenoc.check_accuracy.result import (
     PresetAccuracy,
     Remedy,
 )
-from adrenoc.check_accuracy.samples import Judge, Sample, take_samples
+from adrenoc.check_accuracy.samples import DRAWS, Judge, Sample, take_samples
 from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
 from adrenoc.device.opencl import pick_device
 from adrenoc.graph import Node
@@ -39,9 +39,6 @@ from adrenoc.target import Target
 
 _NOTABLE = 4 * HALF_ROUNDING
 """A layer alone may be off by a few roundings of half without being remarkable."""
-
-_DRAWS = 4
-"""Random inputs that a whole model is measured on: the ratio of two noises is a noise itself."""
 
 _SAME = 1e-2
 """Beyond it the float32 kernels and the reference do not speak of the same tensor."""
@@ -74,7 +71,7 @@ def check_accuracy(
     number, facts = pick_device(cl_device)
     device = tvm.runtime.device("opencl", number)
     bench = Bench(model, target=target, shapes=shapes, device=device, reporter=reporter)
-    drawn = take_samples(bench, model, files=files, seed=seed, draws=_DRAWS, reporter=reporter)
+    drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
     samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
     in_float32 = _truth(bench, samples, model, reporter)
     doctor = _Doctor(bench, samples, drawn, tolerance, limit_s, in_float32, reporter)

@@ -44,12 +44,6 @@ class Stored:
             tensors=self.tensors - other.tensors, constants=self.constants - other.constants
         )
 
-    def within(self, other: Stored) -> Stored:
-        """What is in both."""
-        return Stored(
-            tensors=self.tensors & other.tensors, constants=self.constants & other.constants
-        )
-
 
 NOTHING = Stored(tensors=frozenset(), constants=frozenset())
 

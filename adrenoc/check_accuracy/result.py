@@ -69,6 +69,56 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PolicyPoint:
+    """One policy of a list: what it keeps in float32, what is left of the error, what it costs.
+
+    `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of the
+    compiled kernels, None where they were not run.  `time_us` is the floor of the plan's time with
+    its launches, None where the target's file gives no rates; `time_us`, `moved_bytes` and
+    `memory_bytes` are None where time ran out.  `groups` are the parts of the network.
+    """
+
+    float32_tensors: tuple[str, ...]
+    groups: tuple[str, ...]
+    error: float
+    device_error: float | None = None
+    time_us: float | None = None
+    moved_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """A part of the network by what it is: the error (root mean square over the range) that
+    rounding it alone gives, of this many tensors."""
+
+    group: str
+    tensors: int
+    rms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyPlan:
+    """How a compilation meets a tolerance: what it keeps in float32, and what that takes.
+
+    Errors are the largest over the range of an output on the device named, of `samples` sets of
+    inputs.  Without a need for a policy `float32_tensors` is empty and `after` is `before`.
+    """
+
+    tolerance: float
+    preset: str
+    device: str
+    inputs: str
+    samples: int
+    float32_tensors: tuple[str, ...]
+    groups: tuple[str, ...]
+    before: PolicyPoint
+    after: PolicyPoint
+    floor: Floor
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Remedy:
     """The tensors to keep in float32.
 
@@ -88,6 +138,9 @@ class Remedy:
 class PresetAccuracy:
     """One preset: the layers in execution order, where the error starts, and the remedy.
 
+    `points` are policies from none to all tensors in float32, each with less error and more cost
+    than the one before; `contributions` are what they were found by, the worst first.  Both are for
+    presets that do not pass.
     `starts_at` is empty where no layer stands out; `remedy` is None where none is needed, or
     where even float32 throughout does not meet the tolerance (`error_in_float32`).
     """
@@ -100,6 +153,8 @@ class PresetAccuracy:
     layers: tuple[LayerAccuracy, ...]
     remedy: Remedy | None
     error_in_float32: float
+    contributions: tuple[Contribution, ...] = ()
+    points: tuple[PolicyPoint, ...] = ()
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:

@@ -17,6 +17,9 @@ from adrenoc.inputs import InputFile, make_inputs
 from adrenoc.reference import run_reference
 from adrenoc.reporter import Reporter
 
+DRAWS = 4
+"""Random inputs that a whole model is measured on: the ratio of two noises is a noise itself."""
+
 
 @dataclass(kw_only=True)
 class Sample:

@@ -30,11 +30,16 @@ _KERNEL = "kernel"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The figures of one compiled variant, for its cost."""
+    """The figures of one compiled variant, for its cost.
+
+    `floor_us` is the roofline's sum over all launches, `time_us` the same with the gaps between
+    them; None where the target gives no rates.
+    """
 
     memory_bytes: int
     moved_bytes: int
     floor_us: float | None
+    time_us: float | None = None
 
 
 class Variant(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argum
 if TYPE_CHECKING:
     from adrenoc.check_accuracy.result import (
         AccuracyReport,
-        Floor,
         LayerAccuracy,
         PresetAccuracy,
         Remedy,
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from adrenoc.target import Target
 
 _WORST_LAYERS = 8
-_WORTH_A_LOOK = 1.2
-"""So many times the floor is still rounding, as far as noise can be compared."""
 
 
 @click.command("check-accuracy")
@@ -109,6 +105,7 @@ def check_accuracy_command(
     _check_target(target)
     from adrenoc.check_accuracy.doctor import check_accuracy
     from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import finite
     from adrenoc.errors import CheckFailedError
     from adrenoc.inputs import input_files
     from adrenoc.reporter import SilentReporter
@@ -131,7 +128,7 @@ def check_accuracy_command(
     if output is not None:
         _write(report, output)
     if as_json:
-        console.print_json(_finite(asdict(report)))
+        console.print_json(finite(asdict(report)))
     else:
         _show(report, output, show_all)
     ctx.exit(0 if report.passed else CheckFailedError.exit_code)
@@ -151,6 +148,7 @@ def _check_target(target: Target) -> None:
 
 def _write(report: AccuracyReport, path: Path) -> None:
     """Save the policy; one that pins nothing where nothing is needed."""
+    from adrenoc.cli.show_accuracy import finite
     from adrenoc.precision_policy import PrecisionPolicy, write_policy
 
     (found,) = report.presets
@@ -163,19 +161,10 @@ def _write(report: AccuracyReport, path: Path) -> None:
         preset=found.preset,
         tolerance=report.tolerance,
         float32_tensors=remedy.float32_tensors if remedy else (),
-        error_before=_finite(found.error),
-        error_after=_finite(remedy.error_after if remedy else found.error),
+        error_before=finite(found.error),
+        error_after=finite(remedy.error_after if remedy else found.error),
     )
     write_policy(policy, path)
-
-
-def _finite(value: Any) -> Any:
-    """The same data with None for numbers that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
@@ -221,6 +210,7 @@ def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
     from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import floor_text, show_points
 
     limit = f"(tolerance {report.tolerance:.0e})"
     said = "agrees: error" if found.passed else "is off by"
@@ -228,6 +218,7 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
     console.print_fields([("floor", floor_text(found.floor))])
     if found.passed:
         return
+    show_points(found)
     if found.starts_at:
         console.print_fields([("starts at", console.short(found.starts_at))])
     if found.remedy is None:
@@ -235,20 +226,6 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
         console.print_fields([("remedy", why)])
         return
     _show_remedy(found.remedy, found.preset, output)
-
-
-def floor_text(floor: Floor) -> str:
-    """What ideal rounding alone gives, and how the kernels compare with it."""
-    from adrenoc.cli import console
-
-    tensors = console.counted(floor.tensors, "tensor")
-    if math.isinf(floor.rms):
-        return f"not finite: half cannot hold all of the {tensors} that are stored in it"
-    said = "rounding alone" if floor.ratio <= _WORTH_A_LOOK else "more than rounding"
-    return (
-        f"{floor.error:.1e} by ideal rounding of the {tensors} stored in half; root mean square "
-        f"{floor.our_rms:.1e} against {floor.rms:.1e}: {floor.ratio:.2f} times, {said}"
-    )
 
 
 def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:

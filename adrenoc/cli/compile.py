@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from adrenoc.cli.options import (
     ShapeRangeParam,
+    accuracy_options,
     clml_options,
     device_option,
     json_option,
@@ -19,9 +21,11 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from adrenoc.check_accuracy.result import AccuracyPlan
+    from adrenoc.decision import Decision
     from adrenoc.make import Made
     from adrenoc.manifest import Manifest
-    from adrenoc.options import ResolvedOptions
+    from adrenoc.options import CompileOptions, ResolvedOptions
     from adrenoc.reporter import Reporter
     from adrenoc.shape_ranges import ShapeRange
     from adrenoc.target import Target
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Keep the tensors in float32 that adrenoc check-accuracy found.",
 )
+@accuracy_options()
 @click.option(
     "--forbid",
     type=click.Choice(("buffer", "cpu")),
@@ -103,6 +108,9 @@ def compile_command(
     dump_dir: Path | None,
     forbid: tuple[str, ...],
     policy_file: Path | None,
+    accuracy: float | None,
+    folder: Path | None,
+    seed: int,
     max_memory_mib: int | None,
     winograd: bool | None,
     clml: str | None,
@@ -114,11 +122,13 @@ def compile_command(
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE."""
     from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import finite, show_plan
     from adrenoc.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
     from adrenoc.shape_ranges import buckets_of
 
+    _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
     buckets = buckets_of(shapes)
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
@@ -137,7 +147,23 @@ def compile_command(
         },
     )
 
+    plan: AccuracyPlan | None = None
+
     def work(reporter: Reporter) -> Made | None:
+        nonlocal plan
+        options = resolved.options
+        decisions: tuple[Decision, ...] = ()
+        if accuracy is not None:
+            plan, options, decisions = _meet(
+                model,
+                target,
+                resolved.options,
+                accuracy,
+                folder,
+                seed,
+                reporter,
+                use_cache=not no_cache,
+            )
         if stop_after is not None:
             from adrenoc.pipeline import State, run_stages
 
@@ -151,20 +177,23 @@ def compile_command(
         return make_bundle(
             model,
             target=target,
-            options=resolved.options,
+            options=options,
             output=output or default_output(model, tar=tar),
             reporter=reporter,
             buckets=buckets if len(buckets) > 1 else (),
             tar=tar,
             use_cache=not no_cache,
             dump_dir=dump_dir,
+            chosen_before=decisions,
         )
 
     if as_json:
         made = work(SilentReporter())
         if made is not None:
-            origins = dict(resolved.origins)
-            console.print_json(made if not explain else {**vars(made), "origins": origins})
+            more: dict[str, Any] = {"origins": dict(resolved.origins)} if explain else {}
+            if plan is not None:
+                more["accuracy"] = finite(asdict(plan))
+            console.print_json({**vars(made), **more} if more else made)
         else:
             console.print_json({"stopped_after": stop_after})
         return
@@ -179,6 +208,67 @@ def compile_command(
     if explain:
         _show_decisions(made.decisions)
     _show(made)
+    if plan is not None:
+        show_plan(plan)
+
+
+def _check_accuracy_options(
+    accuracy: float | None,
+    policy_file: Path | None,
+    folder: Path | None,
+    clml: str | None,
+    stop_after: str | None,
+) -> None:
+    """Refuse what does not go together."""
+    if accuracy is None:
+        if folder is not None:
+            raise click.UsageError("--inputs is for --accuracy TOL")
+        return
+    if policy_file is not None:
+        raise click.UsageError("--accuracy finds a policy of its own: no --precision-policy")
+    if clml not in (None, "off"):
+        raise click.UsageError("--accuracy pins tensors that a region of OpenCL ML would hide")
+    if stop_after is not None:
+        raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
+
+
+def _meet(
+    model: Path,
+    target: Target,
+    options: CompileOptions,
+    tolerance: float,
+    folder: Path | None,
+    seed: int,
+    reporter: Reporter,
+    *,
+    use_cache: bool,
+) -> tuple[AccuracyPlan, CompileOptions, tuple[Decision, ...]]:
+    """The plan for a tolerance, the options with what it keeps, and its decisions."""
+    from adrenoc.check_accuracy.accuracy_plans import (
+        Wanted,
+        decisions_of,
+        place_of,
+        read_plan,
+        write_plan,
+    )
+    from adrenoc.inputs import input_files
+
+    files = () if folder is None else input_files(folder)
+    wanted = Wanted(tolerance=tolerance, files=files, seed=seed)
+    place = place_of(model, target, options, wanted)
+    plan = read_plan(place) if use_cache else None
+    if plan is not None:
+        reporter.note("the search for accuracy was done before; it comes from the cache")
+    else:
+        from adrenoc.check_accuracy.meet import meet_accuracy
+
+        plan = meet_accuracy(
+            model, target=target, options=options, wanted=wanted, reporter=reporter
+        )
+        if use_cache:
+            write_plan(place, plan, reporter)
+    chosen = replace(options, float32_tensors=tuple(sorted(plan.float32_tensors)))
+    return plan, chosen, decisions_of(plan)
 
 
 def _show_options(resolved: ResolvedOptions) -> None:

@@ -171,6 +171,28 @@ def preset_option() -> Decorator:
     )
 
 
+def accuracy_options() -> Decorator:
+    """`--accuracy`, `--inputs` and `--seed`: an error to stay within, and on what."""
+    tolerance = click.option(
+        "--accuracy",
+        type=click.FloatRange(min=0.0, min_open=True),
+        metavar="TOL",
+        help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
+        "runs the kernels and the reference here.",
+    )
+    folder = click.option(
+        "--inputs",
+        "folder",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="For --accuracy: sets of inputs, .npz or .npy files.  [default: random]",
+    )
+    seed = click.option(
+        "--seed", type=int, default=0, show_default=True, help="For --accuracy: random inputs."
+    )
+    return lambda command: tolerance(folder(seed(command)))
+
+
 def clml_options() -> Decorator:
     """`--clml` and `--clml-version`: what goes to Qualcomm's OpenCL ML library."""
     mode = click.option(

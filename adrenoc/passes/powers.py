@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
-from adrenoc.graph import Body
+from adrenoc.graph import Body, Node
 from adrenoc.passes.scalar_body import loaded
 from adrenoc.tvmapi import Call, tirx, tvm
 
@@ -39,3 +39,17 @@ def is_power(part: Any) -> bool:
     if not loaded(base):
         return bool(loaded(exponent))
     return not isinstance(exponent, tirx.FloatImm) or abs(exponent.value) > 1
+
+
+def calls_exponential(node: Node) -> bool:
+    """Whether a node's expressions call exp or what is made of it, as sigmoid and tanh are."""
+    found = False
+
+    def note(call: Any) -> Any:
+        nonlocal found
+        found |= getattr(call.op, "name", "") in (*EXPONENTIALS, "tirx.sigmoid", "tirx.tanh")
+        return call
+
+    for body in node.bodies:
+        structural_map(body.value, (Call, note))
+    return found

@@ -49,6 +49,16 @@ def scaled_by_1e8() -> Ops:
     return ops
 
 
+def product_of_inputs() -> Ops:
+    """A product of two tensors: within half for small inputs, beyond it for large ones."""
+    ops = Ops()
+    x = ops.input(1, 4, 6, 5)
+    other = ops("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4)
+    y = ops("MaxPool", ops("Mul", x, other), kernel_shape=[2, 2])
+    ops.output(ops("Conv", ops("MaxPool", y, kernel_shape=[1, 1]), ops.weight(4, 4, 1, 1)))
+    return ops
+
+
 def long_reduction() -> Ops:
     """A product by constants over 4096 terms of one sign, of so many rows that it is in half."""
     ops = Ops()

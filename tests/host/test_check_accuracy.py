@@ -110,15 +110,11 @@ def test_a_network_without_weakness_needs_nothing(device: Any, tmp_path: Path) -
 
 def test_inputs_count(device: Any, tmp_path: Path) -> None:
     """The same network agrees on small inputs and overflows on large ones."""
-    ops = Ops()
-    x = ops.input(1, 4, 6, 5)
-    squares = ops("MaxPool", ops("Mul", x, x), kernel_shape=[2, 2])
-    ops.output(ops("Sqrt", ops("MaxPool", squares, kernel_shape=[1, 1])))
-    model = planted.save(ops, tmp_path)
+    model = planted.save(planted.product_of_inputs(), tmp_path)
     small, large = tmp_path / "small.npy", tmp_path / "large.npz"
     values = np.random.default_rng(0).uniform(0.5, 1.0, (1, 4, 6, 5)).astype(np.float32)
     np.save(small, values)
-    np.savez(large, **{x: values * 1000})
+    np.savez(large, x0=values * 1000)
     assert _examined(model, "mixed", files=(small,)).passed
     report = _examined(model, "mixed", files=(small, large), limit_s=60.0)
     assert report.samples == 2

@@ -1,0 +1,108 @@
+"""How errors of rounding, their floor and policies against them are shown."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adrenoc.check_accuracy.result import AccuracyPlan, Floor, PolicyPoint, PresetAccuracy
+
+_WORTH_A_LOOK = 1.2
+"""So many times the floor is still rounding, as far as noise can be compared."""
+_MOST_PARTS = 4
+
+
+def finite(value: Any) -> Any:
+    """The same data with None for numbers that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def floor_text(floor: Floor) -> str:
+    """What ideal rounding alone gives, and how the kernels compare with it."""
+    from adrenoc.cli import console
+
+    tensors = console.counted(floor.tensors, "tensor")
+    if math.isinf(floor.rms):
+        return f"not finite: half cannot hold all of the {tensors} that are stored in it"
+    said = "rounding alone" if floor.ratio <= _WORTH_A_LOOK else "more than rounding"
+    return (
+        f"{floor.error:.1e} by ideal rounding of the {tensors} stored in half; root mean square "
+        f"{floor.our_rms:.1e} against {floor.rms:.1e}: {floor.ratio:.2f} times, {said}"
+    )
+
+
+def show_points(found: PresetAccuracy) -> None:
+    """The list of policies, and the parts of the network that they were found by."""
+    from adrenoc.cli import console
+
+    if not found.points:
+        return
+    parts = [
+        f"{part.group} {part.rms:.1e} ({console.counted(part.tensors, 'tensor')})"
+        for part in found.contributions[:_MOST_PARTS]
+    ]
+    console.print_fields([("from", ", ".join(parts) + "; root mean square, each alone")])
+    console.blank()
+    console.print_table(
+        ("policy", "in float32", "error", "on the device", "time", "moved", "memory", "parts"),
+        [(str(number), *_point_row(point)) for number, point in enumerate(found.points)],
+        right=("policy", "in float32", "error", "on the device", "time", "moved", "memory"),
+    )
+
+
+def _point_row(point: PolicyPoint) -> tuple[str, ...]:
+    from adrenoc.cli import console
+
+    more = len(point.groups) - _MOST_PARTS
+    parts = ", ".join(point.groups[:_MOST_PARTS]) + (f" and {more} more" if more > 0 else "")
+    unknown = "-"
+    return (
+        str(len(point.float32_tensors)),
+        f"{point.error:.1e}",
+        unknown if point.device_error is None else f"{point.device_error:.1e}",
+        unknown if point.time_us is None else console.ms(point.time_us / 1000),
+        unknown if point.moved_bytes is None else console.size(point.moved_bytes),
+        unknown if point.memory_bytes is None else console.size(point.memory_bytes),
+        parts or "nothing",
+    )
+
+
+def show_plan(plan: AccuracyPlan) -> None:
+    """What `compile --accuracy` took."""
+    from adrenoc.cli import console
+
+    before, after = plan.before, plan.after
+    count = console.counted(len(plan.float32_tensors), "tensor")
+    names = ", ".join(console.short(name) for name in plan.float32_tensors[:_MOST_PARTS])
+    more = len(plan.float32_tensors) - _MOST_PARTS
+    fields = [
+        (
+            "accuracy",
+            f"{_error(after)} of the range, {plan.tolerance:g} wanted; {_error(before)} without "
+            f"({plan.inputs}; {plan.device})",
+        ),
+        ("floor", floor_text(plan.floor)),
+    ]
+    if not plan.float32_tensors:
+        fields.append(("in float32", f"nothing more: {plan.preset} is within it as it is"))
+        console.print_fields(fields)
+        return
+    tail = f" and {more} more (--explain)" if more > 0 else ""
+    fields.append(("in float32", f"{count}: {names}{tail}; {', '.join(plan.groups)}"))
+    if before.time_us is not None and after.time_us is not None:
+        spent = 100 * (after.time_us / before.time_us - 1)
+        times = f"{console.ms(before.time_us / 1000)} to {console.ms(after.time_us / 1000)}"
+        fields.append(("time", f"{times} by roofline and launches, {spent:+.1f} %"))
+    if before.moved_bytes is not None and after.moved_bytes is not None:
+        moved = f"{console.size(before.moved_bytes)} to {console.size(after.moved_bytes)}"
+        fields.append(("bytes moved", f"{moved} a run"))
+    console.print_fields(fields)
+
+
+def _error(point: PolicyPoint) -> str:
+    return "unknown" if point.device_error is None else f"{point.device_error:.1e}"

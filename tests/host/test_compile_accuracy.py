@@ -1,0 +1,98 @@
+"""`compile --accuracy`: the bundle meets the tolerance, and says what that took."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+from click.testing import CliRunner
+
+from adrenoc.cli.main import cli
+from adrenoc.device import opencl
+from adrenoc.errors import AccuracyError, DependencyError
+
+
+def _run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+
+def _compiled(model: Path, *words: Any) -> dict[str, Any]:
+    told = _run("compile", model, "--json", *words)
+    assert told.exit_code == 0, told.output
+    return dict(json.loads(told.stdout))
+
+
+def _pinned(bundle: Path) -> list[str]:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    return list(manifest["options"]["values"]["float32_tensors"])
+
+
+def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
+    model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "met.adrenoc"
+    told = _compiled(model, "--device", "host", "-o", bundle, "--accuracy", 1e-2)
+    plan = told["accuracy"]
+    assert set(plan["float32_tensors"]) == set(_pinned(bundle)) == {"t1", "t2", "t3"}
+    assert plan["after"]["device_error"] <= 1e-2 < plan["before"]["device_error"]
+    assert plan["after"]["moved_bytes"] > plan["before"]["moved_bytes"]
+    assert 0.8 < plan["floor"]["ratio"] < 1.2
+    kept = {d["subject"]: d for d in told["decisions"] if d["stage"] == "accuracy"}
+    assert set(kept) == {"accuracy", "t1", "t2", "t3"}
+    assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
+
+    again = tmp_path / "again.adrenoc"
+    same = _compiled(model, "--device", "host", "-o", again, "--accuracy", 1e-2)
+    assert same["cached"] and same["accuracy"] == plan
+    assert same["decisions"] == told["decisions"]
+    # A loose tolerance is another compilation, which needs nothing.
+    loose = _compiled(model, "--device", "host", "-o", again, "--accuracy", 0.9)
+    assert loose["accuracy"]["float32_tensors"] == [] and _pinned(again) == []
+
+
+def test_a_phone_is_served_by_its_twin_and_inputs_count(device: Any, tmp_path: Path) -> None:
+    model, folder = planted.save(planted.product_of_inputs(), tmp_path), tmp_path / "inputs"
+    folder.mkdir()
+    values = np.random.default_rng(0).uniform(500, 1000, (1, 4, 6, 5)).astype(np.float32)
+    np.save(folder / "large.npy", values)
+    bundle, options = tmp_path / "a.adrenoc", ("--device", "adreno:750", "--accuracy", 1e-2)
+    plain = _compiled(model, *options, "-o", bundle)
+    assert plain["accuracy"]["float32_tensors"] == []
+    told = _compiled(model, *options, "-o", bundle, "--inputs", folder)
+    assert told["accuracy"]["float32_tensors"] and told["accuracy"]["inputs"] == "large.npy"
+    assert told["accuracy"]["before"]["device_error"] is None  # it was infinite
+    before, after = (told["accuracy"][key]["time_us"] for key in ("before", "after"))
+    assert 0 < before <= after
+
+
+def test_what_cannot_be_met_is_told_with_the_best(device: Any, tmp_path: Path) -> None:
+    model = planted.save(planted.sharp_softmax(), tmp_path)
+    with pytest.raises(AccuracyError, match=r"within 1e-12 .*float32 throughout, is off by"):
+        _run("compile", model, "--device", "host", "--accuracy", 1e-12)
+    assert not list(tmp_path.glob("*.adrenoc"))
+
+
+def test_without_a_device_it_says_what_brings_one(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opencl, "list_devices", list)
+    model = planted.save(planted.overflow(), tmp_path)
+    with pytest.raises(DependencyError, match="no OpenCL device") as raised:
+        _run("compile", model, "--device", "adreno", "--no-cache", "--accuracy", 1e-2)
+    assert "adrenoc[opencl]" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "words",
+    (
+        ("--accuracy", "0.1", "--precision-policy", "p.json"),
+        ("--accuracy", "0.1", "--clml", "all"),
+        ("--accuracy", "0.1", "--stop-after", "lower"),
+        ("--accuracy", "0"),
+        ("--inputs", "folder"),
+    ),
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert _run("compile", tmp_path / "m.onnx", *words).exit_code == 2
