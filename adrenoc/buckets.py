@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from adrenoc import names
-from adrenoc.bundle import Bundle, read_manifest
-from adrenoc.errors import InputError
+from adrenoc.bundle import MANIFEST, REBUILD_HINT, Bundle, read_manifest
+from adrenoc.errors import BundleError, InputError
+from adrenoc.files import read_plain
+from adrenoc.json_text import read_json
 from adrenoc.manifest import TensorSpec, from_plain, named, to_plain
 
 if TYPE_CHECKING:
@@ -108,8 +110,23 @@ def read_buckets(bundle: Bundle) -> Buckets | None:
     path = bundle.root / BUCKETS_FILE
     if not path.is_file():
         return None
-    plain = json.loads(path.read_text(encoding="utf-8"))
-    return from_plain(Buckets, plain, f"{bundle.path}: {BUCKETS_FILE}")
+    where = f"{bundle.path}: {BUCKETS_FILE}"
+    try:
+        plain = read_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
+    buckets = from_plain(Buckets, plain, where)
+    if not buckets.buckets or any(_is_odd(entry) for entry in buckets.buckets):
+        raise BundleError(
+            f"{where} names no folder of a bucket, or one elsewhere", hint=REBUILD_HINT
+        )
+    return buckets
+
+
+def _is_odd(entry: BucketEntry) -> bool:
+    """Whether an entry names no folder of `BUCKETS_FOLDER`."""
+    above, _, name = entry.folder.rpartition("/")
+    return entry.folder != "." and (above != BUCKETS_FOLDER or name in ("", ".", ".."))
 
 
 def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
@@ -118,6 +135,15 @@ def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
     if entry.folder == ".":
         return bundle
     manifest = read_manifest(root, shown=bundle.path / entry.folder)
+    whole = {(file.path, file.sha256) for file in bundle.manifest.files}
+    for file in manifest.files:
+        own = f"{entry.folder}/{file.path}"
+        # The constants of all buckets are one file of the whole bundle.
+        if not {(own, file.sha256), (file.path, file.sha256)} & whole:
+            raise BundleError(
+                f"{bundle.path}: {MANIFEST} does not list {own} as the bucket does",
+                hint=REBUILD_HINT,
+            )
     return replace(bundle, root=root, manifest=manifest, whole=bundle.root)
 
 

@@ -14,18 +14,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import tarfile
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from adrenoc.errors import BundleError
-from adrenoc.files import sha256_file, write_atomically, write_folder_atomically
+from adrenoc.bundle_params import read_params, write_params
+from adrenoc.bundle_tar import (
+    MANIFEST,
+    REBUILD_HINT,
+    check_paths,
+    unpack_tar,
+    write_tar,
+)
+from adrenoc.errors import BundleError, DiskFullError
+from adrenoc.files import read_plain, sha256_file
+from adrenoc.json_text import read_json
 from adrenoc.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.manifest import (
     FileEntry,
@@ -38,14 +43,15 @@ from adrenoc.manifest import (
     Statistics,
     TensorSpec,
 )
+from adrenoc.outputs import write_folder_atomically
+from adrenoc.owned_folder import Digests, FolderKind
+from adrenoc.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.decision import DecisionLog
 
-SUFFIX = ".adrenoc"
-MANIFEST = "manifest.json"
 LIBRARY = "model.so"
 PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
@@ -53,8 +59,10 @@ LAUNCHES = "launches.json"
 KERNELS = "kernels"
 PROGRAMS = "programs"
 
+_DECISION_KEYS = ("stage", "subject", "taken", "reason")
 _COPY_BYTES = 1 << 20
-_REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
+# What the manifest of a bundle has had in every version.
+_ALWAYS = frozenset({"schema_version", "name", "model", "target", "kernels", "library", "files"})
 
 
 class CompiledModel(Protocol):
@@ -109,7 +117,7 @@ class Bundle:
     root: Path
     manifest: Manifest
     # Keeps the unpacked files of a tar form alive for as long as the bundle is.
-    unpacked: tempfile.TemporaryDirectory[str] | None = None
+    unpacked: TemporaryFolder | None = None
     # Of a bucket: the folder of the bundle that it is part of.
     whole: Path | None = None
 
@@ -131,24 +139,25 @@ class Bundle:
 
     def params(self) -> dict[str, np.ndarray]:
         """The packed constants by name."""
-        from safetensors.numpy import load_file
-
-        loaded: dict[str, np.ndarray] = load_file(self.file(PARAMS))
-        return loaded
+        return read_params(self.file(PARAMS), self.manifest.params, where=f"{self.path}: {PARAMS}")
 
     def decisions(self) -> list[dict[str, str]]:
         """The compiler's decisions, in order."""
-        log: list[dict[str, str]] = json.loads((self.root / DECISIONS).read_text(encoding="utf-8"))
-        return log
+        where = f"{self.path}: {DECISIONS}"
+        try:
+            log = read_json(_text(self.root / DECISIONS, self.path))
+            return [{key: str(entry[key]) for key in _DECISION_KEYS} for entry in log]
+        except (ValueError, TypeError, KeyError) as error:
+            raise BundleError(
+                f"{where} does not hold decisions: {error}", hint=REBUILD_HINT
+            ) from error
 
     def launches(self) -> tuple[LaunchInfo, ...]:
         """What each launch computes, in order; empty in a bundle that does not tell."""
         file = self.root / LAUNCHES
         if not file.is_file():
             return ()
-        return launches_from_json(
-            file.read_text(encoding="utf-8"), where=f"{self.path}: {LAUNCHES}"
-        )
+        return launches_from_json(_text(file, self.path), where=f"{self.path}: {LAUNCHES}")
 
     def kernels(self) -> tuple[KernelInfo, ...]:
         """The kernels with their sources read from the bundle.
@@ -166,15 +175,9 @@ class Bundle:
         if file.relative_to(self.root).as_posix() not in listed:
             raise BundleError(
                 f"{self.path}: {MANIFEST} lists no source of the kernel {kernel.name}",
-                hint=_REBUILD_HINT,
+                hint=REBUILD_HINT,
             )
-        try:
-            return file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise BundleError(
-                f"{self.path}: the source of the kernel {kernel.name} is not text (UTF-8)",
-                hint=_REBUILD_HINT,
-            ) from error
+        return _text(file, self.path)
 
 
 def fill_bundle(
@@ -231,16 +234,16 @@ def open_bundle(path: Path) -> Bundle:
     Raises:
         BundleError: it is missing, no bundle, of another schema version, or damaged.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         raise BundleError(
             f"there is no bundle at {path}", hint=f"adrenoc compile MODEL --output {path}"
         )
     unpacked = None
     root = path
-    if path.is_file():
-        unpacked = tempfile.TemporaryDirectory(prefix="adrenoc-bundle-")
-        root = Path(unpacked.name)
-        _unpack(path, root)
+    if not path.is_dir():
+        unpacked = _temporary(path)
+        root = unpacked.path
+        unpack_tar(path, root)
     manifest = read_manifest(root, shown=path)
     for entry in manifest.files:
         _verify(root, entry, shown=path)
@@ -255,12 +258,10 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
     """
     file = root / MANIFEST
     if not file.is_file():
-        raise BundleError(f"{shown} is not a bundle: it holds no {MANIFEST}", hint=_REBUILD_HINT)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BundleError(f"{shown}: {MANIFEST} is not text", hint=_REBUILD_HINT) from error
-    return Manifest.from_json(text, f"{shown}: {MANIFEST}")
+        raise BundleError(f"{shown} is not a bundle: it holds no {MANIFEST}", hint=REBUILD_HINT)
+    manifest = Manifest.from_json(_text(file, shown), f"{shown}: {MANIFEST}")
+    check_paths(manifest.files, shown)
+    return manifest
 
 
 def copy_bundle(source: Path, output: Path) -> None:
@@ -269,8 +270,19 @@ def copy_bundle(source: Path, output: Path) -> None:
     Raises:
         OutputError: `output` cannot be written, or something else is in its place.
     """
-    with write_folder_atomically(output, marker=MANIFEST) as folder:
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
         copy_files(source, folder)
+
+
+def move_bundle(source: Path, output: Path) -> None:
+    """Put the bundle folder `source`, which lies beside `output`, in its place.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        for path in source.iterdir():
+            path.rename(folder / path.name)
 
 
 def copy_files(source: Path, target: Path) -> None:
@@ -288,24 +300,6 @@ def copy_files(source: Path, target: Path) -> None:
             shutil.copyfileobj(reading, writing, _COPY_BYTES)
 
 
-def write_tar(source: Path, output: Path, *, name: str) -> None:
-    """Write the bundle folder `source` as a tar file that unpacks to `NAME.adrenoc/`.
-
-    Equal bundles give equal bytes: sorted names, no times, no owners.
-
-    Raises:
-        OutputError: `output` cannot be written.
-    """
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(path for path in source.rglob("*") if path.is_file()):
-            member = tarfile.TarInfo(f"{name}{SUFFIX}/{path.relative_to(source).as_posix()}")
-            member.size = path.stat().st_size
-            with path.open("rb") as stream:
-                tar.addfile(member, stream)
-    write_atomically(output, buffer.getvalue())
-
-
 def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
     """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
 
@@ -314,8 +308,8 @@ def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
     Raises:
         OutputError: the bundle cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="adrenoc-bundle-") as scratch:
-        root = Path(scratch) / "bundle"
+    with _temporary(bundle.path) as scratch:
+        root = scratch / "bundle"
         shutil.copytree(bundle.root, root)
         (root / PROGRAMS).mkdir(exist_ok=True)
         for name, content in programs.items():
@@ -327,7 +321,7 @@ def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
         if bundle.unpacked is not None:
             write_tar(root, bundle.path, name=manifest.name)
             return
-        with write_folder_atomically(bundle.path, marker=MANIFEST) as folder:
+        with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
             shutil.copytree(root, folder, dirs_exist_ok=True)
 
 
@@ -339,65 +333,61 @@ def _path_of(entry: FileEntry) -> str:
     return entry.path
 
 
-def _unpack(path: Path, root: Path) -> None:
-    """Unpack the plain files of a bundle's tar form into `root`."""
+def _temporary(path: Path) -> TemporaryFolder:
     try:
-        with tarfile.open(path, mode="r:") as tar:
-            for member in tar:
-                inner = PurePosixPath(*PurePosixPath(member.name).parts[1:])
-                if not member.isfile() or ".." in inner.parts or not inner.parts:
-                    continue
-                target = root / inner
-                target.parent.mkdir(parents=True, exist_ok=True)
-                stream = tar.extractfile(member)
-                if stream is not None:
-                    with target.open("wb") as file:
-                        shutil.copyfileobj(stream, file)
-    except tarfile.TarError as error:
-        raise BundleError(
-            f"{path} is neither a bundle folder nor a whole tar file of one ({error})",
-            hint=_REBUILD_HINT,
+        return TemporaryFolder("bundle")
+    except OSError as error:
+        raise DiskFullError(
+            f"{path} cannot be unpacked: there is no folder for temporary files "
+            f"({error.strerror or error})",
+            hint="set TMPDIR to a folder with room in it",
         ) from error
+
+
+def _text(file: Path, shown: Path) -> str:
+    """A text of a bundle."""
+    try:
+        return read_plain(file).decode("utf-8")
+    except OSError as error:
+        raise BundleError(
+            f"{shown}: {file.name} cannot be read: {error.strerror or error}", hint=REBUILD_HINT
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{shown}: {file.name} is not text", hint=REBUILD_HINT) from error
+
+
+def _listed(root: Path) -> Digests | None:
+    """What the manifest of a folder lists; None where it is not the manifest of a bundle.
+
+    Bundles of other versions are ours, too; what a user wrote into a listed file is not kept.
+    """
+    try:
+        plain = read_json(read_plain(root / MANIFEST))
+        known = plain.keys() >= _ALWAYS and isinstance(plain["schema_version"], int)
+        paths = [entry["path"] for entry in plain["files"] if entry["sha256"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dict.fromkeys(map(str, paths), "") if known and LIBRARY in paths else None
+
+
+BUNDLE_FOLDER = FolderKind(name="bundle", marker=MANIFEST, listed=_listed)
 
 
 def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
     file = root / entry.path
     if not file.is_file():
-        raise BundleError(f"{shown} lacks the file {entry.path}", hint=_REBUILD_HINT)
+        raise BundleError(f"{shown} lacks the file {entry.path}", hint=REBUILD_HINT)
     size = file.stat().st_size
     if size != entry.bytes:
         raise BundleError(
-            f"{shown}: {entry.path} has {size} bytes, expected {entry.bytes}", hint=_REBUILD_HINT
+            f"{shown}: {entry.path} has {size} bytes, expected {entry.bytes}", hint=REBUILD_HINT
         )
     if sha256_file(file) != entry.sha256:
         raise BundleError(
             f"{shown}: {entry.path} is not what was compiled (its SHA-256 differs)",
-            hint=_REBUILD_HINT,
+            hint=REBUILD_HINT,
         )
 
 
 def _kernel_file(root: Path, kernel: KernelInfo) -> Path:
     return root / KERNELS / f"{kernel.name}.cl"
-
-
-def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
-    """Write packed constants, by name, as safetensors.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    import numpy as np
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    # safetensors writes the memory as it lies, strides and all.
-    dense = {name: np.ascontiguousarray(array) for name, array in params.items()}
-    try:
-        save_file(dense, path)
-    except SafetensorError as error:
-        # It hides the system's error in its text: "... No space left on device (os error 28)".
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        code = int(number.group(1))
-        raise OSError(code, os.strerror(code), str(path)) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.reference import run_reference, tensor_names
 from adrenoc.reporter import Reporter
 from adrenoc.target import load_target
+from adrenoc.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,7 @@ def check_layers(
     """
     manifest = bundle.manifest
     options = replace(_options_of(bundle), keep_layers=True)
-    with tempfile.TemporaryDirectory(prefix="adrenoc-layers-") as scratch:
+    with TemporaryFolder("layers") as scratch:
         made = make_bundle(
             model,
             target=load_target(manifest.target.name),

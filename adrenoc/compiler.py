@@ -64,14 +64,15 @@ def compile_model(
     target: Target,
     options: CompileOptions,
     reporter: Reporter,
+    sha256: str = "",
     dump_dir: Path | None = None,
 ) -> Compiled:
-    """Compile a model file.
+    """Compile a model file; with `sha256` only if what is read has that digest.
 
     Raises:
         AdrenocError: the file is damaged, an operator or a shape is not supported, ...
     """
-    start = State(model=model, target=target, options=options)
+    start = State(model=model, target=target, options=options, sha256=sha256)
     state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
     if state.imported is None or state.program is None or state.storage is None:
         raise ValueError("the pipeline ended early")

@@ -1,4 +1,4 @@
-"""Files and folders: where the data lies, digests, writing all or nothing, the cache's place.
+"""Files and folders: where the data lies, plain files, digests, the cache's place.
 
 The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
 home folder behind it), the variables that name
@@ -12,34 +12,27 @@ import hashlib
 import importlib
 import json
 import os
-import secrets
-import shutil
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from adrenoc.errors import DependencyError, DiskFullError, OutputError
+from adrenoc.errors import DependencyError, OutputError
 
 # tomllib came with Python 3.11; tomli is the same parser for 3.10.
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
-_CAUSES = {
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "you have no permission to write there",
-    errno.EPERM: "you have no permission to write there",
-    errno.ENOENT: "the folder it should go into does not exist",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EISDIR: "a folder of that name is in the way",
-    errno.ENAMETOOLONG: "the name is too long",
-}
-_FULL_CAUSES = {
-    errno.ENOSPC: "no space is left on the disk",
-    errno.EDQUOT: "your disk quota is used up",
-    errno.EFBIG: "the file grows past the size limit of this process or file system",
-}
+MOST_TEXT_BYTES = 256 << 20
+"""Of a file of text that is read whole: what is longer is not what it is taken for."""
 
+_NO_FILES = {
+    stat.S_IFIFO: "it is a pipe, not a file",
+    stat.S_IFSOCK: "it is a socket, not a file",
+    stat.S_IFCHR: "it is a device, not a file",
+    stat.S_IFBLK: "it is a device, not a file",
+}
 
 # --- data folders -------------------------------------------------------------------------------
 
@@ -75,6 +68,42 @@ def read_toml(path: Path) -> dict[str, Any]:
     return data
 
 
+# --- plain files --------------------------------------------------------------------------------
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file for reading, whose size is known and which ends: no pipe, no device.
+
+    Raises:
+        OSError: it is missing, may not be read, or is something else.
+    """
+    # Without O_NONBLOCK a pipe of that name would wait for a writer for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
+        if not stat.S_ISREG(mode):
+            kind = _NO_FILES.get(stat.S_IFMT(mode), "it is no plain file")
+            raise OSError(errno.EINVAL, kind, str(path))
+        return os.fdopen(os.dup(descriptor), "rb")
+    finally:
+        os.close(descriptor)
+
+
+def read_plain(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
+    """The content of a plain file of at most `most_bytes`.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is longer.
+    """
+    with open_plain(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, expected up to {most_bytes}")
+        return stream.read()
+
+
 # --- digests ------------------------------------------------------------------------------------
 
 
@@ -86,7 +115,7 @@ def sha256_bytes(data: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file's content, in hex, read in pieces (weights can be larger than memory)."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_plain(path) as stream:
         while piece := stream.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
@@ -96,179 +125,6 @@ def sha256_json(value: object) -> str:
     """SHA-256 of a value's canonical JSON: sorted keys, no spaces, ASCII."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return sha256_bytes(text.encode("ascii"))
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def output_error(path: Path, error: OSError) -> OutputError:
-    """Say in one sentence why `path` could not be written."""
-    if error.errno in _FULL_CAUSES:
-        return DiskFullError(
-            f"cannot write {path}: {_FULL_CAUSES[error.errno]}; nothing was left behind",
-            hint=f"free some space (df -h {path.parent}), or name another place with --output",
-        )
-    cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
-    hint = "name another place with --output"
-    if error.errno == errno.ENOENT:
-        hint = f"mkdir -p {path.parent}"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = f"ls -ld {path.parent}, or name another place with --output"
-    return OutputError(f"cannot write {path}: {cause}", hint=hint)
-
-
-def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write a file so that others see the old content or the new one, never a part.
-
-    Raises:
-        OutputError: it could not be written; what was there before is untouched.
-    """
-    path = path.resolve()  # a link keeps pointing to the file that is replaced
-    content = data.encode("utf-8") if isinstance(data, str) else data
-    aside = _aside(path, "part")
-    try:
-        with aside.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise output_error(path, error) from error
-    finally:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-
-
-def check_folder_can_be_replaced(path: Path, marker: str) -> None:
-    """Refuse an output folder that could not be written, before hours of work are lost on it.
-
-    Nothing, an empty folder, or a folder that holds `marker` (an older output of ours) may be
-    replaced; anything else is the user's.
-
-    Raises:
-        OutputError: something else is in the way, or the parent folder is missing or closed.
-    """
-    path = path.resolve()
-    parent = path.parent
-    if not parent.is_dir():
-        code = errno.ENOTDIR if parent.exists() else errno.ENOENT
-        raise output_error(path, OSError(code, os.strerror(code)))
-    try:
-        if not os.access(parent, os.W_OK | os.X_OK):
-            probe = _aside(path, "probe")
-            probe.mkdir()  # fails, and its error tells a closed folder from a read-only disk
-            probe.rmdir()
-        if not path.exists():
-            return
-        ours = path.is_dir() and (not any(path.iterdir()) or (path / marker).is_file())
-    except OSError as error:
-        raise output_error(path, error) from error
-    if not ours:
-        kind = f"a folder without {marker}" if path.is_dir() else "a file"
-        raise OutputError(
-            f"{path} exists and is not a bundle: found {kind}, and will not delete it",
-            hint="move it away, or name another place with --output",
-        )
-
-
-@contextmanager
-def write_folder_atomically(path: Path, *, marker: str) -> Iterator[Path]:
-    """Fill a new folder aside, and put it in the place of `path` when the block ends well.
-
-    Yields the folder to fill, in the same parent.  When the block fails, that folder is removed
-    and an older one at `path` stays as it was.  `marker` is the file that makes a folder ours.
-
-    Raises:
-        OutputError: `path` cannot be replaced, or writing failed.
-    """
-    check_folder_can_be_replaced(path, marker)
-    with scratch_folder_for(path) as aside:
-        yield aside
-        _sync_tree(aside)
-        _swap_in(aside, path.resolve(), marker)
-
-
-@contextmanager
-def scratch_folder_for(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, to prepare it in; gone when the block ends.
-
-    Raises:
-        OutputError: nothing can be written there, or the disk is full.
-    """
-    path = path.resolve()
-    aside = _aside(path, "part")
-    try:
-        aside.mkdir()
-        yield aside
-    except OSError as error:
-        # A failed write() names no file.  An error about a file elsewhere is not about the output.
-        if error.filename is not None and not _lies_in(error.filename, path.parent):
-            raise
-        raise output_error(path, error) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _swap_in(new: Path, path: Path, marker: str) -> None:
-    """Rename `new` to `path`; an older folder steps aside first, and comes back on failure."""
-    for _ in range(8):  # another process may put its result there between our two renames
-        old = _step_aside(path)
-        try:
-            new.rename(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            check_folder_can_be_replaced(path, marker)
-        else:
-            _sync_folder(path.parent)
-            return
-        finally:
-            if old is not None and path.exists():
-                shutil.rmtree(old, ignore_errors=True)
-            elif old is not None:
-                old.rename(path)
-    raise OutputError(
-        f"cannot write {path}: other processes keep replacing it",
-        hint="wait for the other adrenoc to end, or name another place with --output",
-    )
-
-
-def _step_aside(path: Path) -> Path | None:
-    """Rename what is at `path` to a free name beside it; None where there is nothing."""
-    old = _aside(path, "old")
-    try:
-        path.rename(old)
-    except FileNotFoundError:
-        return None
-    return old
-
-
-def _aside(path: Path, role: str) -> Path:
-    """A name beside `path` that nobody else uses; same file system, so a rename is atomic."""
-    # Cut, because the name with its additions must stay below 255 bytes where `path`'s own does.
-    stem = os.fsdecode(os.fsencode(path.name)[:200])
-    return path.with_name(f".{stem}.{secrets.token_hex(6)}.{role}")
-
-
-def _lies_in(name: object, folder: Path) -> bool:
-    return isinstance(name, str) and folder in Path(name).absolute().parents
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_tree(folder: Path) -> None:
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with (Path(root) / name).open("rb") as stream:
-                os.fsync(stream.fileno())
-        _sync_folder(Path(root))
 
 
 # --- environment --------------------------------------------------------------------------------
@@ -289,6 +145,53 @@ def cache_folder() -> Path:
     if Path(shared).is_absolute():  # the XDG specification: relative values are to be ignored
         return Path(shared) / "adrenoc"
     return _home_resolved(lambda: Path.home() / ".cache" / "adrenoc")
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder of the cache, unless it is there, and see that it is this user's alone.
+
+    What lies in it is run, so nobody else may have put it there.  Root's folders are trusted too.
+
+    Raises:
+        OutputError: it belongs to somebody else.
+        OSError: it cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another process makes it too
+            folder.mkdir(mode=0o700)
+    facts = path.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if not is_trusted_owner(facts):
+        raise OutputError(
+            f"the cache folder {path} belongs to another user (number {facts.st_uid}), and what "
+            "lies in it is not run",
+            hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+        )
+    if facts.st_mode & 0o022:
+        if facts.st_uid != os.geteuid():
+            raise OutputError(
+                f"others may write to the cache folder {path}, and what lies in it is not run",
+                hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+            )
+        path.chmod(0o700)
+    return path
+
+
+def is_trusted_owner(facts: os.stat_result) -> bool:
+    """Whether a file belongs to this user or to root."""
+    return facts.st_uid in (0, os.geteuid())
+
+
+def is_trusted_file(path: Path) -> bool:
+    """Whether a plain file is this user's or root's, and nobody else may have written to it."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(facts.st_mode)
+    return plain and is_trusted_owner(facts) and not facts.st_mode & 0o022
 
 
 def android_ndk_folders() -> tuple[tuple[str, Path], ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from adrenoc.errors import BundleError
+from adrenoc.json_text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +41,20 @@ def launches_from_json(text: str, *, where: str) -> tuple[LaunchInfo, ...]:
         BundleError: it holds something else.
     """
     try:
-        return tuple(LaunchInfo(**entry) for entry in json.loads(text))
+        return tuple(_launch(entry) for entry in read_json(text))
     except (ValueError, TypeError) as error:
         raise BundleError(
             f"{where} does not hold launches: {error}",
             hint="compile the model again: adrenoc compile MODEL --device DEVICE",
         ) from error
+
+
+def _launch(entry: dict[str, Any]) -> LaunchInfo:
+    launch = LaunchInfo(**entry)
+    floor = launch.floor_us
+    is_whole = type(launch.flops) is int and type(launch.bytes) is int
+    is_named = isinstance(launch.kernel, str) and isinstance(launch.node, str)
+    is_time = floor is None or (type(floor) in (int, float) and math.isfinite(floor))
+    if not (is_whole and is_named and is_time):
+        raise ValueError("a launch has a value of another type")
+    return launch

@@ -22,6 +22,7 @@ from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.manifest import LibraryInfo
 from adrenoc.ndk import MIN_API, Ndk, find_ndk
 from adrenoc.proc import run_tool
+from adrenoc.temporary import TemporaryFolder
 
 SONAME = "model.so"
 # Bionic looks a symbol up only in the libraries that a library names, loaded globally or not.
@@ -140,7 +141,8 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     def link(path: str, objects: list[str], **_: Any) -> None:
         link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
 
-    library.export_library(str(output), fcompile=link)
+    with TemporaryFolder("link") as folder:
+        library.export_library(str(output), fcompile=link, workspace_dir=str(folder))
     facts = read_elf(output)
     check_library(facts, platform=platform, where=output.name)
     return LibraryInfo(
@@ -202,11 +204,11 @@ def _check_scratch_space() -> None:
 
 def link_objects(objects: list[Path], output: Path, *, platform: Platform, linker: Linker) -> None:
     """Link object files into `output`; see `link_library` for what may be open in them."""
-    with tempfile.TemporaryDirectory(prefix="adrenoc-link-") as scratch:
+    with TemporaryFolder("link") as scratch:
         # Linked aside and copied: a linker that runs out of disk is killed or says so in its own
         # way, a copy says which place is full.
-        made = Path(scratch) / output.name
-        _run_linker(objects, made, platform=platform, linker=linker, folder=Path(scratch))
+        made = scratch / output.name
+        _run_linker(objects, made, platform=platform, linker=linker, folder=scratch)
         output.write_bytes(made.read_bytes())
 
 

@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import (
+    BUNDLE_FOLDER,
     LIBRARY,
     MANIFEST,
-    SUFFIX,
     Bundle,
-    copy_bundle,
     fill_bundle,
+    move_bundle,
     open_bundle,
-    write_tar,
 )
-from adrenoc.cache import BundleCache, cache_key, tool_versions
+from adrenoc.bundle_tar import SUFFIX, write_tar
+from adrenoc.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.errors import BundleError
-from adrenoc.files import (
-    android_ndk_folders,
-    cache_folder,
-    check_folder_can_be_replaced,
-    scratch_folder_for,
-    sha256_json,
-    write_folder_atomically,
-)
+from adrenoc.files import android_ndk_folders, cache_folder, sha256_json
 from adrenoc.importers.formats import find_model_files
+from adrenoc.kept import inputs_kept
 from adrenoc.link import Linker, find_linker, link_library
 from adrenoc.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.names import bundle_name, file_name
 from adrenoc.options import CompileOptions, Shapes
+from adrenoc.outputs import (
+    check_file_can_be_written,
+    check_folder_can_be_replaced,
+    scratch_folder_for,
+    write_folder_atomically,
+)
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
 from adrenoc.tuning_log import find_log, for_gpu, read_log
@@ -96,66 +96,142 @@ def make_bundle(
             f"the bundle calls itself {name}: its name becomes paths and words of build files, so "
             "that it has letters, digits, `_`, `.` and `-` alone"
         )
-    if options.tuning_log is not None:
-        log = find_log(options.tuning_log)
-        _, warning = for_gpu(read_log(log), target.measured_as, str(log))
-        if warning:
-            reporter.warn(warning)
-    if not tar:
-        check_folder_can_be_replaced(output, MANIFEST)
-    info = ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256())
-    key = cache_key(
-        {
-            "file": model.name,
-            "model": info.sha256,
-            "target": target.digest(),
-            "options": options.digest(),
-            "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
-            "buckets": repr(tuple(buckets)),
-            "chosen_before": sha256_json([asdict(decision) for decision in chosen_before]),
-        }
-    )
-    cache = BundleCache(cache_folder(), reporter) if use_cache else None
-    found = cache.find(key) if cache is not None and dump_dir is None else None
-    if found is not None:
-        _place(found, output, tar=tar)
-        return Made(
-            path=output,
-            manifest=found.manifest,
-            decisions=found.decisions(),
-            cached=True,
-            time_ms=_ms_since(started),
+    with inputs_kept(lambda: files.paths):
+        if options.tuning_log is not None:
+            log = find_log(options.tuning_log)
+            _, warning = for_gpu(read_log(log), target.measured_as, str(log))
+            if warning:
+                reporter.warn(warning)
+        if tar:
+            check_file_can_be_written(output)
+        else:
+            check_folder_can_be_replaced(output, BUNDLE_FOLDER)
+        job = _Job(
+            model=model,
+            name=name,
+            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256()),
+            target=target,
+            options=options,
+            buckets=tuple(buckets),
+            output=output,
+            tar=tar,
+            reporter=reporter,
+            chosen_before=tuple(chosen_before),
         )
+        cache = BundleCache(cache_folder(), reporter) if use_cache else None
+        manifest, decisions, cached = _make(job, cache, dump_dir)
+    return Made(
+        path=output,
+        manifest=manifest,
+        decisions=decisions,
+        cached=cached,
+        time_ms=_ms_since(started),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What to make of what, and where."""
+
+    model: Path
+    name: str
+    info: ModelInfo
+    target: Target
+    options: CompileOptions
+    buckets: tuple[Shapes, ...]
+    output: Path
+    tar: bool
+    reporter: Reporter
+    chosen_before: tuple[Decision, ...]
+
+    @property
+    def key(self) -> str:
+        """The key of the compilation in the cache."""
+        options = self.options
+        return cache_key(
+            {
+                "file": self.model.name,
+                "model": self.info.sha256,
+                "target": self.target.digest(),
+                "options": options.digest(),
+                "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
+                "buckets": repr(self.buckets),
+                "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
+            }
+        )
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a bundle of the cache has to say of itself."""
+        return Wanted(
+            model=self.info.sha256, target=self.target.digest(), options=self.options.digest()
+        )
+
+
+_Placed = tuple[Manifest, list[dict[str, str]], bool]
+"""The manifest, the decisions, and whether the bundle came from the cache."""
+
+
+def _make(job: _Job, cache: BundleCache | None, dump_dir: Path | None) -> _Placed:
+    """Take the bundle from the cache, or compile it and keep it there; one process at a time."""
+    if cache is None:
+        return _compile_into_place(job, None, "", dump_dir)
+    key = job.key
+    with cache.locked(key):
+        found = _from_cache(job, cache, key) if dump_dir is None else None
+        return found or _compile_into_place(job, cache, key, dump_dir)
+
+
+def _from_cache(job: _Job, cache: BundleCache, key: str) -> _Placed | None:
+    promised = cache.manifest(key, job.wanted)
+    if promised is None:
+        return None
+    if not job.tar and (held := _held(job.output, promised)) is not None:
+        return held.manifest, held.decisions(), True
+    with scratch_folder_for(job.output) as scratch:
+        found = cache.fetch(key, job.wanted, scratch / "bundle")
+        if found is None:
+            return None
+        decisions = found.decisions()
+        if job.tar:
+            write_tar(found.root, job.output, name=found.manifest.name)
+        else:
+            move_bundle(found.root, job.output)
+        return found.manifest, decisions, True
+
+
+def _compile_into_place(
+    job: _Job, cache: BundleCache | None, key: str, dump_dir: Path | None
+) -> _Placed:
+    target, options = job.target, job.options
     linker = find_linker(
         host=target.host, ndk=Path(options.ndk) if options.ndk else None
     )  # before the long work, not after it
     writer = _Writer(
-        info=info,
+        info=job.info,
         target=target,
         linker=linker,
-        name=name,
-        reporter=reporter,
-        chosen_before=tuple(chosen_before),
+        name=job.name,
+        reporter=job.reporter,
+        chosen_before=job.chosen_before,
     )
-    fill, decisions = _compile(model, options, buckets, writer=writer, dump_dir=dump_dir)
-    if tar:
-        with scratch_folder_for(output) as root:
-            manifest = fill(root)
-            write_tar(root, output, name=manifest.name)
-            if cache is not None:
-                cache.store(key, root)
-    else:
-        with write_folder_atomically(output, marker=MANIFEST) as root:
-            manifest = fill(root)
+    fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
+
+    def fill_and_keep(root: Path) -> Manifest:
+        manifest = fill(root)
         if cache is not None:
-            cache.store(key, output)
-    return Made(
-        path=output,
-        manifest=manifest,
-        decisions=decisions.to_json(),
-        cached=False,
-        time_ms=_ms_since(started),
-    )
+            # Before it gets its place, where another process may put something else.
+            cache.store(key, root)
+        return manifest
+
+    if job.tar:
+        with scratch_folder_for(job.output) as root:
+            manifest = fill_and_keep(root)
+            write_tar(root, job.output, name=manifest.name)
+    else:
+        with write_folder_atomically(job.output, BUNDLE_FOLDER) as root:
+            manifest = fill_and_keep(root)
+    return manifest, decisions.to_json(), False
 
 
 def _compile(
@@ -175,13 +251,19 @@ def _compile(
             target=writer.target,
             options=options,
             buckets=buckets,
+            sha256=writer.info.sha256,
             reporter=writer.reporter,
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
     from adrenoc.compiler import compile_model
 
     compiled = compile_model(
-        model, target=writer.target, options=options, reporter=writer.reporter, dump_dir=dump_dir
+        model,
+        target=writer.target,
+        options=options,
+        sha256=writer.info.sha256,
+        reporter=writer.reporter,
+        dump_dir=dump_dir,
     )
     return (lambda root: writer.fill(root, compiled, options)), compiled.decisions
 
@@ -244,21 +326,15 @@ def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
     return values
 
 
-def _place(bundle: Bundle, output: Path, *, tar: bool) -> None:
-    if tar:
-        write_tar(bundle.root, output, name=bundle.manifest.name)
-    elif not _holds(output, bundle.manifest):
-        copy_bundle(bundle.root, output)
-
-
-def _holds(output: Path, manifest: Manifest) -> bool:
-    """Whether the bundle folder `output` is this very bundle, undamaged."""
+def _held(output: Path, manifest: Manifest) -> Bundle | None:
+    """The bundle folder `output` where it is this very bundle, undamaged."""
     if not (output / MANIFEST).is_file():
-        return False
+        return None
     try:
-        return open_bundle(output).manifest == manifest
-    except BundleError:
-        return False
+        bundle = open_bundle(output)
+    except (BundleError, OSError):
+        return None
+    return bundle if bundle.manifest == manifest else None
 
 
 def _ms_since(started: float) -> float:

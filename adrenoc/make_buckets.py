@@ -22,7 +22,8 @@ from adrenoc.buckets import (
     Buckets,
     folder_name,
 )
-from adrenoc.bundle import PARAMS, file_entry, write_params
+from adrenoc.bundle import PARAMS, file_entry
+from adrenoc.bundle_params import write_params
 from adrenoc.compiler import Compiled, compile_model
 from adrenoc.manifest import FileEntry, Manifest
 from adrenoc.options import CompileOptions, Shapes
@@ -75,8 +76,11 @@ def compile_buckets(
     options: CompileOptions,
     buckets: Sequence[Shapes],
     reporter: Reporter,
+    sha256: str = "",
 ) -> CompiledBuckets:
     """Compile `model` for each choice of shapes, the one with the most elements last.
+
+    With `sha256` only if what is read has that digest, each time.
 
     Raises:
         AdrenocError: one of them cannot be compiled.
@@ -87,10 +91,10 @@ def compile_buckets(
     for one in chosen:
         dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
         started = time.perf_counter()
-        made = compile_model(model, target=target, options=one, reporter=reporter)
+        made = compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
         compiled.append(store.shared(made))
         reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
-    batch = _find_batch(model, target, chosen)
+    batch = _find_batch(model, target, chosen, sha256)
     if batch.refused:
         compiled[-1].decisions.add("batch", "is not filled up", batch.refused)
     return CompiledBuckets(
@@ -122,7 +126,9 @@ class _Store:
         return name
 
 
-def _find_batch(model: Path, target: Target, options: Sequence[CompileOptions]) -> Batch:
+def _find_batch(
+    model: Path, target: Target, options: Sequence[CompileOptions], sha256: str
+) -> Batch:
     """Which inputs have a batch, axis 0, that differs between buckets, and whether it is free."""
     sizes: dict[str, set[int]] = {}
     for one in options:
@@ -131,7 +137,7 @@ def _find_batch(model: Path, target: Target, options: Sequence[CompileOptions]) 
     inputs = tuple(name for name, found in sizes.items() if len(found) > 1)
     if not inputs:
         return Batch(inputs=(), outputs=(), refused="no range is at axis 0")
-    largest = _read(model, target, options[-1])
+    largest = _read(model, target, options[-1], sha256)
     if largest.imported is None or largest.graph is None:
         raise ValueError("the pipeline ended early")
     tensors = {spec.name: largest.graph.inputs[i] for i, spec in enumerate(largest.imported.inputs)}
@@ -141,7 +147,7 @@ def _find_batch(model: Path, target: Target, options: Sequence[CompileOptions]) 
     same = _but_for_batch(options[-1], inputs)
     twin = next((o for o in others if _but_for_batch(o, inputs) == same), None)
     if not refused and twin is not None:
-        smaller = _read(model, target, twin)
+        smaller = _read(model, target, twin, sha256)
         size = dict(twin.shapes)[inputs[0]][0]
         if smaller.graph is None or batch_free_constants(
             smaller.graph, size
@@ -159,7 +165,7 @@ def _but_for_batch(options: CompileOptions, inputs: Sequence[str]) -> Shapes:
     return tuple((n, s[1:] if n in inputs else s) for n, s in options.shapes)
 
 
-def _read(model: Path, target: Target, options: CompileOptions) -> State:
-    start = State(model=model, target=target, options=options)
+def _read(model: Path, target: Target, options: CompileOptions, sha256: str) -> State:
+    start = State(model=model, target=target, options=options, sha256=sha256)
     state, _ = run_stages(start, reporter=SilentReporter(), stop_after="read_graph")
     return state

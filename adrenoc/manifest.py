@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from adrenoc import names
 from adrenoc.errors import BundleError
+from adrenoc.json_text import read_json
 
 SCHEMA_VERSION = 1
 
@@ -238,11 +239,9 @@ class Manifest:
                 of the wrong type.
         """
         try:
-            plain = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BundleError(
-                f"{where} is not JSON: {error.msg} at line {error.lineno}", hint=_REBUILD_HINT
-            ) from error
+            plain = read_json(text)
+        except ValueError as error:
+            raise BundleError(f"{where} is not JSON: {error}", hint=_REBUILD_HINT) from error
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version != SCHEMA_VERSION:
             raise BundleError(

@@ -12,17 +12,25 @@ from io import BytesIO
 from pathlib import Path
 
 import adrenoc
-from adrenoc.bundle import SUFFIX, Bundle, write_tar
+from adrenoc.bundle import Bundle
+from adrenoc.bundle_tar import SUFFIX, write_tar
 from adrenoc.elf import read_elf
 from adrenoc.errors import BundleError, LinkError
-from adrenoc.files import scratch_folder_for, write_atomically, write_folder_atomically
 from adrenoc.ndk import MIN_API
+from adrenoc.outputs import (
+    scratch_folder_for,
+    write_atomically,
+    write_folder_atomically,
+)
+from adrenoc.owned_folder import listed_kind, write_list
 from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
 
 # Machine of an ELF file -> ABI of Android.
 ABIS = {"aarch64": "arm64-v8a", "arm": "armeabi-v7a", "x86_64": "x86_64"}
 CONFIG = "adrenocConfig.cmake"
 _LIBRARIES = (LIBRARY, NAME_LIBRARY)
+_CMAKE_FOLDER = listed_kind("CMake package")
+_SAMPLE_FOLDER = listed_kind("sample")
 # Times of archives say nothing, and equal input shall give equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -134,7 +142,7 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
         )
     marker = f"lib/cmake/adrenoc/{CONFIG}"
     name = f"{bundle.manifest.name}{SUFFIX}"
-    with write_folder_atomically(output, marker=marker) as root:
+    with write_folder_atomically(output, _CMAKE_FOLDER) as root:
         for folder in ("include", "lib/cmake/adrenoc", "share/adrenoc"):
             (root / folder).mkdir(parents=True)
         for header in HEADERS:
@@ -146,16 +154,26 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
         version = _CONFIG_VERSION.format(version=adrenoc.__version__)
         (root / marker).with_name("adrenocConfigVersion.cmake").write_text(version, "utf-8")
         shutil.copytree(bundle.root, root / "share/adrenoc" / name)
-        copy_sample("cpp", root / "share/adrenoc/sample")
+        shutil.copytree(_sample("cpp"), root / "share/adrenoc/sample")
+        write_list(root, _CMAKE_FOLDER)
         files = sorted(path for path in root.rglob("*") if path.is_file())
         listed = tuple((p.relative_to(root).as_posix(), p.stat().st_size) for p in files)
     return Packed(path=output, files=listed)
 
 
 def copy_sample(kind: str, output: Path) -> None:
-    """Copy the sample app `cpp` or `android` to the new folder `output`."""
-    sample = Path(adrenoc.__file__).resolve().parent / "native" / "samples" / kind
-    shutil.copytree(sample, output)
+    """Copy the sample app `cpp` or `android` to the folder `output`.
+
+    Raises:
+        OutputError: it cannot be written, or holds something else than an untouched sample.
+    """
+    with write_folder_atomically(output, _SAMPLE_FOLDER) as root:
+        shutil.copytree(_sample(kind), root, dirs_exist_ok=True)
+        write_list(root, _SAMPLE_FOLDER)
+
+
+def _sample(kind: str) -> Path:
+    return Path(adrenoc.__file__).resolve().parent / "native" / "samples" / kind
 
 
 def _abi(runtime: Runtime) -> str:

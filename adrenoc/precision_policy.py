@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import PrecisionPolicyError
-from adrenoc.files import write_atomically
+from adrenoc.files import read_plain
+from adrenoc.json_text import read_json
+from adrenoc.outputs import write_atomically
 from adrenoc.spelling import did_you_mean
 
 VERSION = 1
@@ -54,7 +56,7 @@ def read_policy(path: Path) -> PrecisionPolicy:
         PrecisionPolicyError: the file is missing, damaged or of another version.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(read_plain(path))
     except OSError as error:
         raise PrecisionPolicyError(
             f"the precision policy {path} cannot be read: {error.strerror}", hint=_NEW

@@ -133,7 +133,7 @@ def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
 
     from adrenoc.importers.onnx.load import load_onnx
 
-    proto = load_onnx(find_model_files(model))
+    proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
     for name in tensors:

@@ -20,15 +20,11 @@ from pathlib import Path
 import adrenoc
 from adrenoc.elf import read_elf
 from adrenoc.errors import DependencyError, LinkError
-from adrenoc.files import (
-    cache_folder,
-    check_folder_can_be_replaced,
-    output_error,
-    sha256_bytes,
-    write_folder_atomically,
-)
+from adrenoc.files import cache_folder, private_folder, sha256_bytes
 from adrenoc.link import ANDROID_PAGE_BYTES
 from adrenoc.ndk import MIN_API
+from adrenoc.outputs import check_folder_can_be_replaced, output_error, write_folder_atomically
+from adrenoc.owned_folder import LIST_FILE, listed_kind, write_list
 from adrenoc.proc import run_tool
 from adrenoc.runtime_toolchain import HOST, Toolchain, find_tool, find_toolchain, with_clml
 
@@ -39,6 +35,7 @@ NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
+RUNTIME_FOLDER = listed_kind("runtime")
 
 _BUILD_SECONDS = 3600.0
 _SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
@@ -123,8 +120,15 @@ def build_runtime(
         f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
     )
     places = (cache if cache is not None else cache_folder()) / "runtime"
+    try:
+        private_folder(places.parent)
+        private_folder(places)
+    except OSError as error:
+        raise output_error(places, error) from error
     place = places / key
     cached = (place / RUNNER).is_file()
+    if not cached and place.exists():
+        shutil.rmtree(place)  # what is left of one: an entry of the cache is never the user's
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
             made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
@@ -174,7 +178,7 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
     Raises:
         OutputError: `output` cannot be written, or something else is in its place.
     """
-    check_folder_can_be_replaced(output, RUNNER)
+    check_folder_can_be_replaced(output, RUNTIME_FOLDER)
     _copy(runtime.folder, output)
     return Runtime(
         abi=runtime.abi,
@@ -186,14 +190,18 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
 
 
 def _copy(source: Path, output: Path) -> None:
-    with write_folder_atomically(output, marker=RUNNER) as folder:
+    with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
         for path in sorted(source.iterdir()):
-            shutil.copy(path, folder / path.name)
+            if path.name != LIST_FILE:
+                shutil.copy(path, folder / path.name)
+        write_list(folder, RUNTIME_FOLDER)
 
 
 def _files(folder: Path) -> tuple[RuntimeFile, ...]:
     return tuple(
-        RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in sorted(folder.iterdir())
+        RuntimeFile(name=path.name, bytes=path.stat().st_size)
+        for path in sorted(folder.iterdir())
+        if path.name != LIST_FILE
     )
 
 

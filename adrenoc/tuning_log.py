@@ -7,21 +7,27 @@ log serves every model that holds such a kernel.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import TuningLogError
-from adrenoc.files import data_folder, output_error
+from adrenoc.files import data_folder, read_plain
+from adrenoc.json_text import read_json
+from adrenoc.outputs import check_file_can_be_written, output_error
 
 VERSION = 1
 SUFFIX = ".tune.json"
+MOST_LOG_BYTES = 1 << 30
+_LINE_BEGIN = b'{"actions":'
 
 Actions = Mapping[str, Any]
 """One schedule of a family as JSON values."""
@@ -131,7 +137,7 @@ def read_log(path: Path) -> tuple[Trial, ...]:
         TuningLogError: the file cannot be read, or a line is not one of a log.
     """
     try:
-        text = path.read_bytes()
+        text = read_plain(path, MOST_LOG_BYTES)
     except OSError as error:
         raise TuningLogError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",
@@ -147,7 +153,7 @@ def read_log(path: Path) -> tuple[Trial, ...]:
 def _parse(line: bytes, where: str) -> Trial:
     hint = "adrenoc tune-log show FILE checks a log; delete the line if it is damaged"
     try:
-        plain = json.loads(line)
+        plain = read_json(line)
     except ValueError as error:
         raise TuningLogError(f"{where}: not a JSON line ({error})", hint=hint) from error
     version = plain.pop("version", None) if isinstance(plain, dict) else None
@@ -244,8 +250,10 @@ class LogWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        place = check_file_can_be_written(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(place, flags, 0o644)
         except OSError as error:
             raise output_error(path, error) from error
         try:
@@ -256,19 +264,33 @@ class LogWriter:
                 f"another tuner writes to {path}",
                 hint="wait for it, or give another file with -o and merge: adrenoc tune-log merge",
             ) from error
-        self._cut_torn_line()
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            read_log(place)  # whatever else it is, it is the user's
+            self._cut_torn_line()
+            stack.pop_all()
 
     def _cut_torn_line(self) -> None:
         size = os.fstat(self._file).st_size
         data = os.pread(self._file, size, 0)
         end = data.rfind(b"\n") + 1
-        if end < size:
+        torn = data[end:]
+        if not (torn.startswith(_LINE_BEGIN) or _LINE_BEGIN.startswith(torn)):
+            raise TuningLogError(
+                f"{self._path} ends with something else than a line of a log: {torn[:40]!r}",
+                hint="name another file with -o",
+            )
+        if torn:
             os.ftruncate(self._file, end)
 
     def append(self, trial: Trial) -> None:
         """Write one line, to the disk."""
         try:
-            os.write(self._file, (trial.to_line() + "\n").encode())
+            before = os.fstat(self._file).st_size
+            line = (trial.to_line() + "\n").encode()
+            if os.write(self._file, line) != len(line):
+                os.ftruncate(self._file, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file)
         except OSError as error:
             raise output_error(self._path, error) from error

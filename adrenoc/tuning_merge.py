@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.files import write_atomically
+from adrenoc.outputs import write_atomically
 from adrenoc.tuning_log import Status, Trial, actions_key, best_trials
 
 

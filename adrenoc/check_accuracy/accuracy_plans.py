@@ -11,9 +11,11 @@ from adrenoc.cache import cache_key
 from adrenoc.check_accuracy.result import AccuracyPlan, Floor, PolicyPoint
 from adrenoc.decision import Decision
 from adrenoc.errors import AdrenocError
-from adrenoc.files import cache_folder, sha256_file, write_atomically
+from adrenoc.files import cache_folder, is_trusted_file, private_folder, read_plain, sha256_file
 from adrenoc.importers.formats import find_model_files
+from adrenoc.json_text import read_json
 from adrenoc.options import CompileOptions
+from adrenoc.outputs import write_atomically
 from adrenoc.reference import reference_version
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target, load_target
@@ -80,7 +82,9 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
 def read_plan(place: Path) -> AccuracyPlan | None:
     """The plan that was made before, None without one; what cannot be read is looked for again."""
     try:
-        data = json.loads(place.read_text(encoding="utf-8"))
+        if not is_trusted_file(place):
+            return None
+        data = read_json(read_plain(place))
         points = {name: _point(data[name]) for name in ("before", "after")}
         lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups")}
         return AccuracyPlan(**{**data, **points, **lists, "floor": Floor(**data["floor"])})
@@ -96,7 +100,8 @@ def _point(data: dict[str, Any]) -> PolicyPoint:
 def write_plan(place: Path, plan: AccuracyPlan, reporter: Reporter) -> None:
     """Keep a plan; trouble with the cache is a warning."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(place.parent.parent)
+        private_folder(place.parent)
         write_atomically(place, json.dumps(asdict(plan)))
     except (OSError, AdrenocError) as error:
         reporter.warn(f"the cache was not written: {error}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import (
     ShapeParam,
     clml_options,
@@ -27,7 +28,7 @@ _TOP = 10
 _COUNT = click.IntRange(min=0)
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @path_argument("model")
 @device_option()
 @preset_option()
@@ -62,7 +63,7 @@ _COUNT = click.IntRange(min=0)
 )
 @click.option(
     "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputPath(is_file=True),
     metavar="FILE",
     help="Write a report with the graph and the memory over time: one file, for any browser.",
 )

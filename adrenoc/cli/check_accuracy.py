@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argument
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _WORST_LAYERS = 8
 
 
-@click.command("check-accuracy")
+@click.command("check-accuracy", cls=Command)
 @path_argument("model")
 @click.option(
     "--device",
@@ -43,7 +44,7 @@ _WORST_LAYERS = 8
 @click.option(
     "--inputs",
     "folder",
-    type=click.Path(path_type=Path),
+    type=InputPath(pattern="*.np[yz]"),
     metavar="FOLDER",
     help="Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]",
 )
@@ -77,7 +78,7 @@ _WORST_LAYERS = 8
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(is_file=True),
     metavar="POLICY.json",
     help="Write the policy there, for compile --precision-policy; needs one --preset.",
 )

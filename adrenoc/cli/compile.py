@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
     ShapeRangeParam,
     accuracy_options,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from adrenoc.target import Target
 
 
-@click.command("compile")
+@click.command("compile", cls=Command)
 @path_argument("model")
 @device_option()
 @preset_option()
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="PATH",
     help="Where the bundle goes.  [default: MODEL's name with .adrenoc, here]",
 )
@@ -56,14 +57,14 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="Show where options come from, and all decisions.")
 @click.option(
     "--dump-dir",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="DIR",
     help="Write the IR after each stage there, under the stage's name.",
 )
 @click.option(
     "--precision-policy",
     "policy_file",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="FILE",
     help="Keep the tensors in float32 that adrenoc check-accuracy found.",
 )
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
 @clml_options()
 @click.option(
     "--tuning-log",
-    type=click.Path(),
+    type=InputPath(as_text=True),
     metavar="FILE",
     help="Take the schedules that `adrenoc tune` measured.",
 )
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
-    type=click.Path(),
+    type=InputPath(as_text=True),
     metavar="DIR",
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )

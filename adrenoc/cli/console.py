@@ -1,26 +1,27 @@
 """What people see: progress on stderr, results on stdout.
 
-Rich is imported here and in `show_tune`.
+Rich is imported here and in `show_tune`.  Every text comes from `shown`, which escapes what a
+terminal would act on.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-import click
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 from adrenoc.files import no_color
 from adrenoc.manifest import to_plain
+from adrenoc.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160
@@ -29,20 +30,26 @@ _NAME_COLUMNS = 44
 
 
 def _console(*, err: bool) -> Console:
-    stream = sys.stderr if err else sys.stdout
+    stream: Any = ForgivingStream(sys.stderr) if err else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(stderr=err, width=width, no_color=no_color(), highlight=False)
+    return Console(file=stream, width=width, no_color=no_color(), highlight=False)
+
+
+def shown(text: object, style: str = "") -> Text:
+    """A text that a terminal only shows, whatever it holds."""
+    return Text(printable(str(text)), style)
 
 
 def _print(*what: RenderableType) -> None:
     """Print to stdout, in a pipe or file without the spaces that pad a table's lines."""
     console = _console(err=False)
     if console.is_terminal:
-        console.print(*what)
+        with written():
+            console.print(*what)
         return
     with console.capture() as capture:
         console.print(*what)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    say("\n".join(line.rstrip() for line in capture.get().split("\n")[:-1]))
 
 
 def error_console() -> Console:
@@ -81,7 +88,7 @@ class ConsoleReporter:
 
     def heading(self, text: str, detail: str) -> None:
         """The resolved plan, before long work."""
-        self._console.print(Text.assemble((text, "bold"), "  ", (detail, "dim")))
+        self._console.print(Text.assemble(shown(text, "bold"), "  ", shown(detail, "dim")))
 
     def stage(self, name: str, time_ms: float, note: str) -> None:
         """One line: name, time, note."""
@@ -90,7 +97,9 @@ class ConsoleReporter:
         line.add_column(width=9, justify="right", no_wrap=True)
         line.add_column(overflow="ellipsis", no_wrap=True)
         line.add_row(
-            Text.assemble(("  ✓ ", "green"), name), Text(ms(time_ms), "cyan"), Text(note, "dim")
+            Text.assemble(("  ✓ ", "green"), shown(name)),
+            shown(ms(time_ms), "cyan"),
+            shown(note, "dim"),
         )
         self._console.print(line)
         elapsed = time.perf_counter() - self._started
@@ -98,27 +107,27 @@ class ConsoleReporter:
 
     def note(self, text: str) -> None:
         """A dim line."""
-        self._console.print(Text(f"    {text}", "dim"))
+        self._console.print(shown(f"    {text}", "dim"))
 
     def warn(self, text: str) -> None:
         """A yellow line."""
-        self._console.print(Text.assemble(("  ! ", "bold yellow"), (text, "yellow")))
+        self._console.print(Text.assemble(("  ! ", "bold yellow"), shown(text, "yellow")))
 
 
 def print_json(value: Any) -> None:
     """A dataclass or plain data as JSON on stdout; paths become text."""
-    click.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False, default=str))
+    say_json(to_plain(value))
 
 
 def print_title(text: str, detail: str = "") -> None:
     """A bold line above a result."""
-    _print(Text.assemble((text, "bold"), "  ", (detail, "dim")))
+    _print(Text.assemble(shown(text, "bold"), "  ", shown(detail, "dim")))
 
 
 def print_verdict(passed: bool, text: str) -> None:
     """A green tick or a red cross, and what it means."""
     sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
-    _print(Text.assemble(sign, text))
+    _print(Text.assemble(sign, shown(text)))
 
 
 def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
@@ -127,7 +136,7 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(Text(f"  {name}", "dim"), Text(value))
+        grid.add_row(shown(f"  {name}", "dim"), shown(value))
     _print(grid)
 
 
@@ -138,9 +147,9 @@ def print_table(
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in columns:
         justify: Any = "right" if name in right else "left"
-        table.add_column(name, justify=justify, overflow="fold")
+        table.add_column(shown(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(shown, row))
     grid = Table.grid()
     grid.add_row("  ", table)
     _print(grid)

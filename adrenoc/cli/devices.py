@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from adrenoc.device.find import TrackedDevice
 
 
-@click.command("devices")
+@click.command("devices", cls=Command)
 @click.option("--tracker", metavar="HOST:PORT", help="List the servers that TVM's tracker knows.")
 @click.option(
     "--timeout",

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath
 from adrenoc.cli.options import json_option
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @click.option(
     "--app",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="FILE",
     help="Look over an APK or AAR instead.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from adrenoc.manifest import FileEntry, TensorSpec
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @path_argument("bundle")
 @click.option("--kernel", metavar="NAME", help="Print the source of one kernel and nothing else.")
 @json_option()
@@ -27,10 +28,12 @@ def inspect_command(bundle: Path, kernel: str | None, as_json: bool) -> None:
     """
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
+    from adrenoc.cli.terminal import say
+    from adrenoc.printable import printable
 
     opened = open_bundle(bundle)
     if kernel is not None:
-        click.echo(_source(opened, kernel))
+        say(printable(_source(opened, kernel), lines=True))
     elif as_json:
         console.print_json(opened.manifest)
     else:

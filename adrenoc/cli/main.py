@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,17 +16,25 @@ from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
+from adrenoc.cli.interrupts import Terminated, interrupts
 from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
 from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
+from adrenoc.cli.terminal import (
+    discard_output,
+    flush_output,
+    prepare_streams,
+    say_aside,
+    say_error,
+    say_json,
+)
 from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError
-from adrenoc.files import no_color
 from adrenoc.out_of_memory import memory_errors
 
 INTERNAL_EXIT_CODE = 1
@@ -69,31 +76,50 @@ for _command in (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; no error leaves it as a traceback but ours."""
     args = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
+    with interrupts() as asked:
+        try:
+            code = _run(args)
+            flush_output()
+        except AdrenocError as error:
+            code = _show(error, as_json="--json" in args)
+        except BrokenPipeError:
+            # The reader has left (`adrenoc inspect ... | head`): no message, and none at exit.
+            discard_output()
+            code = 0
+        except Terminated:
+            pass  # what was half done is gone
+        # A signal that came while C++ called Python may have become an error of some other kind.
+        if asked.number:
+            say_aside(
+                f"ended by {signal.Signals(asked.number).name}; nothing half-written was left"
+            )
+            return asked.exit_code
+    return code
+
+
+def _run(args: list[str]) -> int:
     as_json = "--json" in args
     try:
         with memory_errors("this command"):
             result = cli.main(args, prog_name="adrenoc", standalone_mode=False)
     except AdrenocError as error:
-        return _show(
-            type(error).__name__, error.message, error.hint, error.exit_code, as_json=as_json
-        )
+        return _show(error, as_json=as_json)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "adrenoc"
         text = error.format_message()
         message = (text[:1].lower() + text[1:]).rstrip(".")
-        return _show(
+        return _tell(
             type(error).__name__, message, f"{command} --help", error.exit_code, as_json=as_json
         )
     except (KeyboardInterrupt, click.Abort):
-        click.secho("interrupted; nothing half-written was left", fg="yellow", err=True)
+        say_aside("interrupted; nothing half-written was left")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        # The reader has left (`adrenoc inspect ... | head`): no message, and none at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
-        return _show(
+        say_aside(traceback.format_exc().rstrip())
+        return _tell(
             "InternalError",
             f"this is a defect of adrenoc, not of your input ({type(error).__name__})",
             "report the lines above with the model and the command (--dump-dir DIR keeps the IR)",
@@ -103,13 +129,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _show(kind: str, message: str, hint: str, exit_code: int, *, as_json: bool) -> int:
+def _show(error: AdrenocError, *, as_json: bool) -> int:
+    return _tell(type(error).__name__, error.message, error.hint, error.exit_code, as_json=as_json)
+
+
+def _tell(kind: str, message: str, hint: str, exit_code: int, *, as_json: bool) -> int:
     """Say what went wrong, to people on stderr or to programs on stdout."""
     if as_json:
         error = {"type": kind, "message": message, "hint": hint, "exit_code": exit_code}
-        click.echo(json.dumps({"error": error}, indent=2, ensure_ascii=False))
-        return exit_code
-    color = False if no_color() else None
-    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True, color=color)
-    click.echo(click.style("  try: ", fg="cyan", bold=True) + hint, err=True, color=color)
+        try:
+            say_json({"error": error})
+        except AdrenocError:  # there is no place to say it
+            return exit_code
+    else:
+        say_error(message, hint)
     return exit_code

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from adrenoc.cli.guarded import InputPath
+
 if TYPE_CHECKING:
     from adrenoc.inputs import InputFile
     from adrenoc.precision_policy import PrecisionPolicy
@@ -121,9 +123,9 @@ class InputParam(click.ParamType):
         return value if isinstance(value, InputFile) else InputFile.parse(value)
 
 
-def path_argument(name: str) -> Decorator:
+def path_argument(name: str, *, replaced: bool = False) -> Decorator:
     """A file or folder that commands read; whether it exists is for the layers below to say."""
-    return click.argument(name, type=click.Path(path_type=Path))
+    return click.argument(name, type=InputPath(replaced=replaced))
 
 
 def json_option() -> Decorator:
@@ -183,7 +185,7 @@ def accuracy_options() -> Decorator:
     folder = click.option(
         "--inputs",
         "folder",
-        type=click.Path(path_type=Path),
+        type=InputPath(pattern="*.np[yz]"),
         metavar="FOLDER",
         help="For --accuracy: sets of inputs, .npz or .npy files.  [default: random]",
     )

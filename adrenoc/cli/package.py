@@ -6,17 +6,18 @@ from pathlib import Path
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option, path_argument
 
 
-@click.command("package")
+@click.command("package", cls=Command)
 @path_argument("bundle")
 @click.option("--aar", "form", flag_value="aar", help="An archive for Android builds.")
 @click.option("--cmake", "form", flag_value="cmake", help="A folder for find_package(adrenoc).")
 @click.option(
     "--runtime",
     "folders",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     multiple=True,
     metavar="DIR",
     help="A runtime (adrenoc runtime build -o DIR); for --aar one for each ABI.  [default: built]",
@@ -24,14 +25,14 @@ from adrenoc.cli.options import json_option, path_argument
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     required=True,
     metavar="OUT",
     help="The .aar file or the folder to write.",
 )
 @click.option(
     "--sample",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="DIR",
     help="With --aar: write the sources of a small app there (CMake, JNI, Kotlin).",
 )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import InputPath
+
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
 
@@ -43,7 +45,7 @@ _OPTIONS = (
     ),
     click.option(
         "--runtime",
-        type=click.Path(path_type=Path),
+        type=InputPath(),
         metavar="DIR",
         help="The runtime for the phone (adrenoc runtime build -o DIR).  [default: built]",
     ),

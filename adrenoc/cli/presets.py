@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option
 
 
-@click.command("presets")
+@click.command("presets", cls=Command)
 @json_option()
 def presets_command(as_json: bool) -> None:
     """List the presets and what each of them sets."""

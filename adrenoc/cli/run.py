@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
     InputParam,
     NumbersParam,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from adrenoc.inputs import InputFile
 
 
-@click.command("run")
+@click.command("run", cls=Command)
 @path_argument("bundle")
 @click.option(
     "--input",
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="FILE.json",
     help="Compare the times with a run whose --json output is there.",
 )
@@ -108,14 +109,14 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     "reference",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="MODEL",
     help="Compare with what onnxruntime or LiteRT computes from MODEL.",
 )
 @click.option(
     "--check-layers",
     "layers_of",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="MODEL",
     help="Compare every layer with MODEL's, and name the first bad one.",
 )
@@ -125,7 +126,7 @@ if TYPE_CHECKING:
     help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
 )
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs there."
+    "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
 )
 @json_option()
 @click.pass_context
@@ -263,7 +264,7 @@ def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
 
     import numpy as np
 
-    from adrenoc.files import write_atomically
+    from adrenoc.outputs import write_atomically
 
     buffer = BytesIO()
     arrays: dict[str, np.ndarray] = dict(outputs)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from adrenoc.cli.guarded import Group, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 
-@click.group("runtime")
+@click.group("runtime", cls=Group)
 def runtime_command() -> None:
     """Build what runs bundles on a device."""
 
@@ -24,7 +25,7 @@ def runtime_command() -> None:
 )
 @click.option(
     "--ndk",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="PATH",
     help="The Android NDK.  [default: ANDROID_NDK_HOME]",
 )
@@ -37,13 +38,13 @@ def runtime_command() -> None:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="DIR",
     help="Copy the result there.  [default: it stays in the cache]",
 )
 @click.option(
     "--clml-sdk",
-    type=click.Path(path_type=Path),
+    type=InputPath(),
     metavar="PATH",
     help="Qualcomm's OpenCL ML SDK: regions of --clml then run by that library.",
 )

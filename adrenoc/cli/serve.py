@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @click.option(
     "--host",
     default="127.0.0.1",

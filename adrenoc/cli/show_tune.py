@@ -9,14 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import click
 from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from adrenoc.cli import console
+from adrenoc.cli.terminal import say_json
 
 if TYPE_CHECKING:
     from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
@@ -71,7 +70,7 @@ class JsonObserver:
 
 
 def _line(value: dict[str, Any]) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+    say_json(value, indent=None)
 
 
 class LiveObserver:
@@ -101,7 +100,7 @@ class LiveObserver:
         """Below the table, or a line."""
         self._events = [*self._events, text][-_SHOWN_EVENTS:]
         if not self._console.is_terminal:
-            self._console.print(Text(f"  {text}", "dim"))
+            self._console.print(console.shown(f"  {text}", "dim"))
 
     def progress(self, progress: TuneProgress) -> None:
         """Draw what is new."""
@@ -113,16 +112,16 @@ class LiveObserver:
         if self._console.is_terminal:
             self._live.update(self._drawing(progress))
         else:
-            self._console.print(Text(f"  {headline(progress)}"))
+            self._console.print(console.shown(f"  {headline(progress)}"))
 
     def _drawing(self, progress: TuneProgress) -> Group:
         bar = ProgressBar(total=max(1, progress.wanted), completed=progress.trials, width=50)
         return Group(
-            Text(self._title, "bold"),
+            console.shown(self._title, "bold"),
             bar,
-            Text(headline(progress)),
+            console.shown(headline(progress)),
             kernel_table(progress.kernels),
-            *(Text(f"  {event}", "yellow") for event in self._events),
+            *(console.shown(f"  {event}", "yellow") for event in self._events),
         )
 
 
@@ -146,7 +145,7 @@ def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
     for kernel in longest:
         known = kernel.untuned_us > 0 and kernel.best_us > 0
         table.add_row(
-            kernel.title[:60],
+            console.shown(kernel.title[:60]),
             str(kernel.calls),
             str(kernel.trials),
             str(kernel.failed or ""),

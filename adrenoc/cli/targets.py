@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import TargetParam, json_option
 
 if TYPE_CHECKING:
     from adrenoc.target import Target
 
 
-@click.command("targets")
+@click.command("targets", cls=Command)
 @click.argument("device", type=TargetParam(), required=False)
 @json_option()
 def targets_command(device: Target | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
     ShapeParam,
     device_option,
@@ -42,7 +43,7 @@ class DurationParam(click.ParamType):
         return float(found[1]) * _SECONDS[found[2]]
 
 
-@click.command("tune")
+@click.command("tune", cls=Command)
 @path_argument("model")
 @device_option()
 @preset_option()
@@ -102,14 +103,14 @@ class DurationParam(click.ParamType):
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(is_file=True),
     metavar="FILE",
     help="The log; one that exists is continued.  [default: MODEL's name with .tune.json]",
 )
 @click.option(
     "--from",
     "more_logs",
-    type=click.Path(path_type=Path),
+    type=InputPath(replaced=True),
     multiple=True,
     metavar="FILE",
     help="A log of other models or GPUs to begin from; may be repeated.",

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from adrenoc.cli.guarded import Group, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 
-@click.group("tune-log")
+@click.group("tune-log", cls=Group)
 def tune_log_command() -> None:
     """Work on logs of `adrenoc tune`."""
 
@@ -17,7 +18,7 @@ def tune_log_command() -> None:
 _OUTPUT = click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(is_file=True),
     required=True,
     metavar="FILE",
     help="The log to write; it may be one that is read.",
@@ -25,7 +26,7 @@ _OUTPUT = click.option(
 
 
 @tune_log_command.command("show")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=InputPath())
 @json_option()
 def show_command(log: Path, as_json: bool) -> None:
     """Say what LOG holds, by GPU."""
@@ -50,7 +51,7 @@ def show_command(log: Path, as_json: bool) -> None:
 
 
 @tune_log_command.command("merge")
-@click.argument("logs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("logs", type=InputPath(replaced=True), nargs=-1, required=True)
 @_OUTPUT
 @json_option()
 def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
@@ -65,7 +66,7 @@ def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
 
 
 @tune_log_command.command("prune")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=InputPath(replaced=True))
 @_OUTPUT
 @json_option()
 def prune_command(log: Path, output: Path, as_json: bool) -> None:
@@ -80,8 +81,8 @@ def prune_command(log: Path, output: Path, as_json: bool) -> None:
 
 
 @tune_log_command.command("diff")
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
+@click.argument("first", type=InputPath())
+@click.argument("second", type=InputPath())
 @json_option()
 def diff_command(first: Path, second: Path, as_json: bool) -> None:
     """Show the kernels for which FIRST and SECOND have other schedules."""
@@ -116,7 +117,7 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
 
 
 @tune_log_command.command("export")
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=InputPath())
 @click.option(
     "--as",
     "form",
@@ -127,11 +128,13 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
 )
 def export_command(log: Path, form: str) -> None:
     """Print LOG in another form."""
+    from adrenoc.cli.terminal import say
+    from adrenoc.printable import printable
     from adrenoc.tuning_log import read_log
     from adrenoc.tuning_merge import as_bans, as_csv
 
     trials = read_log(log)
-    click.echo(as_csv(trials) if form == "csv" else as_bans(trials), nl=False)
+    say(printable(as_csv(trials) if form == "csv" else as_bans(trials), lines=True), end="")
 
 
 def _say(output: Path, before: int, after: int, *, as_json: bool) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
 from adrenoc.cli.place_options import choose_place, place_options, program_folder, reached
 
 
-@click.command("warm")
-@path_argument("bundle")
+@click.command("warm", cls=Command)
+@path_argument("bundle", replaced=True)
 @place_options()
 @click.option(
     "--embed", is_flag=True, help="Put them into the bundle, for devices with the same driver."

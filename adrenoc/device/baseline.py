@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
 from adrenoc.errors import InputError
+from adrenoc.files import read_plain
+from adrenoc.json_text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ def read_baseline(path: Path) -> Baseline:
         InputError: the file is missing, or holds something else.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = read_json(read_plain(path))
         return Baseline(
             p50_ms=float(told["times"]["p50_ms"]),
             device=str(told["device"]),
@@ -53,7 +54,7 @@ def read_baseline(path: Path) -> Baseline:
             f"{path} cannot be read: {error.strerror or error}",
             hint=f"adrenoc run BUNDLE --json > {path}",
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is not what `adrenoc run --json` printed: {type(error).__name__} {error}",
             hint=f"adrenoc run BUNDLE --json > {path}",

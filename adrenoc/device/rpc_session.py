@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from adrenoc.printable import printable
+
 
 def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> int:
     """Serve until the peer leaves; returns the exit code of the process."""
@@ -21,7 +23,7 @@ def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> in
     try:
         tvm_ffi.get_global_func("adrenoc.rpc.serve")(descriptor, folder, store, max_message_bytes)
     except (RuntimeError, ValueError) as error:  # the peer vanished in the middle of a message
-        print(f"adrenoc serve: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"adrenoc serve: {printable(str(error).splitlines()[0])}", file=sys.stderr)
         return 1
     return 0
 

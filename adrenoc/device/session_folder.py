@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from adrenoc.aside import lock_new, remove_if_left
 
 # As adrenoc/native/runtime/tools/rpc_folder.cc has it.
 _PREFIX = "adrenoc-rpc-"
@@ -30,42 +31,18 @@ def session_folder() -> Iterator[SessionFolder]:
     Raises:
         OSError: there is no room for one.
     """
-    folder = _make()
+    path, lock = lock_new(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))
     try:
-        yield folder
+        yield SessionFolder(path=path, lock=lock)
     finally:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        os.close(folder.lock)
-
-
-def _make() -> SessionFolder:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = -1
-        with suppress(FileNotFoundError):
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # A server that starts may have taken it for a left one before it was locked.
-            if path.exists():
-                return SessionFolder(path=path, lock=lock)
-        if lock >= 0:
-            os.close(lock)
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
 def remove_left_folders() -> int:
     """Remove the folders of sessions that no process uses any more; returns how many."""
     removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
-            removed += 1
-        except OSError:
-            continue  # somebody uses it, or it is somebody else's
-        finally:
-            os.close(lock)
+        with suppress(OSError):  # somebody uses it
+            removed += remove_if_left(path)
     return removed

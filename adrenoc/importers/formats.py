@@ -5,13 +5,17 @@ Imports neither TVM nor onnx: the compile cache calls this before anything heavy
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
+from adrenoc.files import open_plain
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
 
 EXPORT_AGAIN = "export or download the model again"
@@ -25,6 +29,9 @@ MOST_FILE_BYTES = 2**31 - 1
 
 MOST_DATA_BYTES = 16 << 30
 """That tensors may take in data files: all of it is read, and no phone holds more."""
+
+MOST_HOLE_BYTES = 1 << 30
+"""Of a data file that were never written; weights have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +47,14 @@ class DataRange:
 class ModelFiles:
     """The format ("onnx" or "tflite") of a model, and its files, the model itself first.
 
-    `data` is what its tensors name of the other files, in order, each byte once.
+    `data` is what its tensors name of the other files, in order, each byte once; `spans` are the
+    tensors' own parts of that.
     """
 
     format: str
     paths: tuple[Path, ...]
     data: tuple[DataRange, ...] = ()
+    spans: tuple[DataRange, ...] = ()
 
     def sha256(self) -> str:
         """Digest of the model's file and of what its tensors name of others, in order.
@@ -56,17 +65,46 @@ class ModelFiles:
         model = self.paths[0]
         ranges = (DataRange(path=model, offset=0, length=model.stat().st_size), *self.data)
         for part in ranges:
-            # Names do not change what a model computes; numbers keep two ranges from being read
-            # as one.
-            begin = f"{part.offset}:" if part.offset else ""
-            digest.update(f"{self.paths.index(part.path)}:{begin}{part.length}\n".encode())
-            with part.path.open("rb") as file:
+            digest.update(self._head(part))
+            with _opened(part.path) as file:
                 file.seek(part.offset)
                 left = part.length
                 while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
                     digest.update(chunk)
                     left -= len(chunk)
         return digest.hexdigest()
+
+    def read(self, begin: Callable[[bytes], TakeData] | None = None) -> tuple[bytes, str]:
+        """The model's own file, and the digest (`sha256`) of all that was read for it.
+
+        `begin` gets that file and gives what takes the bytes of each of `spans`.  So what is
+        digested is what is compiled, whoever writes to the files meanwhile.
+        """
+        model = self.paths[0]
+        with _opened(model) as file:
+            content = file.read()
+        digest = hashlib.sha256(self._head(DataRange(path=model, offset=0, length=len(content))))
+        digest.update(content)
+        take = None if begin is None else begin(content)
+        for part in self.data:
+            digest.update(self._head(part))
+            with _opened(part.path) as file:
+                for piece, spans in _pieces(part, self.spans):
+                    file.seek(piece.offset)
+                    data = file.read(piece.length)
+                    digest.update(data)
+                    if take is not None:
+                        _give(take, piece, spans, data)
+        return content, digest.hexdigest()
+
+    def _head(self, part: DataRange) -> bytes:
+        # Names do not change what a model computes; numbers keep two ranges from being read as one.
+        begin = f"{part.offset}:" if part.offset else ""
+        return f"{self.paths.index(part.path)}:{begin}{part.length}\n".encode()
+
+
+TakeData = Callable[[DataRange, bytes], None]
+"""Takes the bytes of a tensor; fewer than it names where its file ends early."""
 
 
 def find_model_files(path: Path) -> ModelFiles:
@@ -106,10 +144,16 @@ def find_model_files(path: Path) -> ModelFiles:
             _not_a_model(path, head, "it holds no graph"), hint=_format_hint(path)
         )
     places = {name: _external(path, name) for name in sorted({e.file for e in found.external})}
+    spans = {
+        DataRange(path=places[e.file], offset=e.offset, length=e.length) for e in found.external
+    }
+    data = tuple(_data_of(path, found.external, places))
+    _refuse_holes(path, data)
     return ModelFiles(
         format="onnx",
         paths=(path, *places.values()),
-        data=tuple(_data_of(path, found.external, places)),
+        data=data,
+        spans=tuple(sorted(spans, key=_order)),
     )
 
 
@@ -138,19 +182,97 @@ def _data_of(
         yield DataRange(path=path, offset=begin, length=end - begin)
 
 
-def _read_head(path: Path) -> bytes:
-    hint = "check the path: ls " + str(path.parent)
-    if path.is_dir():
-        raise ModelNotFoundError(f"{path} is a folder; expected a model file", hint=hint)
+def _refuse_holes(model: Path, parts: Iterable[DataRange]) -> None:
+    """Refuse data files of which most was never written: reading the holes would take minutes."""
+    for part in parts:
+        if part.length <= MOST_HOLE_BYTES:
+            continue
+        with _opened(part.path) as file:
+            holes = _hole_bytes(file.fileno(), part)
+        if holes > MOST_HOLE_BYTES:
+            raise ModelFormatError(
+                f"{holes} of the {part.length} bytes that {model} takes from {part.path} were "
+                f"never written: the file has holes",
+                hint="download or export the weights again",
+            )
+
+
+def _hole_bytes(descriptor: int, part: DataRange) -> int:
+    """How many bytes of a part of a file were never written."""
+    at, end = part.offset, part.offset + part.length
+    holes = 0
+    while at < end:
+        try:
+            data = min(os.lseek(descriptor, at, os.SEEK_DATA), end)
+        except OSError:  # no data from here on
+            return holes + min(end, max(os.fstat(descriptor).st_size, at)) - at
+        holes += data - at
+        if data == end:
+            break
+        at = os.lseek(descriptor, data, os.SEEK_HOLE)
+    return holes
+
+
+def _pieces(
+    part: DataRange, spans: Sequence[DataRange]
+) -> Iterator[tuple[DataRange, list[DataRange]]]:
+    """`part` in pieces that cut through no span, with their spans; those that overlap are in one.
+
+    `spans` are sorted by `_order`, and all that begin in `part` end in it.
+    """
+    end = part.offset
+    held: list[DataRange] = []
+
+    def piece() -> tuple[DataRange, list[DataRange]]:
+        begin = held[0].offset
+        return DataRange(path=part.path, offset=begin, length=end - begin), held
+
+    for span in spans[bisect_left(spans, _order(part)[:2], key=lambda s: _order(s)[:2]) :]:
+        if span.path != part.path or span.offset >= part.offset + part.length:
+            break
+        if held and span.offset >= end:
+            yield piece()
+            held = []
+        held.append(span)
+        end = max(end, span.offset + span.length)
+    if held and end > held[0].offset:
+        yield piece()
+
+
+def _give(take: TakeData, piece: DataRange, spans: Iterable[DataRange], data: bytes) -> None:
+    for span in spans:
+        first = span.offset - piece.offset
+        take(span, data[first : first + span.length] if span != piece else data)
+
+
+def _order(span: DataRange) -> tuple[str, int, int]:
+    return str(span.path), span.offset, span.length
+
+
+def _opened(path: Path) -> BinaryIO:
     try:
-        with path.open("rb") as file:
-            return file.read(512)
-    except FileNotFoundError as error:
-        raise ModelNotFoundError(f"model file {path} does not exist", hint=hint) from error
+        return open_plain(path)
     except OSError as error:
-        raise ModelNotFoundError(
-            f"model file {path} cannot be read: {os.strerror(error.errno or 0)}", hint=hint
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ModelNotFoundError:
+    hint = "check the path: ls " + str(path.parent)
+    if error.errno == errno.ENOENT:
+        return ModelNotFoundError(f"model file {path} does not exist", hint=hint)
+    if error.errno == errno.EISDIR:
+        return ModelNotFoundError(f"{path} is a folder; expected a model file", hint=hint)
+    return ModelNotFoundError(
+        f"model file {path} cannot be read: {error.strerror or error}", hint=hint
+    )
+
+
+def _read_head(path: Path) -> bytes:
+    try:
+        with _opened(path) as file:
+            return file.read(512)
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _external(model: Path, name: str) -> Path:
@@ -162,13 +284,23 @@ def _external(model: Path, name: str) -> Path:
         )
     data = model.parent / relative
     try:
-        is_file = data.is_file()
-    except OSError:  # its name is too long
-        is_file = False
+        exists, is_file = os.path.lexists(data), data.is_file()
+        # Caches of models link both files to a folder of their own.
+        folders = {model.parent.resolve(), model.resolve().parent}
+        outside = is_file and not folders & set(data.resolve().parents)
+    except (OSError, RuntimeError, ValueError):  # too long, or a circle of links
+        exists = is_file = outside = False
     if not is_file:
+        why = "is no file" if exists else "does not exist"
         raise ModelNotFoundError(
-            f"{model} keeps weights in '{name}', but {data} does not exist",
+            f"{model} keeps weights in '{name}', but {data} {why}",
             hint=f"put '{name}' into {model.parent}",
+        )
+    if outside:
+        raise ModelFormatError(
+            f"{model} keeps weights in '{name}', which is a link to {data.resolve()}; expected a "
+            f"file below {model.parent}",
+            hint=f"put '{name}' itself into {model.parent}",
         )
     return data
 

@@ -35,7 +35,7 @@ _BITS = {
 }
 """Number of a data type -> bits of an element."""
 
-_MOST_DIGITS = 19
+MOST_DIGITS = 19
 """Of an offset or a length: what lies beyond no file has."""
 _MOST_ELEMENTS = 2**62
 
@@ -148,7 +148,7 @@ def _walk_tensor(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
 
 def _number(text: bytes) -> int | None:
     """A number as an entry has it; None where there is none, or one that onnx will refuse."""
-    return int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else None
+    return int(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:

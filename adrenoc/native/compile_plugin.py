@@ -14,7 +14,8 @@ from pathlib import Path
 
 import adrenoc
 from adrenoc.errors import DependencyError
-from adrenoc.files import cache_folder, output_error
+from adrenoc.files import cache_folder
+from adrenoc.outputs import output_error
 from adrenoc.proc import run_tool
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")

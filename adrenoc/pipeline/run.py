@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from adrenoc.errors import OptionError
-from adrenoc.files import write_atomically
 from adrenoc.manifest import StageTime
 from adrenoc.out_of_memory import memory_errors
+from adrenoc.outputs import write_atomically
 from adrenoc.pipeline.stage import check_order
 from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State

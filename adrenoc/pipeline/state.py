@@ -26,6 +26,8 @@ class State:
     model: Path
     target: Target
     options: CompileOptions
+    sha256: str = ""
+    """Of the model, where that is known before it is read."""
     log: DecisionLog = field(default_factory=DecisionLog)
     imported: Imported | None = None
     module: Any = None

@@ -12,6 +12,7 @@ from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
+from adrenoc.errors import ModelFormatError
 from adrenoc.gpu import Limits
 from adrenoc.graph import Graph
 from adrenoc.importers import import_model
@@ -39,6 +40,12 @@ from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 def import_step(state: State) -> State:
     imported = import_model(state.model, shapes=dict(state.options.shapes))
+    if state.sha256 not in ("", imported.model_sha256):
+        raise ModelFormatError(
+            f"{state.model} changed while it was compiled: its SHA-256 was {state.sha256[:12]}, "
+            f"and {imported.model_sha256[:12]} was read",
+            hint="run the same command again when the model is whole",
+        )
     _record(state.log, imported.decisions)
     return replace(state, imported=imported, module=imported.module)
 

@@ -9,8 +9,8 @@ import html
 import json
 from pathlib import Path
 
-from adrenoc.files import write_atomically
 from adrenoc.manifest import to_plain
+from adrenoc.outputs import write_atomically
 from adrenoc.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
 from adrenoc.verdict import Verdict
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +23,11 @@ from typing import Any
 
 from adrenoc.build import build_kernel, module_sources
 from adrenoc.errors import ToolError
+from adrenoc.json_text import read_json
 from adrenoc.kernels.builder import Launch
 from adrenoc.proc import run_tool
 from adrenoc.rules.schedule import actions_of
+from adrenoc.temporary import TemporaryFolder
 from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
 from adrenoc.tune.standing import Standing
 from adrenoc.tune.tasks import Task, TunePlan
@@ -57,7 +58,7 @@ class Analyser:
         command = [*shlex.split(self.command), str(source)]
         said = run_tool(command, deed="analyse a kernel", timeout_s=self._timeout_s)
         try:
-            found = json.loads(said)
+            found = read_json(said)
             known = isinstance(found, dict) and ("time_us" in found or "error" in found)
             if known and "time_us" in found:
                 found["time_us"] = float(found["time_us"])
@@ -87,8 +88,7 @@ def rank_offline(
     """
     gpu = plan.target.measured_as
     own = tuple(t for t in known if t.gpu == gpu)
-    with tempfile.TemporaryDirectory(prefix="adrenoc-tune-") as folder:
-        scratch = Path(folder)
+    with TemporaryFolder("tune") as scratch:
         standings = [Standing(task, own, scratch) for task in plan.tasks]
         started = time.monotonic()
         resumed = sum(len(s.trials) for s in standings)

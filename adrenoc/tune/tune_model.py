@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from adrenoc.link import find_linker
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
+from adrenoc.temporary import TemporaryFolder
 from adrenoc.tune.farm import Farm, FarmOptions
 from adrenoc.tune.local import local_server
 from adrenoc.tune.offline import Analyse, rank_offline
@@ -67,7 +67,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
     )
     with ExitStack() as stack:
         writer, known = _open_log(request, plan, reporter, stack)
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="adrenoc-tune-")))
+        scratch = stack.enter_context(TemporaryFolder("tune"))
         places = request.places or (stack.enter_context(local_server()),)
         farm = stack.enter_context(
             Farm(

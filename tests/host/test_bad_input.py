@@ -149,7 +149,7 @@ CASES: dict[
         OutputError,
         ("does not exist", "mkdir -p"),
     ),
-    "output over a file": (_RELU, ("-o", "model.onnx"), OutputError, ("is not a bundle",)),
+    "output over a file": (_RELU, ("-o", "model.onnx"), OutputError, ("is an input",)),
     "output below a file": (
         _RELU,
         ("-o", "model.onnx/net.adrenoc"),

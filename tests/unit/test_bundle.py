@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from adrenoc.bundle import copy_bundle, open_bundle, write_tar
+from adrenoc.bundle import BUNDLE_FOLDER, copy_bundle, open_bundle, write_tar
 from adrenoc.errors import BundleError, DiskFullError, OutputError
-from adrenoc.files import write_folder_atomically
+from adrenoc.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_is_an_output_error(
     monkeypatch.setattr("safetensors.numpy.save_file", full)
     with (
         pytest.raises(DiskFullError, match="no space is left on the disk"),
-        write_folder_atomically(tmp_path / "full.adrenoc", marker="manifest.json") as folder,
+        write_folder_atomically(tmp_path / "full.adrenoc", BUNDLE_FOLDER) as folder,
     ):
         make_bundle_folder(folder)
     assert not list(tmp_path.glob("*full*"))

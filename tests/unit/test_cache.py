@@ -3,48 +3,87 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import adrenoc.cache
 from adrenoc.bundle import open_bundle
-from adrenoc.cache import BundleCache, cache_key
+from adrenoc.cache import BundleCache, Wanted, cache_key
+from adrenoc.manifest import Manifest
 from adrenoc.reporter import SilentReporter
 
 KEY = "ab" * 32
+WANTED = Wanted(model="ab" * 32, target="cd" * 32, options="ef" * 32)
 
 
 class Listening(SilentReporter):
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
 
 
-def test_gives_back_what_was_stored(bundle_folder: Path, tmp_path: Path) -> None:
-    cache = BundleCache(tmp_path / "c", SilentReporter())
-    assert cache.find(KEY) is None
+@pytest.fixture
+def cache(tmp_path: Path) -> BundleCache:
+    return BundleCache(tmp_path / "c", SilentReporter())
+
+
+def fetched(cache: BundleCache, key: str, wanted: Wanted = WANTED) -> Manifest | None:
+    """What the cache gives, and that it leaves nothing where it gives nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        into = Path(folder) / "b"
+        bundle = cache.fetch(key, wanted, into)
+        assert into.exists() == (bundle is not None)
+        return None if bundle is None else bundle.manifest
+
+
+def entry(folder: Path) -> Path:
+    (manifest,) = folder.glob("bundles/*/*/manifest.json")
+    return manifest.parent
+
+
+def test_gives_back_what_was_stored(bundle_folder: Path, cache: BundleCache) -> None:
+    assert fetched(cache, KEY) is None
     cache.store(KEY, bundle_folder)
-    found = cache.find(KEY)
-    assert found is not None
-    assert found.manifest == open_bundle(bundle_folder).manifest
-    assert cache.find("cd" * 32) is None
+    assert fetched(cache, KEY) == open_bundle(bundle_folder).manifest
+    assert cache.manifest(KEY, WANTED) == open_bundle(bundle_folder).manifest
+    assert fetched(cache, "cd" * 32) is None
+
+
+@pytest.mark.parametrize("part", ["model", "target", "options"])
+def test_an_entry_that_is_of_something_else_is_dropped(
+    bundle_folder: Path, tmp_path: Path, part: str
+) -> None:
+    """Whoever put it there: the right bundle under the wrong key is the wrong bundle."""
+    listening = Listening()
+    cache = BundleCache(tmp_path / "c", listening)
+    cache.store(KEY, bundle_folder)
+    other = replace(WANTED, **{part: "00" * 32})
+    assert cache.manifest(KEY, other) is None
+    assert fetched(cache, KEY, other) is None
+    assert "of another model, target or options" in listening.warnings[0]
+    assert fetched(cache, KEY) is None
 
 
 def test_drops_a_damaged_entry_and_says_so(bundle_folder: Path, tmp_path: Path) -> None:
     listening = Listening()
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
-    found = cache.find(KEY)
-    assert found is not None
-    found.library.write_bytes(b"damaged")
-    assert cache.find(KEY) is None
+    place = entry(tmp_path / "c")
+    (place / "model.so").write_bytes(b"damaged")
+    assert fetched(cache, KEY) is None
     assert len(listening.warnings) == 1
     assert "model.so" in listening.warnings[0]
-    assert not found.root.exists()
+    assert not place.exists()
 
 
 def test_trouble_with_the_folder_is_a_warning(bundle_folder: Path, tmp_path: Path) -> None:
@@ -52,8 +91,39 @@ def test_trouble_with_the_folder_is_a_warning(bundle_folder: Path, tmp_path: Pat
     (tmp_path / "c").write_text("a file is in the way")
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
-    assert cache.find(KEY) is None
+    assert fetched(cache, KEY) is None
+    with cache.locked(KEY):
+        pass
+    assert len(listening.warnings) == 1
     assert "the compile cache was not written" in listening.warnings[0]
+
+
+def test_a_cache_of_another_user_is_not_used(
+    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening = Listening()
+    cache = BundleCache(tmp_path / "c", listening)
+    cache.store(KEY, bundle_folder)
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    monkeypatch.setattr("adrenoc.files.is_trusted_owner", lambda facts: facts.st_uid == 12345)
+    assert fetched(cache, KEY) is None
+    assert cache.manifest(KEY, WANTED) is None
+    assert "belongs to another user" in listening.warnings[0]
+
+
+def test_folders_are_closed_to_others_whatever_the_umask(
+    bundle_folder: Path, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        cache = BundleCache(tmp_path / "x" / "c", SilentReporter())
+        cache.store(KEY, bundle_folder)
+        (tmp_path / "open").mkdir()
+        BundleCache(tmp_path / "open", SilentReporter()).store(KEY, bundle_folder)
+    finally:
+        os.umask(before)
+    for folder in ("x", "x/c", "x/c/bundles", "open", "open/bundles"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
 
 
 def test_drops_what_was_not_used_for_longest(bundle_folder: Path, tmp_path: Path) -> None:
@@ -62,11 +132,10 @@ def test_drops_what_was_not_used_for_longest(bundle_folder: Path, tmp_path: Path
     keys = [f"{number:02x}" * 32 for number in range(3)]
     for age, key in zip((100, 300), keys, strict=False):
         cache.store(key, bundle_folder)
-        found = cache.find(key)
-        assert found is not None
-        os.utime(found.root, (1_000_000 - age, 1_000_000 - age))
+        place = tmp_path / "c" / "bundles" / key[:2] / key
+        os.utime(place, (1_000_000 - age, 1_000_000 - age))
     cache.store(keys[2], bundle_folder)
-    assert [cache.find(key) is not None for key in keys] == [True, False, True]
+    assert [fetched(cache, key) is not None for key in keys] == [True, False, True]
 
 
 def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder: Path, tmp_path: Path) -> None:
@@ -77,13 +146,38 @@ def test_writers_at_the_same_time_leave_a_whole_entry(bundle_folder: Path, tmp_p
         writer.start()
     for writer in writers:
         writer.join()
-    assert cache.find(KEY) is not None
+    assert fetched(cache, KEY) is not None
     assert [path.name for path in (tmp_path / "c" / "bundles").rglob("*") if path.is_dir()] == [
         KEY[:2],
         KEY,
         "kernels",
     ]
     assert not listening.warnings
+
+
+def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path: Path) -> None:
+    listening = Listening()
+    cache = BundleCache(tmp_path / "c", listening)
+    order: list[str] = []
+    is_held = threading.Event()
+
+    def other() -> None:
+        is_held.wait()
+        with cache.locked(KEY):
+            order.append("other")
+
+    waiting = threading.Thread(target=other)
+    waiting.start()
+    with cache.locked(KEY):
+        is_held.set()
+        with cache.locked("cd" * 32):  # another key is another lock
+            order.append("first")
+        while not listening.notes:
+            threading.Event().wait(0.01)
+        order.append("first again")
+    waiting.join()
+    assert order == ["first", "first again", "other"]
+    assert listening.notes == ["another adrenoc compiles the same: waiting for it"]
 
 
 def test_key_changes_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:

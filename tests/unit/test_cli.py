@@ -15,44 +15,6 @@ import adrenoc.make
 from adrenoc.cli import console
 from adrenoc.cli.main import cli, main
 from adrenoc.errors import BundleError
-from adrenoc.link import Linker
-from adrenoc.manifest import LibraryInfo
-from tests.unit.fake_compiled import FakeCompiled
-
-TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
-
-
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "net.tflite"
-    path.write_bytes(TFLITE)
-    return path
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Put a compiler in place that records its calls; linking writes a few bytes."""
-    calls: list[dict[str, Any]] = []
-
-    def compile_model(model: Path, **options: Any) -> FakeCompiled:
-        calls.append({"model": model, **options})
-        options["reporter"].stage("import", 12.5, "3 nodes")
-        return FakeCompiled()
-
-    def link_library(library: object, output: Path, **_: Any) -> LibraryInfo:
-        output.write_bytes(b"linked")
-        return LibraryInfo(
-            machine="aarch64", soname="model.so", needed=("libtvm_ffi.so",), page_bytes=16384
-        )
-
-    module = ModuleType("adrenoc.compiler")
-    vars(module)["compile_model"] = compile_model
-    monkeypatch.setitem(sys.modules, "adrenoc.compiler", module)
-    monkeypatch.setattr(adrenoc.make, "link_library", link_library)
-    linker = Linker(command=("ld.lld",), origin="path", version="LLD 22")
-    monkeypatch.setattr(adrenoc.make, "find_linker", lambda **_: linker)
-    return calls
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> Any:

@@ -33,13 +33,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tvmapi", "native", "elf", "opencl_source", "android_manifest", "runtime_toolchain"),
     ("shape_ranges",),
     ("options",),
-    ("target", "tuning_merge"),
+    ("target", "tuning_merge", "bundle_params", "bundle_tar"),
     ("tuning_log",),
     ("verdict",),
     ("common_gpu", "roofline", "allocation"),
     ("gpu", "sourced", "decision", "manifest", "layout", "precision_policy", "ndk", "half"),
-    ("proc", "files", "launches", "out_of_memory", "host_memory"),
+    ("outputs",),
+    ("owned_folder",),
+    ("launches", "out_of_memory", "host_memory", "kept", "temporary"),
+    ("proc", "files"),
     ("errors", "names", "reporter", "spelling"),
+    ("json_text", "printable", "aside", "tar_members"),
 )
 # Edges that go downwards and are wrong nevertheless.
 FORBIDDEN = {

@@ -61,7 +61,7 @@ def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path: Path) 
     assert files.sha256() == before
     put(tmp_path, TERABYTE - 36, np.float32(5).tobytes())
     assert files.sha256() != before
-    held = {t.name: onnx.numpy_helper.to_array(t) for t in load_onnx(files).graph.initializer}
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in load_onnx(files)[0].graph.initializer}
     assert held["w"][3, 1] == 5
     assert held["v"].shape == (3,)
 
@@ -75,7 +75,7 @@ def test_what_functions_keep_in_data_files_is_found(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     files = find_model_files(path)
     assert [(part.offset, part.length) for part in files.data] == [(8, 24)]
-    assert len(load_onnx(files).functions[0].node[0].attribute[0].t.raw_data) == 24
+    assert len(load_onnx(files)[0].functions[0].node[0].attribute[0].t.raw_data) == 24
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     from adrenoc.importers.onnx.convert import convert, supported_operators
 
     decisions: list[Decision] = []
-    model = _converted(_load(files, decisions), files, decisions)
+    model, sha256 = load_onnx(files)
+    model = _converted(_checked(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
         check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
@@ -97,16 +98,17 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
         inputs=tuple(graph.inputs),
         outputs=outputs,
         decisions=tuple(decisions),
-        model_sha256=files.sha256(),
+        model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
     )
 
 
-def _load(files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
+def _checked(
+    model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
+) -> onnx.ModelProto:
     path = files.paths[0]
     hint = EXPORT_AGAIN
-    model = load_onnx(files)
     if not model.graph.output or not model.graph.node:
         raise ModelFormatError(
             f"{path} holds a graph with {len(model.graph.node)} nodes and "

@@ -4,42 +4,68 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from adrenoc.errors import ModelFormatError
-from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
+from adrenoc.importers.formats import EXPORT_AGAIN, DataRange, ModelFiles, TakeData
 from adrenoc.importers.onnx.graph import all_nodes
+from adrenoc.importers.onnx_wire import MOST_DIGITS
 
 
-def load_onnx(files: ModelFiles) -> onnx.ModelProto:
-    """The model in `files`, with all its weights.
+def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
+    """The model in `files`, with all its weights, and the digest of what was read.
 
     Raises:
         ModelFormatError: it cannot be read, or its data files do not fit it.
     """
     path = files.paths[0]
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except DecodeError as error:
-        raise ModelFormatError(
-            f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
-        ) from error
-    try:
+    model = onnx.ModelProto()
+    wanted: dict[DataRange, list[TensorProto]] = {}
+
+    def begin(content: bytes) -> TakeData:
+        try:
+            model.ParseFromString(content)
+        except DecodeError as error:
+            raise ModelFormatError(
+                f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
+            ) from error
         for tensor in _external(model):
-            _state_length(tensor)
-            load_external_data_for_tensor(tensor, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            wanted.setdefault(_span(tensor, path), []).append(tensor)
+        return take
+
+    def take(span: DataRange, data: bytes) -> None:
+        if len(data) != span.length:
+            raise ValueError(
+                f"{span.path} ends before byte {span.offset + span.length}, which it has to hold"
+            )
+        for tensor in wanted.pop(span, ()):
+            tensor.raw_data = data
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+
+    try:
+        _, sha256 = files.read(begin)
+        _take_empty(wanted, take)
+    except ValueError as error:
         data = ", ".join(str(p) for p in files.paths[1:])
         raise ModelFormatError(
             f"the external data of {path} ({data}) does not fit the model: {error}",
             hint=EXPORT_AGAIN,
         ) from error
-    return model
+    return model, sha256
+
+
+def _take_empty(wanted: Mapping[DataRange, list[TensorProto]], take: TakeData) -> None:
+    """Give tensors without elements their no bytes, and refuse what was in no file."""
+    for span, tensors in list(wanted.items()):
+        if span.length:
+            raise ValueError(f"'{tensors[0].name}' names bytes that are in no data file")
+        take(span, b"")
 
 
 def _external(model: onnx.ModelProto) -> Iterator[TensorProto]:
@@ -56,8 +82,8 @@ def _is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
 
 
-def _state_length(tensor: TensorProto) -> None:
-    """Say how many bytes the tensor has: onnx reads to the end of the file where none are given."""
+def _span(tensor: TensorProto, model: Path) -> DataRange:
+    """Where the tensor's bytes lie; onnx reads to the end of the file where no length is stated."""
     if tensor.data_type not in _ELEMENTS:
         raise ValueError(
             f"'{tensor.name}' is of the data type {tensor.data_type}, which has no fixed size"
@@ -65,14 +91,24 @@ def _state_length(tensor: TensorProto) -> None:
     element = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     bits = _BITS.get(tensor.data_type, 8 * element.itemsize)
     wanted = (math.prod(tensor.dims) * bits + 7) // 8
-    stated = [entry for entry in tensor.external_data if entry.key == "length"]
-    if not stated:
-        tensor.external_data.add(key="length", value=str(wanted))
-    elif int(stated[0].value) != wanted:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    stated = _number(tensor, entries, "length", wanted)
+    if stated != wanted:
         raise ValueError(
-            f"'{tensor.name}' of the shape {list(tensor.dims)} has {stated[0].value} bytes, "
+            f"'{tensor.name}' of the shape {list(tensor.dims)} has {stated} bytes, "
             f"expected {wanted}"
         )
+    if not entries.get("location"):
+        raise ValueError(f"'{tensor.name}' names no file")
+    place = model.parent / entries["location"]
+    return DataRange(path=place, offset=_number(tensor, entries, "offset", 0), length=wanted)
+
+
+def _number(tensor: TensorProto, entries: Mapping[str, str], key: str, default: int) -> int:
+    text = entries.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise ValueError(f"the {key} of '{tensor.name}' is {text[:40]!r}, expected a number")
+    return int(text)
 
 
 _BITS = {

@@ -149,13 +149,12 @@ class TFLiteFile:
         return self.graphs[0]
 
 
-def read_tflite(path: Path) -> TFLiteFile:
-    """Read and verify the file at `path`.
+def read_tflite(path: Path, content: bytes) -> TFLiteFile:
+    """Read and verify the `content` of the file at `path`.
 
     Raises:
         ModelFormatError: damaged, cut off, or without a graph.
     """
-    content = path.read_bytes()
     hint = "convert or download the model again"
     try:
         model = tflite.Model.GetRootAsModel(content, 0)

@@ -59,7 +59,8 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
         CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
         ShapeError: `shapes` names an unknown input or another shape.
     """
-    file = read_tflite(files.paths[0])
+    content, sha256 = files.read()
+    file = read_tflite(files.paths[0], content)
     main = file.main
     _check_operators(file)
     for i in main.outputs:
@@ -84,7 +85,7 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
             for i, shape in zip(main.outputs, converter.shapes, strict=True)
         ),
         decisions=converter.decisions(),
-        model_sha256=files.sha256(),
+        model_sha256=sha256,
         tensors=converter.names,
     )
 

@@ -1,0 +1,181 @@
+"""What lies beside an output while it is made: names, locks, and what killed processes left.
+
+A file or folder that is being made has a lock for as long as its process lives.  What has none was
+left by a process that was killed, and the next one that writes there removes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_NAME = re.compile(r"\.(?P<stem>.*)\.adrenoc-[0-9a-f]{12}\.(?P<role>part|old)", re.DOTALL)
+_LONGEST_STEM_BYTES = 200
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
+_AT_FDCWD = -100
+_UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+@contextmanager
+def aside_folder(path: Path) -> Iterator[Path]:
+    """A new, locked folder beside `path`; whatever has its name when the block ends is removed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder, lock = lock_new(lambda: _make_aside(path))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new, locked file beside `path`, open for writing; removed where it has kept its name.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        aside = aside_name(path, "part")
+        stream = aside.open("xb")
+        if _lock(stream.fileno()) and os.fstat(stream.fileno()).st_nlink:
+            break
+        stream.close()  # somebody took it for a left one before it was locked
+    try:
+        yield aside, stream
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        with suppress(OSError):  # what a full disk says once more
+            stream.close()
+
+
+def aside_name(path: Path, role: str) -> Path:
+    """A name beside `path` that nobody else uses; same file system, so a rename is atomic."""
+    # Cut, because the name with its additions must stay below 255 bytes where `path`'s own does.
+    stem = os.fsdecode(os.fsencode(path.name)[:_LONGEST_STEM_BYTES])
+    return path.with_name(f".{stem}.adrenoc-{secrets.token_hex(6)}.{role}")
+
+
+def remove_left(folder: Path) -> int:
+    """Remove from `folder` what killed processes of this user left; returns how many.
+
+    An older output that such a process had put aside goes back to its place.
+    """
+    removed = 0
+    try:
+        entries = [entry for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
+    except OSError:
+        return 0
+    for entry in entries:
+        with suppress(OSError):
+            removed += remove_if_left(Path(entry.path))
+    return removed
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two paths change their contents at once; False where the file system cannot.
+
+    Raises:
+        OSError: one of them is missing, or may not be touched.
+    """
+    return _renameat2(first, second, _RENAME_EXCHANGE)
+
+
+def rename_to_nothing(source: Path, target: Path) -> bool:
+    """Rename, but replace nothing; False where the file system cannot promise that.
+
+    Raises:
+        FileExistsError: something is at `target`.
+        OSError: it may not be renamed.
+    """
+    return _renameat2(source, target, _RENAME_NOREPLACE)
+
+
+def _renameat2(source: Path, target: Path, flags: int) -> bool:
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    names = os.fsencode(source), os.fsencode(target)
+    if call(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNKNOWN_CALL:
+        return False
+    raise OSError(code, os.strerror(code), str(target))
+
+
+def lock_new(make: Callable[[], Path]) -> tuple[Path, int]:
+    """A folder that `make` makes, and the descriptor that holds its lock.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        folder = make()
+        lock = -1
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            # Another process may have taken it for a left one before it was locked.
+            if _lock(lock) and folder.exists():
+                return folder, lock
+        if lock >= 0:
+            os.close(lock)
+
+
+def _make_aside(path: Path) -> Path:
+    folder = aside_name(path, "part")
+    folder.mkdir()
+    return folder
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock it; False where another process has, True too where locks are unknown."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: `remove_left` fails to get one, too
+        return True
+    return True
+
+
+def remove_if_left(path: Path) -> bool:
+    """Remove a file or folder of this user that no process holds; says whether it was one.
+
+    Raises:
+        OSError: it is held, or cannot be removed.
+    """
+    facts = path.lstat()
+    kind_fits = stat.S_ISDIR(facts.st_mode) or stat.S_ISREG(facts.st_mode)
+    if facts.st_uid != os.geteuid() or not kind_fits:
+        return False
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = _NAME.fullmatch(path.name)
+        if found is not None and found["role"] == "old":
+            home = path.with_name(found["stem"])
+            if not os.path.lexists(home):
+                path.rename(home)
+                return True
+        if stat.S_ISDIR(facts.st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        return True
+    finally:
+        os.close(descriptor)

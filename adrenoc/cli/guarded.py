@@ -1,0 +1,97 @@
+"""Commands that keep what they read: every path of theirs is an input or an output, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+_MODELS = (".onnx", ".tflite", ".pb", "")
+_MOST_FILES = 10_000
+"""Of a folder, such as an NDK, to compare an output with."""
+
+
+class InputPath(click.Path):
+    """A file or folder that a command reads; no output of the command may replace it.
+
+    `replaced` frees what the command is to change.  Of a folder, the files of `pattern` are read.
+    `as_text` keeps a value that may be a name, too.
+    """
+
+    def __init__(
+        self, *, replaced: bool = False, pattern: str = "*", as_text: bool = False
+    ) -> None:
+        super().__init__(path_type=str if as_text else Path)
+        self.replaced = replaced
+        self.pattern = pattern
+
+    def files(self, path: Path) -> Iterator[Path]:
+        """All that is read for `path`."""
+        yield path
+        if path.is_dir():
+            yield from islice(path.rglob(self.pattern), _MOST_FILES)
+        elif path.suffix.lower() in _MODELS:
+            from adrenoc.errors import AdrenocError
+            from adrenoc.importers.formats import find_model_files
+
+            with suppress(AdrenocError):  # the command says what is wrong with it
+                yield from find_model_files(path).paths
+
+
+class OutputPath(click.Path):
+    """A file or folder that a command writes; `is_file` where it can be nothing but a file."""
+
+    def __init__(self, *, is_file: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.is_file = is_file
+
+
+class Command(click.Command):
+    """A command whose outputs replace none of its inputs."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Look at the outputs first, then do it."""
+        from adrenoc.kept import inputs_kept, refuse_input
+        from adrenoc.outputs import check_file_can_be_written
+
+        with inputs_kept(lambda: self._inputs(ctx)):
+            for param, path in self._paths(ctx):
+                if isinstance(param.type, OutputPath):
+                    if param.type.is_file:
+                        check_file_can_be_written(path)
+                    else:
+                        refuse_input(path)
+            return super().invoke(ctx)
+
+    def _inputs(self, ctx: click.Context) -> Iterator[Path]:
+        for param, path in self._paths(ctx):
+            if isinstance(param.type, InputPath):
+                yield from param.type.files(path) if not param.type.replaced else ()
+            elif not isinstance(param.type, OutputPath):
+                yield path
+
+    def _paths(self, ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
+        for param in self.params:
+            value = ctx.params.get(param.name or "")
+            many = value if isinstance(value, list | tuple) else (value,)
+            is_path = isinstance(param.type, InputPath)
+            yield from ((param, path) for path in _only_paths(many, texts=is_path))
+
+
+class Group(click.Group):
+    """Commands of `Command`."""
+
+    command_class = Command
+
+
+def _only_paths(values: Iterable[object], *, texts: bool) -> Iterator[Path]:
+    for value in values:
+        if texts and isinstance(value, str):
+            yield Path(value)
+        path = getattr(value, "path", value)  # `InputFile` has a name beside it
+        if isinstance(path, Path):
+            yield path
