@@ -14,6 +14,7 @@ import numpy as np
 
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.manifest import TensorSpec
+from adrenoc.spelling import listed
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
@@ -161,10 +162,10 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
     if file.name in known:
         return known[file.name]
     near = difflib.get_close_matches(file.name, known, n=1, cutoff=0.4)
-    listed = ", ".join(f"'{name}'" for name in known)
+    names = listed((f"'{name}'" for name in known), between=", ")
     what = f"no input '{file.name}'" if file.name else f"{len(specs)} inputs"
     raise InputError(
-        f"{file.path} is given, but the model has {what}; its inputs are {listed}",
+        f"{file.path} is given, but the model has {what}; its inputs are {names}",
         hint=f"--input {near[0] if near else next(iter(known), 'NAME')}={file.path}",
     )
 
@@ -179,9 +180,9 @@ def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndar
         specs = [spec]
     result = {s.name: _fit(arrays[s.name], s, file.path) for s in specs if s.name in arrays}
     if not result:
-        listed = ", ".join(f"'{s.name}'" for s in specs)
+        names = listed((f"'{s.name}'" for s in specs), between=", ")
         raise InputError(
-            f"{file.path} holds {', '.join(map(repr, arrays)) or 'nothing'}; expected {listed}",
+            f"{file.path} holds {', '.join(map(repr, arrays)) or 'nothing'}; expected {names}",
             hint="save it with np.savez(FILE, **{name: array})",
         )
     return result

@@ -118,8 +118,8 @@ class CompileOptions:
         _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
         if self.float32_tensors and self.clml != "off":
             raise OptionError(
-                "a precision policy pins tensors that a region of OpenCL ML would hide: seen a "
-                f"policy and clml {self.clml!r}, expected one of the two",
+                "a precision policy pins tensors that a region of OpenCL ML would hide: "
+                f"seen a policy and clml {self.clml!r}, expected one of the two",
                 hint="adrenoc compile MODEL --clml off --precision-policy FILE",
             )
         if (self.storage_dtype, self.compute_dtype) == ("float32", "float16"):

@@ -15,6 +15,7 @@ from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.second_opinion import runtime_errors
 from adrenoc.importers.tflite.float_weights import with_float_weights
+from adrenoc.spelling import listed
 
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
@@ -166,8 +167,8 @@ def _select(
     missing = [name for name in names if name not in inputs]
     if missing:
         raise InputError(
-            f"{model} takes {', '.join(map(repr, names))}; there is no array for "
-            f"{', '.join(map(repr, missing))}",
+            f"{model} takes {listed(map(repr, names), between=', ')}; there is no array for "
+            f"{listed(map(repr, missing), between=', ')}",
             hint=f"--input {missing[0]}=FILE.npy",
         )
     return {name: inputs[name] for name in names}

@@ -1,12 +1,24 @@
-"""Guess what a misspelt name was meant to be."""
+"""Names in messages: what a misspelt one was meant to be, and long lists of them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
+MOST_LISTED = 8
+"""Of a list in a message: a model may have thousands of nodes of one kind."""
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean "x"?)` for the known name nearest to `name`, or an empty string."""
     nearest = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
     return f' (did you mean "{nearest[0]}"?)' if nearest else ""
+
+
+def listed(items: Iterable[str], *, between: str = "; ", most: int = MOST_LISTED) -> str:
+    """The first items of a list, and how many more there are."""
+    found = list(items)
+    if len(found) <= most:
+        return between.join(found)
+    before = "" if between == ", " else between.rstrip()
+    return f"{between.join(found[:most])}{before} and {len(found) - most} more"

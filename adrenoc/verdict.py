@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from adrenoc.manifest import MemoryPlan, RegionInfo
+from adrenoc.spelling import listed
 
 MIB = 2**20
 
@@ -186,7 +187,6 @@ class Policy:
 
 
 Nodes = tuple[NodeVerdict, ...]
-_SHOWN = 5
 
 
 def _too_many(
@@ -197,9 +197,8 @@ def _too_many(
         found = [node.tensor for node in nodes if wanted(node)]
         if limit is None or len(found) <= limit:
             return ""
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        names = ", ".join(found[:_SHOWN])
-        return f"{len(found)} {noun}, {_flag(option)} allows {limit}: {names}{more}"
+        names = listed(found, between=", ")
+        return f"{len(found)} {noun}, {_flag(option)} allows {limit}: {names}"
 
     return check
 

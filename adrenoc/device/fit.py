@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.bundle import Bundle
 from adrenoc.errors import BundleError, DeviceError, InputError
 from adrenoc.manifest import Manifest, TensorSpec
+from adrenoc.spelling import listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     if missing:
         raise DeviceError(
             f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
-            + "; ".join(missing),
+            + listed(missing),
             hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} for this device "
             "(adrenoc targets), or choose another device with --cl-device",
         )

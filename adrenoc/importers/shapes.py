@@ -9,6 +9,7 @@ import onnx
 
 from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.manifest import TensorSpec
+from adrenoc.spelling import listed
 
 # One dimension: a number, a symbol that several inputs may share, or nothing at all.
 Dim = int | str | None
@@ -86,9 +87,9 @@ def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         guess = near[0] if near else known[0] if known else ""
-        listed = ", ".join(f"'{k}'" for k in known)
+        names = listed((f"'{k}'" for k in known), between=", ")
         raise ShapeError(
-            f"the model has no input '{name}'; its inputs are {listed}",
+            f"the model has no input '{name}'; its inputs are {names}",
             hint=f"--shape {guess}:..." if guess else "leave --shape out",
         )
 

@@ -14,6 +14,7 @@ from adrenoc.graph import Graph
 from adrenoc.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import CPU
+from adrenoc.spelling import listed
 
 
 def check_forbidden_cpu(graph: Graph, options: CompileOptions, log: DecisionLog) -> None:
@@ -51,6 +52,6 @@ def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> No
     if offenders:
         raise CompileError(
             f"{len(offenders)} operators would run on {place}, which --forbid {word} rules out: "
-            + "; ".join(offenders),
+            + listed(offenders),
             hint=f"adrenoc compile MODEL --explain, without --forbid {word}",
         )

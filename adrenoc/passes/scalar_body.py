@@ -35,7 +35,7 @@ def blocks_of(func: Any) -> Iterator[Block]:
     """
     root = func.body
     if not isinstance(root, tvm.s_tir.SBlockRealize):
-        raise NotScalarError(f"its body is a {type(root).__name__}")
+        raise NotScalarError(f"its body is of type {type(root).__name__}")
     yield from _walk(root.block.body)
 
 
@@ -48,13 +48,14 @@ def _walk(stmt: Any) -> Iterator[Block]:
     elif isinstance(stmt, tvm.s_tir.SBlockRealize):
         yield _read(stmt.block)
     else:
-        raise NotScalarError(f"it holds a {type(stmt).__name__}")
+        raise NotScalarError(f"it holds a statement of type {type(stmt).__name__}")
 
 
 def _read(block: Any) -> Block:
     store = block.body
     if not isinstance(store, tirx.BufferStore):
-        raise NotScalarError(f"block {block.name_hint} holds a {type(store).__name__}")
+        kind = type(store).__name__
+        raise NotScalarError(f"block {block.name_hint} holds a statement of type {kind}")
     extents = {iv.var: int(iv.dom.extent) for iv in block.iter_vars}
     reduced = [iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce]
     axes = []

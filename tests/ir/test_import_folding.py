@@ -17,7 +17,7 @@ from adrenoc.errors import AdrenocError, ModelFormatError
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import infer, room, second_opinion
 from adrenoc.relax import fold
-from tests.ir.import_and_run import check
+from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
 
 node = helper.make_node
@@ -193,3 +193,63 @@ def test_the_memory_of_this_machine_is_known(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(host_memory, "_MEMINFO", Path("/nowhere"))
     monkeypatch.setattr(host_memory, "_GROUP", Path("/nowhere"))
     assert host_memory.available_bytes() <= host_memory._UNKNOWN
+
+
+# Norms of weights
+
+
+def standardised(op: str) -> onnx.ModelProto:
+    """A convolution whose weights a norm standardises on each run, as in NFNets."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((4, 3, 3, 3)).astype(np.float32) + 2,
+        "rows": np.array([1, 4, -1]),
+        "whole": np.array([4, 3, 3, 3]),
+        "gain": np.linspace(0.5, 2, 4, dtype=np.float32),
+        "zero": np.zeros(4, np.float32),
+        "mean": np.zeros(4, np.float32),  # onnxruntime writes the new one there
+        "one": np.ones(4, np.float32),
+    }
+    norms = {
+        "training": node(
+            "BatchNormalization",
+            ["r", "gain", "zero", "mean", "one"],
+            ["n", "mean_now", "variance_now"],
+            training_mode=1,
+        ),
+        "instance": node("InstanceNormalization", ["r", "gain", "zero"], ["n"]),
+        "inference": node("BatchNormalization", ["r", "gain", "zero", "zero", "one"], ["n"]),
+        "variance": node("MeanVarianceNormalization", ["r"], ["n"], axes=[2]),
+    }
+    nodes = [
+        node("Reshape", ["w", "rows"], ["r"]),
+        norms[op],
+        node("Reshape", ["n", "whole"], ["s"]),
+        node("Conv", ["x", "s"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    return graph(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants)
+
+
+@pytest.mark.parametrize("op", ["training", "instance", "inference", "variance"])
+def test_norms_of_weights_fold(op: str, tmp_path: Path) -> None:
+    _, module = check(write(standardised(op), tmp_path))
+    assert set(operators(module)) == {"nn.conv2d"}
+
+
+def test_norms_that_train_are_refused_in_few_words(tmp_path: Path) -> None:
+    names = [f"c{i}" for i in range(4)]
+    constants = {name: np.ones(3, np.float32) for name in names}
+    nodes = [
+        node(
+            "BatchNormalization",
+            [f"t{i}", *names],
+            [f"t{i + 1}", "", ""],
+            f"norm{i}",
+            training_mode=1,
+        )
+        for i in range(200)
+    ]
+    model = graph(nodes, {"t0": (2, 3, 4, 4)}, ["t200"], constants)
+    with pytest.raises(AdrenocError, match=r"\(200x\).*it trains.*and 192 more$") as caught:
+        imported(tmp_path, model)
+    assert "'norm7'" in caught.value.message and "'norm8'" not in caught.value.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import adrenoc
 from adrenoc.bundle import Bundle
 from adrenoc.elf import read_elf
 from adrenoc.runtime_build import NAME_LIBRARY, Runtime
@@ -33,6 +35,19 @@ def test_the_library_shows_tvm_and_the_c_api_alone(runtime: Runtime) -> None:
 def test_programs_tell_the_version(runtime: Runtime, execute: Execute) -> None:
     for program in (runtime.runner, runtime.server):
         assert execute(program, "--version").out.strip() == runtime.stamp
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+@pytest.mark.parametrize("program", ["adrenoc_run", "adrenoc_rpc"])
+def test_programs_tell_how_they_are_used(runtime: Runtime, program: str, option: str) -> None:
+    done = subprocess.run(
+        [runtime.folder / program, option], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {program} ")
+    source = (Path(adrenoc.__file__).parent / f"native/runtime/tools/{program}.cc").read_text()
+    for known in set(re.findall(r'option == "(--[a-z-]+)"', source)):
+        assert f"  {known}" in done.stdout
 
 
 @pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])

@@ -45,11 +45,12 @@ from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll
 
 # fmt: off
 _FOLDABLE = frozenset({
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil",
+    "Abs", "Add", "And", "BatchNormalization", "Cast", "CastLike", "Ceil",
     "Clip", "Concat", "Constant", "ConstantOfShape", "Cos", "CumSum",
     "DequantizeLinear", "Div", "Equal", "Erf", "Exp", "Expand",
     "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
-    "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Gemm", "Greater", "GreaterOrEqual", "GroupNormalization", "Identity", "InstanceNormalization",
+    "LayerNormalization", "Less", "LessOrEqual", "LpNormalization", "MeanVarianceNormalization",
     "Log", "MatMul", "Max", "Mean", "MelWeightMatrix", "Min",
     "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot",
     "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1",

@@ -14,6 +14,7 @@ from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx_wire import MOST_NODES
+from adrenoc.spelling import listed
 
 Key = tuple[str, str, str]
 
@@ -27,7 +28,7 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
     from onnx import checker, inliner
 
     _check_sizes(model)
-    names = ", ".join(sorted({f.name for f in model.functions}))
+    names = listed(sorted({f.name for f in model.functions}), between=", ")
     decisions.append(
         Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
     )

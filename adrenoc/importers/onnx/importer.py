@@ -41,6 +41,7 @@ from adrenoc.importers.onnx.refusals import (
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.shapes import fix_input_shapes
 from adrenoc.manifest import TensorSpec
+from adrenoc.spelling import listed
 
 _ONLY_CONSTANT = frozenset(
     value
@@ -132,7 +133,7 @@ def _checked(
         )
     check_sound(model, opset=opset)
     if model.graph.sparse_initializer:
-        names = ", ".join(f"'{t.values.name}'" for t in model.graph.sparse_initializer)
+        names = listed((f"'{t.values.name}'" for t in model.graph.sparse_initializer), between=", ")
         raise UnsupportedOperatorError(
             f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
             hint="export the model with dense weights",

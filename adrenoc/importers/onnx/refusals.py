@@ -1,4 +1,4 @@
-"""One error for all nodes of an ONNX model that cannot be imported, each with its reason.
+"""One error for all nodes of an ONNX model that cannot be imported, the first with their reasons.
 
 A node that reads what another refused node makes is not named: nothing is known of it.
 """
@@ -20,6 +20,7 @@ from adrenoc.importers.onnx.graph import (
     node_label,
 )
 from adrenoc.importers.onnx.remedies import REMEDIES
+from adrenoc.spelling import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def raise_refusals(
     missing: Sequence[Refused],
     failed: Sequence[Refused],
 ) -> None:
-    """Raise one error that names all refused nodes; do nothing where there are none.
+    """Raise one error that counts all refused nodes and names the first; nothing where none are.
 
     `failed` are nodes of known operators that are used as no translation covers.
 
@@ -80,11 +81,11 @@ def raise_refusals(
         ("operators not supported", missing, _op_type),
         ("operators cannot be imported as it is used here", failed, _op_type),
     ]
-    listed = [f"{what}: {_counts(nodes, name)}" for what, nodes, name in parts if nodes]
-    if not listed:
+    kinds = [f"{what}: {_counts(nodes, name)}" for what, nodes, name in parts if nodes]
+    if not kinds:
         return
-    where = "; ".join(_told(graph, one) for _, nodes, _ in parts for one in nodes)
-    message = f"{'; '.join(listed)}; at {where}"
+    where = listed(_told(graph, one) for _, nodes, _ in parts for one in nodes)
+    message = f"{'; '.join(kinds)}; at {where}"
     if foreign:
         raise CustomDomainError(
             message,

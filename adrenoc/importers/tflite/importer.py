@@ -43,6 +43,7 @@ from adrenoc.relax.values import (
     make_constant,
     static_shape,
 )
+from adrenoc.spelling import listed
 
 _DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16, 32, 64)))
 _IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
@@ -71,7 +72,7 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
     module = converter.convert()
     if converter.failures:
         failed = [operator for operator, _, _ in converter.failures]
-        where = "; ".join(f"{label}: {why}" for _, label, why in converter.failures)
+        where = listed(f"{label}: {why}" for _, label, why in converter.failures)
         raise UnsupportedOperatorError(
             f"operators that cannot be imported: {_counts(failed)}; at {where}",
             hint="convert the model with other operators, or cut it before these",
@@ -97,7 +98,7 @@ def _check_operators(file: TFLiteFile) -> None:
     if custom:
         raise CustomDomainError(
             f"custom operators: {_counts([o for _, o in custom])}; "
-            f"at {', '.join(g.label(o) for g, o in custom)}",
+            f"at {listed((g.label(o) for g, o in custom), between=', ')}",
             hint="convert the model with TFLITE_BUILTINS alone as supported_ops",
         )
 

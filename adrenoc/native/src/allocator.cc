@@ -49,10 +49,8 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
     const auto* whole = static_cast<const Descriptor*>(buffer.data);
     const auto convention = texture_convention(scope);
     if (!convention.has_value()) {
-      TVM_FFI_THROW(ValueError) << "A view of a " << whole->spec().text()
-                                << " can only be a texture, but got scope "
-                                   " << scope << "
-                                   "";
+      TVM_FFI_THROW(ValueError) << "A view of " << whole->spec().one()
+                                << " can only be a texture, but got scope \"" << scope << '"';
     }
     const ImageExtent extent =
         image_extent(shape.data(), static_cast<int>(shape.size()), *convention);
@@ -101,8 +99,7 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
   static void check_image_view(const StorageSpec& whole, const StorageSpec& view) {
     if (view.extent.width != whole.extent.width || view.extent.height != whole.extent.height ||
         view.extent.layers > whole.extent.layers || view.channel_type != whole.channel_type) {
-      TVM_FFI_THROW(ValueError) << "An " << view.text() << " cannot share the memory of an "
-                                << whole.text()
+      TVM_FFI_THROW(ValueError) << view.one() << " cannot share the memory of " << whole.one()
                                 << ": width, height and format must be the same, and the layers "
                                    "no more";
     }

@@ -14,7 +14,7 @@ namespace opencl {
 namespace {
 
 std::string argument_text(const KernelArgument& argument) {
-  if (argument.storage != nullptr) return "a " + (*argument.storage)->spec.text();
+  if (argument.storage != nullptr) return (*argument.storage)->spec.one();
   return "a scalar of " + std::to_string(argument.bytes) + " bytes";
 }
 

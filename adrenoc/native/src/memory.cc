@@ -35,6 +35,8 @@ std::string StorageSpec::text() const {
          " texels in " + std::to_string(extent.layers) + " layers (" + size + ")";
 }
 
+std::string StorageSpec::one() const { return (is_image() ? "an " : "a ") + text(); }
+
 StorageSpec StorageSpec::buffer(size_t bytes) {
   StorageSpec spec;
   spec.bytes = bytes;
@@ -55,12 +57,11 @@ MemoryPool::MemoryPool(cl_context context, const DeviceInfo& info)
 void MemoryPool::check_limits(const StorageSpec& spec) const {
   if (spec.is_image()) {
     if (!info_.has_images) {
-      TVM_FFI_THROW(ValueError) << info_.name << " has no images: cannot allocate an "
-                                << spec.text();
+      TVM_FFI_THROW(ValueError) << info_.name << " has no images: cannot allocate " << spec.one();
     }
     if (spec.extent.width > info_.image_max_width || spec.extent.height > info_.image_max_height ||
         spec.extent.layers > info_.image_max_layers) {
-      TVM_FFI_THROW(ValueError) << "An " << spec.text() << " is beyond the limits of " << info_.name
+      TVM_FFI_THROW(ValueError) << spec.one() << " is beyond the limits of " << info_.name
                                 << ": " << info_.image_max_width << " x " << info_.image_max_height
                                 << " texels in " << info_.image_max_layers << " layers";
     }
@@ -129,11 +130,11 @@ std::shared_ptr<Storage> MemoryPool::allocate(const StorageSpec& request) {
     if (storage == nullptr) {
       const char* call = spec.is_image() ? "clCreateImage" : "clCreateBuffer";
       if (!is_out_of_memory(code)) {
-        TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code) << " for an "
-                                    << spec.text() << " on " << info_.name;
+        TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code) << " for "
+                                    << spec.one() << " on " << info_.name;
       }
       TVM_FFI_THROW(MemoryError) << call << " failed with " << error_name(code) << ": no room for "
-                                 << spec.text() << " on " << info_.name << ", where "
+                                 << spec.one() << " on " << info_.name << ", where "
                                  << allocated_bytes_ << " bytes are in use by this process";
     }
   }

@@ -29,6 +29,8 @@ struct StorageSpec {
   [[nodiscard]] bool operator<(const StorageSpec& other) const { return key() < other.key(); }
   // "buffer of 64 bytes", "image of 4 x 5 texels in 2 layers (640 bytes)".
   [[nodiscard]] std::string text() const;
+  // "a buffer of 8 bytes", "an image of ...".
+  [[nodiscard]] std::string one() const;
 
   [[nodiscard]] static StorageSpec buffer(size_t bytes);
   [[nodiscard]] static StorageSpec image(const ImageExtent& extent, cl_uint channel_type);

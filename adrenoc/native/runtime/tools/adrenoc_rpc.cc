@@ -44,6 +44,24 @@ constexpr int kUsageCode = 2;
 constexpr int kRefusedCode = 3;
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 
+constexpr char kUsage[] =
+    "usage: adrenoc_rpc [OPTION]...\n"
+    "\n"
+    "Serves TVM's RPC protocol, so that adrenoc on another machine can run bundles here.\n"
+    "Prints {\"port\": N} when it listens, then a line for each session.\n"
+    "\n"
+    "  --host ADDRESS         where to listen (127.0.0.1)\n"
+    "  --port NUMBER          0 takes any free one (9090)\n"
+    "  --key KEY              what clients have to know, or the name at a tracker\n"
+    "  --tracker HOST:PORT    offer this device at TVM's tracker\n"
+    "  --advertise ADDRESS    by which clients of the tracker reach it\n"
+    "  --timeout SECONDS      the longest session (600)\n"
+    "  --folder FOLDER        for the files of sessions\n"
+    "  --store FOLDER         where uploaded files are kept for later sessions\n"
+    "  --max-message MIB      the largest message that is taken (1024)\n"
+    "  --opencl LIBRARY       the OpenCL library to open\n"
+    "  --version, --help\n";
+
 struct Arguments {
   std::string host = "127.0.0.1";
   int port = 9090;
@@ -227,6 +245,10 @@ int main(int count, char** values) {
     std::printf("%s\n", adrenoc_runtime_version());
     return 0;
   }
+  if (count == 2 && (std::strcmp(values[1], "--help") == 0 || std::strcmp(values[1], "-h") == 0)) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   try {
     const Arguments arguments = parse(count, values);
     int port = arguments.port;
@@ -242,11 +264,7 @@ int main(int count, char** values) {
     std::fflush(stdout);
     serve_all(arguments, std::move(listening), tracker.get());
   } catch (const std::invalid_argument& error) {
-    std::fprintf(stderr,
-                 "adrenoc_rpc: %s\nusage: adrenoc_rpc [--host ADDRESS] [--port NUMBER] [--key KEY] "
-                 "[--tracker HOST:PORT] [--advertise ADDRESS] [--timeout SECONDS] "
-                 "[--folder FOLDER] [--store FOLDER] [--max-message MIB] [--opencl LIBRARY]\n",
-                 error.what());
+    std::fprintf(stderr, "adrenoc_rpc: %s\n%s", error.what(), kUsage);
     return kUsageCode;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n", error.what());

@@ -1,15 +1,6 @@
 // Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
 //
-//   adrenoc_run BUNDLE [--shape NAME=DxDx...]... [--input NAME=FILE]... [--output NAME=FILE]...
-//               [--repeat N] [--warmup N] [--queue N] [--profile FILE] [--device NAME]
-//               [--opencl LIBRARY] [--cache FOLDER] [--qualcomm-programs] [--no-record]
-//               [--trust-files]
-//
-// --shape chooses a bucket of a bundle that was compiled for several shapes.  --queue also runs N
-// times with one wait at the end.  --profile writes when each kernel ran.  --no-record runs all
-// through TVM's virtual machine.  Files hold a tensor's bytes, dense and row-major.  Inputs that
-// are not given are zeros.  Prints one line of JSON.  Exit code: 0, or 20 + the status of the C
-// API, or 2 for a wrong command line.
+//   adrenoc_run BUNDLE [OPTION]...      (adrenoc_run --help lists them)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +18,28 @@ namespace {
 
 constexpr int kUsageCode = 2;
 constexpr int kFirstStatusCode = 20;
+
+constexpr char kUsage[] =
+    "usage: adrenoc_run BUNDLE [OPTION]...\n"
+    "\n"
+    "Runs a bundle of adrenoc; prints one line of JSON with its times.\n"
+    "\n"
+    "  --shape NAME=DxDx...   of an input of a bundle for several shapes\n"
+    "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without\n"
+    "  --output NAME=FILE     where the bytes of an output go\n"
+    "  --repeat N             timed runs (1)\n"
+    "  --warmup N             runs before them (0)\n"
+    "  --queue N              also N runs with one wait at the end\n"
+    "  --profile FILE         when each kernel ran, as JSON\n"
+    "  --device NAME          the OpenCL device whose name holds this\n"
+    "  --opencl LIBRARY       the OpenCL library to open\n"
+    "  --cache FOLDER         where built kernels are kept for the next start\n"
+    "  --qualcomm-programs    keep them as Qualcomm's own rule says\n"
+    "  --no-record            run all through TVM's virtual machine\n"
+    "  --trust-files          do not check the digests of the bundle's files\n"
+    "  --version, --help\n"
+    "\n"
+    "Ends with 0, 2 for a wrong command line, or 20 and more: 20 + the status of the C API.\n";
 
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -252,6 +265,10 @@ int main(int count, char** values) {
     std::printf("%s\n", adrenoc_runtime_version());
     return 0;
   }
+  if (count == 2 && (std::strcmp(values[1], "--help") == 0 || std::strcmp(values[1], "-h") == 0)) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   try {
     run(parse(count, values));
     return 0;
@@ -259,13 +276,7 @@ int main(int count, char** values) {
     std::fprintf(stderr, "adrenoc_run: %s\n", error.what());
     return kFirstStatusCode + static_cast<int>(error.status());
   } catch (const UsageError& error) {
-    std::fprintf(stderr,
-                 "adrenoc_run: %s\n"
-                 "usage: adrenoc_run BUNDLE [--shape NAME=DxD] [--input NAME=FILE] "
-                 "[--output NAME=FILE] [--repeat N] [--warmup N] [--queue N] [--profile FILE] "
-                 "[--device NAME] [--opencl LIBRARY] [--cache FOLDER] [--qualcomm-programs] "
-                 "[--no-record] [--trust-files]\n",
-                 error.what());
+    std::fprintf(stderr, "adrenoc_run: %s\n%s", error.what(), kUsage);
     return kUsageCode;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "adrenoc_run: %s\n", error.what());
