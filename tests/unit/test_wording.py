@@ -20,7 +20,7 @@ SOURCES = [
 # "a one", "a European", "a use": a vowel that sounds like a consonant.  In code `a` is a name.
 A_VOWEL = re.compile(r"\b[Aa] (?!one|once|uni|use|eu|or\b|in\b|if\b|is\b|and\b|of\b)[aeio][a-z]+ ")
 AN_CONSONANT = re.compile(r"\b[Aa]n [bcdfgjkmpqtvwyz][a-z]+\b")
-COMPOSED = re.compile(r"""\b[Aa]n? "(?: *<<| *\+|$)""")
+COMPOSED = re.compile(r"""\b[Aa]n? "(?: *<<| *\+)""")
 
 
 @pytest.mark.parametrize("rule", [A_VOWEL, AN_CONSONANT, COMPOSED], ids=["a", "an", "composed"])
