@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 import click
 
 from adrenoc.cli.guarded import Command
@@ -53,6 +58,12 @@ from adrenoc.cli.options import json_option
     show_default=True,
     help="Longest message of a peer in MiB; a longer one ends its session.",
 )
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Listen beyond this machine without --key: whoever reaches the port runs code here.",
+)
 @json_option()
 def serve_command(
     host: str,
@@ -62,6 +73,7 @@ def serve_command(
     tracker: str | None,
     advertised: str,
     max_message_mib: int,
+    is_open: bool,
     as_json: bool,
 ) -> None:
     """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --rpc HOST:PORT`.
@@ -70,12 +82,17 @@ def serve_command(
     and built kernels are kept in the cache folder, so that they are sent and built once.
     """
     from adrenoc.cli import console
-    from adrenoc.device.serve import RpcServer, ServeOptions
+    from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback
     from adrenoc.device.tracker import HostPort
     from adrenoc.files import cache_folder
 
     if tracker is not None and not key:
         raise click.UsageError("--tracker needs --key, the name of this kind of device")
+    if not key and not is_open and not is_loopback(host):
+        raise click.UsageError(
+            f"--host {host} lets anybody who reaches it run any code here: name a --key, or say "
+            "--open where nobody else is"
+        )
     where = None
     if tracker is not None:
         example = "adrenoc serve --tracker 127.0.0.1:9190 --key adreno"
@@ -96,6 +113,29 @@ def serve_command(
         console.print_json({"host": host, "port": server.port})
     else:
         console.print_title("serve", f"listening on {host}:{server.port}")
-    with console.ConsoleReporter() as reporter:
+    with console.ConsoleReporter() as reporter, ended_by_signals():
+        if not key and not is_loopback(host):
+            reporter.warn(
+                f"whoever reaches {host}:{server.port} runs any code here: there is no key"
+            )
         while True:
             server.serve_one(reporter)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an interruption does: its session goes with it."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    kept = {
+        number: signal.signal(number, end)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    }
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

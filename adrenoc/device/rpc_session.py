@@ -1,14 +1,20 @@
 """One RPC session in a process of its own: `python -m adrenoc.device.rpc_session FD FOLDER ...`.
 
 The handshake is done; FD is the connected socket, FOLDER takes what the peer uploads, STORE keeps
-it for later sessions (empty for nowhere), BYTES is the length of the longest message.
+it for later sessions (empty for nowhere), BYTES is the length of the longest message, SERVER the
+process of the server.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import sys
 
 from adrenoc.printable import printable
+
+_PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> int:
@@ -28,5 +34,13 @@ def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> in
     return 0
 
 
+def _end_with(server: int) -> None:
+    """Have the system end this process with the server's, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:  # it ended before the line above
+        sys.exit(1)
+
+
 if __name__ == "__main__":
+    _end_with(int(sys.argv[5]))
     sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])))

@@ -6,26 +6,22 @@ ends that session and not the server.
 
 from __future__ import annotations
 
-import secrets
-import select
+import ipaddress
+import os
 import socket
-import struct
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from adrenoc.device.greeting import Greetings, Peer
 from adrenoc.device.session_folder import remove_left_folders, session_folder
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
 from adrenoc.reporter import Reporter
 
-# What both sides of TVM's RPC say first, and what a server answers to a wrong key.
-MAGIC = 0xFF271
-MISMATCH = MAGIC + 2
-_MAX_KEY_BYTES = 1024
-_HANDSHAKE_S = 10.0
+# How often one that waits for peers looks at other things.
+_TICK_S = 1.0
 # The file in a session's folder that tells what it does.
 _TRACE = "doing"
 
@@ -50,6 +46,14 @@ class ServeOptions:
     max_message_bytes: int = 1 << 30
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class RpcServer:
     """A listening server; `port` is where, also when any free port was asked for.
 
@@ -71,6 +75,7 @@ class RpcServer:
         # A server that was killed could not do it.
         remove_left_folders()
         self.port: int = self._listening.getsockname()[1]
+        self._greetings = Greetings(self._listening, own_key=options.key)
         self._entry: TrackerEntry | None = None
         if options.tracker is not None:
             self._entry = TrackerEntry(
@@ -83,19 +88,9 @@ class RpcServer:
 
     def serve_one(self, reporter: Reporter) -> None:
         """Wait for a peer and serve it until it leaves; tell the reporter how that went."""
-        connection, address = self._accept(reporter)
-        expected = self._options.key if self._entry is None else self._entry.session_key
-        with connection:
-            peer = f"{address[0]}:{address[1]}"
-            connection.settimeout(_HANDSHAKE_S)
-            try:
-                asked_s = _shake_hands(connection, expected, own_key=self._options.key)
-            except _LeftInSilenceError:
-                return  # somebody looked whether anybody listens
-            except (OSError, ValueError) as error:
-                reporter.warn(f"refused {peer}: {error}")
-                return
-            connection.settimeout(None)
+        greeted = self._wait_for_peer(reporter)
+        with greeted.connection as connection:
+            peer = greeted.name
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A peer that vanished without a word is noticed after a minute.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -105,7 +100,7 @@ class RpcServer:
                 (socket.TCP_KEEPCNT, 3),
             ):
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)
-            limits = [s for s in (asked_s, self._options.session_s) if s > 0]
+            limits = [s for s in (greeted.asked_s, self._options.session_s) if s > 0]
             try:
                 ending = self._run(connection, min(limits, default=0))
             except OSError as error:  # no room for its folder, no process: the next may have
@@ -113,15 +108,21 @@ class RpcServer:
                 return
             reporter.note(f"session of {peer} {ending}")
 
-    def _accept(self, reporter: Reporter) -> tuple[socket.socket, tuple[str, int]]:
-        """The next connection; keeps the tracker's entry alive meanwhile."""
-        if self._entry is None:
-            return self._listening.accept()
-        if wrong := self._entry.offer():
+    def _wait_for_peer(self, reporter: Reporter) -> Peer:
+        """The next peer that knows the key; keeps the tracker's entry alive meanwhile."""
+        entry, key = self._entry, self._options.key
+        if entry is not None and (wrong := entry.offer()):
             reporter.warn(f"{wrong}; tried again every {TICK_S:.0f} s")
-        while not select.select([self._listening], [], [], TICK_S)[0]:
-            self._entry.keep()
-        return self._listening.accept()
+        while True:
+            peer = self._greetings.wait(
+                key if entry is None else entry.session_key,
+                tick_s=_TICK_S if entry is None else TICK_S,
+                refused=lambda why: reporter.warn(f"refused {why}"),
+            )
+            if peer is not None:
+                return peer
+            if entry is not None:
+                entry.keep()
 
     def _run(self, connection: socket.socket, limit_s: float) -> str:
         """Run the session of a connection, at most `limit_s` (0: for ever); say how it ended."""
@@ -130,7 +131,7 @@ class RpcServer:
         with session_folder() as made:
             folder = made.path
             command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), str(folder)]
-            command += [store, str(options.max_message_bytes)]
+            command += [store, str(options.max_message_bytes), str(os.getpid())]
             session = subprocess.Popen(
                 command, pass_fds=(number, made.lock), stdin=subprocess.DEVNULL
             )
@@ -153,50 +154,3 @@ def _last_deed(folder: Path) -> str:
     except OSError:
         return ""
     return f"; last it was {text}" if text else ""
-
-
-class _LeftInSilenceError(ConnectionError):
-    """The peer left before it said anything."""
-
-
-def _shake_hands(connection: socket.socket, expected_key: str, *, own_key: str) -> float:
-    """Greet a peer; returns after how many seconds it wants the session stopped, 0 for never.
-
-    Raises:
-        ValueError: it speaks another protocol or has another key.
-        OSError: it left, or said nothing for long.
-    """
-    magic, length = struct.unpack("<ii", _receive(connection, 8))
-    if magic != MAGIC:
-        raise ValueError("it does not speak TVM's RPC protocol")
-    if not 0 < length <= _MAX_KEY_BYTES:
-        raise ValueError(f"its key has {length} bytes")
-    # Options may follow the key: "client:KEY -timeout=60".
-    greeting, *wishes = _receive(connection, length).split(b" ")
-    if not secrets.compare_digest(greeting, f"client:{expected_key}".encode()):
-        with suppress(OSError):
-            connection.sendall(struct.pack("<i", MISMATCH))
-        raise ValueError("it has another key")
-    own = f"server:{own_key}".encode()
-    connection.sendall(struct.pack("<ii", MAGIC, len(own)) + own)
-    return _asked_limit_s(wishes)
-
-
-def _asked_limit_s(wishes: list[bytes]) -> float:
-    for wish in wishes:
-        name, _, value = wish.partition(b"=")
-        if name == b"-timeout":
-            with suppress(ValueError):
-                seconds = float(value)
-                return seconds if 0 < seconds < float("inf") else 0.0
-    return 0.0
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    received = b""
-    while len(received) < count:
-        piece = connection.recv(count - len(received))
-        if not piece:
-            raise ConnectionError("it left") if received else _LeftInSilenceError("it left")
-        received += piece
-    return received

@@ -22,8 +22,8 @@ import pytest
 
 from adrenoc.bundle import Bundle
 from adrenoc.cli.main import main
+from adrenoc.device.greeting import MAGIC
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from adrenoc.device.serve import MAGIC
 from adrenoc.errors import BundleError, OptionError, RemoteError
 from adrenoc.files import sha256_file
 from adrenoc.runtime_build import Runtime

@@ -2,16 +2,15 @@
 //
 //   adrenoc_rpc [--host 127.0.0.1] [--port 9090] [--key KEY] [--tracker HOST:PORT]
 //               [--advertise ADDRESS] [--timeout SECONDS] [--folder FOLDER] [--store FOLDER]
-//               [--max-message MIB] [--opencl LIBRARY]
+//               [--max-message MIB] [--opencl LIBRARY] [--open]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
 // session and not the server.  With a tracker, it gives clients a key for one session; without, they
-// need KEY.  Prints {"port": N} when it listens (port 0 takes any free one), then a line for each
-// session.  Ends with the signal that ends it.
-#include <poll.h>
+// need KEY; without KEY it listens to this machine alone unless --open says that everybody may run
+// code here.  Prints {"port": N} when it listens (port 0 takes any free one), then a line for each
+// session.  A signal that ends it ends its session too, and nothing of that is left behind.
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,21 +23,25 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "adrenoc.h"
+#include "rpc_ending.h"
 #include "rpc_folder.h"
+#include "rpc_greeting.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
 
 namespace {
 
+using adrenoc_rpc::Greetings;
+using adrenoc_rpc::Peer;
 using adrenoc_rpc::SessionFolder;
 using adrenoc_rpc::Socket;
 using adrenoc_rpc::TrackerEntry;
 
-constexpr int kHandshakeSeconds = 10;
 constexpr int kUsageCode = 2;
 // How a session ended whose peer was refused, or vanished.
 constexpr int kRefusedCode = 3;
@@ -60,6 +63,7 @@ constexpr char kUsage[] =
     "  --store FOLDER         where uploaded files are kept for later sessions\n"
     "  --max-message MIB      the largest message that is taken (1024)\n"
     "  --opencl LIBRARY       the OpenCL library to open\n"
+    "  --open                 listen beyond this machine without --key: anybody may run code here\n"
     "  --version, --help\n";
 
 struct Arguments {
@@ -73,6 +77,7 @@ struct Arguments {
   std::string folder = "/tmp";
   std::string store;
   int max_message_mib = 1024;
+  bool is_open = false;
   std::string opencl_library;
 };
 
@@ -99,10 +104,18 @@ void parse_tracker(const std::string& text, Arguments* arguments) {
   arguments->tracker_port = parse_number("--tracker", text.substr(colon + 1), 65535);
 }
 
+// Whether only programs of this machine reach the address.
+bool is_loopback(const std::string& host) { return host.rfind("127.", 0) == 0; }
+
 Arguments parse(int count, char** values) {
   Arguments arguments;
   for (int i = 1; i < count; i += 2) {
     const std::string option = values[i];
+    if (option == "--open") {
+      arguments.is_open = true;
+      --i;  // it has no value
+      continue;
+    }
     if (i + 1 == count) throw std::invalid_argument(option + " has no value, or is unknown");
     const std::string value = values[i + 1];
     if (option == "--host") {
@@ -132,23 +145,18 @@ Arguments parse(int count, char** values) {
   if (!arguments.tracker_host.empty() && arguments.key.empty()) {
     throw std::invalid_argument("--tracker needs --key, the name of this kind of device");
   }
+  if (arguments.key.empty() && !is_loopback(arguments.host) && !arguments.is_open) {
+    throw std::invalid_argument("--host " + arguments.host + " lets anybody who reaches it run any "
+                                "code here: name a --key, or say --open where nobody else is");
+  }
   return arguments;
 }
 
 // A session in a process of its own; returns its exit code.
-int serve(const Socket& connection, const Arguments& arguments, const std::string& expected_key,
-          const std::string& folder) {
-  connection.limit_waits(kHandshakeSeconds);
-  unsigned asked_s = 0;
-  if (const char* wrong =
-          adrenoc_rpc::shake_hands(connection, expected_key, arguments.key, &asked_s)) {
-    std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong);
-    return kRefusedCode;
-  }
-  connection.limit_waits(0);
-  connection.prepare_session();
+int serve(const Peer& peer, const Arguments& arguments, const std::string& folder) {
+  peer.connection.prepare_session();
   // Its signal ends this process, whatever a driver is doing in it.
-  alarm(asked_s);
+  alarm(peer.asked_s);
   adrenoc_rpc_options options{};
   options.struct_bytes = sizeof(options);
   options.folder = folder.c_str();
@@ -156,7 +164,7 @@ int serve(const Socket& connection, const Arguments& arguments, const std::strin
   options.max_message_bytes = static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte;
   options.opencl_library =
       arguments.opencl_library.empty() ? nullptr : arguments.opencl_library.c_str();
-  if (adrenoc_serve_rpc(connection.get(), &options) == ADRENOC_OK) return 0;
+  if (adrenoc_serve_rpc(peer.connection.get(), &options) == ADRENOC_OK) return 0;
   std::fprintf(stderr, "adrenoc_rpc: %s\n", adrenoc_last_error());
   return kRefusedCode;
 }
@@ -174,10 +182,12 @@ std::string wait_for(pid_t session, int timeout_s, const std::string& folder) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::seconds(timeout_s);
   int status = 0;
-  while (waitpid(session, &status, timeout_s == 0 ? 0 : WNOHANG) == 0) {
-    if (Clock::now() >= end) {
+  while (waitpid(session, &status, WNOHANG) == 0) {
+    const bool is_late = timeout_s != 0 && Clock::now() >= end;
+    if (is_late || adrenoc_rpc::ending_signal() != 0) {
       kill(session, SIGKILL);
       waitpid(session, &status, 0);
+      if (!is_late) return "was stopped with the server";
       return "was stopped after " + std::to_string(timeout_s) + " s" + last_deed(folder);
     }
     usleep(10000);
@@ -191,23 +201,23 @@ std::string wait_for(pid_t session, int timeout_s, const std::string& folder) {
   return WEXITSTATUS(status) == 0 ? "ended" : "ended with code " + code + last_deed(folder);
 }
 
-// The next connection; keeps the tracker's entry alive meanwhile.
-Socket accept_next(const Socket& listening, TrackerEntry* tracker) {
+// The next peer that knows the key; keeps the tracker's entry alive meanwhile.  Ends this process
+// when a signal asks for that.
+Peer next_peer(Greetings* greetings, const Arguments& arguments, TrackerEntry* tracker,
+               int ending) {
+  const int limit_ms = tracker == nullptr ? -1 : TrackerEntry::kTickSeconds * 1000;
+  if (tracker != nullptr && adrenoc_rpc::ending_signal() == 0) tracker->offer();
   while (true) {
-    pollfd waiting{listening.get(), POLLIN, 0};
-    const int limit_ms = tracker == nullptr ? -1 : TrackerEntry::kTickSeconds * 1000;
-    const int ready = poll(&waiting, 1, limit_ms);
-    if (ready == 0) tracker->keep();
-    if (ready <= 0) continue;
-    Socket connection(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.is_open()) return connection;
-    if (errno != EINTR && errno != ECONNABORTED) fail("cannot accept a connection");
+    const std::string key = tracker == nullptr ? arguments.key : tracker->session_key();
+    std::optional<Peer> peer = greetings->wait(key, limit_ms, ending);
+    if (adrenoc_rpc::ending_signal() != 0) adrenoc_rpc::end_by(adrenoc_rpc::ending_signal());
+    if (peer.has_value()) return std::move(*peer);
+    if (tracker != nullptr) tracker->keep();
   }
 }
 
-// Serves a connection in a process of its own, and says how that ended.
-std::string run_session(const Arguments& arguments, const Socket& listening,
-                        const Socket& connection, const std::string& expected_key) {
+// Serves a peer in a process of its own, and says how that ended.
+std::string run_session(const Arguments& arguments, Greetings* greetings, const Peer& peer) {
   const SessionFolder folder(arguments.folder);
   const pid_t server = getpid();
   const pid_t session = fork();
@@ -215,25 +225,25 @@ std::string run_session(const Arguments& arguments, const Socket& listening,
   if (session == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != server) _exit(1);  // the server ended before the line above
-    close(listening.get());
-    _exit(serve(connection, arguments, expected_key, folder.path()));
+    adrenoc_rpc::forget_endings();
+    greetings->close_all();
+    _exit(serve(peer, arguments, folder.path()));
   }
   return wait_for(session, arguments.timeout_s, folder.path());
 }
 
-[[noreturn]] void serve_all(const Arguments& arguments, Socket listening, TrackerEntry* tracker) {
+[[noreturn]] void serve_all(const Arguments& arguments, Greetings greetings,
+                            TrackerEntry* tracker, int ending) {
   for (uint64_t number = 1;; ++number) {
-    if (tracker != nullptr) tracker->offer();
-    const Socket connection = accept_next(listening, tracker);
-    const std::string expected_key = tracker == nullptr ? arguments.key : tracker->session_key();
-    std::string ending;
+    const Peer peer = next_peer(&greetings, arguments, tracker, ending);
+    std::string said;
     try {
-      ending = run_session(arguments, listening, connection, expected_key);
+      said = run_session(arguments, &greetings, peer);
     } catch (const std::runtime_error& error) {
       // No room for its folder, no process: the next may have more luck.
-      ending = std::string("was not started: ") + error.what();
+      said = std::string("was not started: ") + error.what();
     }
-    std::printf("session %llu %s\n", static_cast<unsigned long long>(number), ending.c_str());
+    std::printf("session %llu %s\n", static_cast<unsigned long long>(number), said.c_str());
     std::fflush(stdout);
   }
 }
@@ -252,6 +262,7 @@ int main(int count, char** values) {
   try {
     const Arguments arguments = parse(count, values);
     int port = arguments.port;
+    const int ending = adrenoc_rpc::catch_endings();
     Socket listening = adrenoc_rpc::listen_on(arguments.host, &port);
     std::unique_ptr<TrackerEntry> tracker;
     if (!arguments.tracker_host.empty()) {
@@ -262,7 +273,7 @@ int main(int count, char** values) {
     adrenoc_rpc::remove_left_folders(arguments.folder);
     std::printf("{\"port\": %d}\n", port);
     std::fflush(stdout);
-    serve_all(arguments, std::move(listening), tracker.get());
+    serve_all(arguments, Greetings(std::move(listening), arguments.key), tracker.get(), ending);
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "adrenoc_rpc: %s\n%s", error.what(), kUsage);
     return kUsageCode;

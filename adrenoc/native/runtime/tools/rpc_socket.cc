@@ -9,31 +9,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
 namespace adrenoc_rpc {
 namespace {
 
-// TVM's protocol: what both sides say first, and what a server says of a wrong key.
-constexpr int32_t kMagic = 0xff271;
-constexpr int32_t kMismatch = kMagic + 2;
-constexpr int32_t kMaxKeyBytes = 1024;
-
 template <typename Value>
 void set_option(int descriptor, int level, int option, const Value& value) {
   setsockopt(descriptor, level, option, &value, sizeof(value));
-}
-
-// Whether two texts are equal, in a time that does not tell where they differ.
-bool same_secret(const std::string& a, const std::string& b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  }
-  return difference == 0;
 }
 
 }  // namespace
@@ -106,42 +90,6 @@ Socket connect_to(const std::string& host, int port, int seconds) {
 
 std::string number_bytes(int32_t number) {
   return {reinterpret_cast<const char*>(&number), sizeof(number)};
-}
-
-namespace {
-
-unsigned asked_limit_s(const std::string& greeting) {
-  const std::string option = " -timeout=";
-  const size_t place = greeting.find(option);
-  if (place == std::string::npos) return 0;
-  const double seconds = std::strtod(greeting.c_str() + place + option.size(), nullptr);
-  return seconds > 0 && seconds < 1e6 ? static_cast<unsigned>(std::ceil(seconds)) : 0;
-}
-
-}  // namespace
-
-const char* shake_hands(const Socket& connection, const std::string& expected_key,
-                        const std::string& own_key, unsigned* asked_s) {
-  int32_t code = 0;
-  int32_t bytes = 0;
-  if (!connection.receive(&code, sizeof(code)) || code != kMagic) {
-    return "the peer does not speak TVM's RPC protocol";
-  }
-  if (!connection.receive(&bytes, sizeof(bytes)) || bytes <= 0 || bytes > kMaxKeyBytes) {
-    return "the peer's key is too long";
-  }
-  std::string greeting(static_cast<size_t>(bytes), '\0');
-  if (!connection.receive(greeting.data(), greeting.size())) return "the peer left";
-  // Options may follow the key: "client:KEY -timeout=60".
-  if (!same_secret(greeting.substr(0, greeting.find(' ')), "client:" + expected_key)) {
-    (void)connection.send_all(number_bytes(kMismatch));
-    return "the peer has another key";
-  }
-  *asked_s = asked_limit_s(greeting);
-  const std::string own = "server:" + own_key;
-  const std::string answer =
-      number_bytes(kMagic) + number_bytes(static_cast<int32_t>(own.size())) + own;
-  return connection.send_all(answer) ? nullptr : "the peer left";
 }
 
 }  // namespace adrenoc_rpc

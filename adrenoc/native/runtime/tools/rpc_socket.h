@@ -48,11 +48,6 @@ class Socket {
 // A number of a message, in the byte order that TVM's protocol has.
 [[nodiscard]] std::string number_bytes(int32_t number);
 
-// Greets a peer; returns what is wrong with it, or nullptr.  `asked_s` becomes the number of
-// seconds after which the peer wants its session stopped, 0 for never.
-[[nodiscard]] const char* shake_hands(const Socket& connection, const std::string& expected_key,
-                                      const std::string& own_key, unsigned* asked_s);
-
 }  // namespace adrenoc_rpc
 
 #endif  // ADRENOC_TOOLS_RPC_SOCKET_H_

@@ -1,0 +1,166 @@
+#include "rpc_greeting.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace adrenoc_rpc {
+namespace {
+
+// TVM's protocol: what both sides say first, and what a server says of a wrong key.
+constexpr int32_t kMagic = 0xff271;
+constexpr int32_t kMismatch = kMagic + 2;
+constexpr int32_t kMaxKeyBytes = 1024;
+constexpr size_t kHeadBytes = 2 * sizeof(int32_t);
+constexpr std::chrono::seconds kLimit(10);
+// More peers at once than a server has any use for; the one that came first has to go then.
+constexpr size_t kMostPeers = 128;
+
+// Whether two texts are equal, in a time that does not tell where they differ.
+bool same_secret(const std::string& a, const std::string& b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
+unsigned asked_limit_s(const std::string& greeting) {
+  const std::string option = " -timeout=";
+  const size_t place = greeting.find(option);
+  if (place == std::string::npos) return 0;
+  const double seconds = std::strtod(greeting.c_str() + place + option.size(), nullptr);
+  return seconds > 0 && seconds < 1e6 ? static_cast<unsigned>(std::ceil(seconds)) : 0;
+}
+
+int32_t number_at(const std::string& bytes, size_t place) {
+  int32_t number = 0;
+  std::memcpy(&number, bytes.data() + place, sizeof(number));
+  return number;
+}
+
+void tell(const char* wrong) { std::fprintf(stderr, "adrenoc_rpc: %s\n", wrong); }
+
+int left_ms(std::chrono::steady_clock::time_point end) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+  return std::max(0, static_cast<int>(left.count()));
+}
+
+}  // namespace
+
+Greetings::Greetings(Socket listening, std::string own_key)
+    : listening_(std::move(listening)), own_key_(std::move(own_key)) {}
+
+void Greetings::close_all() {
+  waiting_.clear();
+  listening_ = Socket();
+}
+
+std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_ms, int ending) {
+  const auto end = Clock::now() + std::chrono::milliseconds(std::max(0, limit_ms));
+  while (true) {
+    std::vector<pollfd> watched = {{listening_.get(), POLLIN, 0}, {ending, POLLIN, 0}};
+    int wait_ms = limit_ms < 0 ? -1 : left_ms(end);
+    for (const Greeting& greeting : waiting_) {
+      watched.push_back({greeting.connection.get(), POLLIN, 0});
+      const int late_ms = left_ms(greeting.end);
+      wait_ms = wait_ms < 0 ? late_ms : std::min(wait_ms, late_ms);
+    }
+    if (poll(watched.data(), watched.size(), wait_ms) < 0) {
+      if (errno == EINTR) continue;
+      throw std::runtime_error(std::string("cannot wait for peers: ") + std::strerror(errno));
+    }
+    if (watched[1].revents != 0) return std::nullopt;
+    size_t index = 2;
+    for (auto at = waiting_.begin(); at != waiting_.end(); ++index) {
+      const auto greeting = at++;
+      if (watched[index].revents == 0) continue;
+      Peer peer;
+      const Heard heard = hear(&*greeting, expected_key, &peer.asked_s);
+      if (heard == Heard::kPart) continue;
+      peer.connection = std::move(greeting->connection);
+      waiting_.erase(greeting);
+      if (heard == Heard::kAll) return peer;
+    }
+    if (watched[0].revents != 0) accept_one();
+    send_late_away();
+    if (limit_ms >= 0 && Clock::now() >= end) return std::nullopt;
+  }
+}
+
+void Greetings::accept_one() {
+  Socket connection(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!connection.is_open()) {
+    if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) return;
+    throw std::runtime_error(std::string("cannot accept a connection: ") + std::strerror(errno));
+  }
+  if (waiting_.size() >= kMostPeers) {
+    tell("a peer said nothing, and too many others came");
+    waiting_.pop_front();
+  }
+  waiting_.push_back({std::move(connection), Clock::now() + kLimit, {}});
+}
+
+void Greetings::send_late_away() {
+  const auto now = Clock::now();
+  waiting_.remove_if([&](const Greeting& greeting) {
+    const bool is_late = greeting.end <= now;
+    if (is_late) tell("a peer took too long to say who it is");
+    return is_late;
+  });
+}
+
+Greetings::Heard Greetings::hear(Greeting* greeting, const std::string& expected_key,
+                                 unsigned* asked_s) {
+  std::string& received = greeting->received;
+  const auto wanted = [&] {
+    const bool has_head = received.size() >= kHeadBytes;
+    return kHeadBytes + (has_head ? static_cast<size_t>(number_at(received, 4)) : 0);
+  };
+  char piece[kMaxKeyBytes];
+  const size_t missing = wanted() - received.size();
+  const ssize_t got = recv(greeting->connection.get(), piece, missing, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kPart;
+  if (got <= 0) {
+    // Who says nothing at all looks whether anybody listens.
+    if (!received.empty()) tell("the peer left");
+    return Heard::kWrong;
+  }
+  received.append(piece, static_cast<size_t>(got));
+  if (received.size() < kHeadBytes) return Heard::kPart;
+  if (number_at(received, 0) != kMagic) {
+    tell("the peer does not speak TVM's RPC protocol");
+    return Heard::kWrong;
+  }
+  if (const int32_t bytes = number_at(received, 4); bytes <= 0 || bytes > kMaxKeyBytes) {
+    tell("the peer's key is too long");
+    return Heard::kWrong;
+  }
+  if (received.size() < wanted()) return Heard::kPart;
+  const std::string said = received.substr(kHeadBytes);
+  // Options may follow the key: "client:KEY -timeout=60".
+  if (!same_secret(said.substr(0, said.find(' ')), "client:" + expected_key)) {
+    (void)greeting->connection.send_all(number_bytes(kMismatch));
+    tell("the peer has another key");
+    return Heard::kWrong;
+  }
+  *asked_s = asked_limit_s(said);
+  const std::string own = "server:" + own_key_;
+  const std::string answer =
+      number_bytes(kMagic) + number_bytes(static_cast<int32_t>(own.size())) + own;
+  // Goes at once: nothing went before.
+  return greeting->connection.send_all(answer) ? Heard::kAll : Heard::kWrong;
+}
+
+}  // namespace adrenoc_rpc

@@ -1,0 +1,147 @@
+"""Our two servers: peers that say nothing, signals that end them, and who may reach them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.device.greeting import MAGIC
+from adrenoc.runtime_build import Runtime
+from tests.runtime.servers import (
+    SOFTWARE_ENVIRONMENT,
+    WAIT_S,
+    Served,
+    native_server,
+    python_server,
+    server_process,
+    wait_until,
+)
+
+_KEY = b"client:"
+_GREETING = struct.pack("<ii", MAGIC, len(_KEY)) + _KEY
+
+
+def _serve(kind: str, runtime: Runtime, opencl: str, *options: str) -> Served:
+    if kind == "python":
+        return python_server(*options)
+    return native_server(runtime, opencl, *options)
+
+
+def _greet(peer: socket.socket) -> None:
+    peer.sendall(_GREETING)
+    assert peer.recv(100).endswith(b"server:")
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_peers_that_say_nothing_lock_nobody_out(kind: str, runtime: Runtime, opencl: str) -> None:
+    """One after the other, each would take ten seconds."""
+    with _serve(kind, runtime, opencl) as (_, port), ExitStack() as peers:
+        for count in range(12):
+            silent = socket.create_connection(("127.0.0.1", port), WAIT_S)
+            peers.enter_context(silent).sendall(_GREETING[:count])
+        with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
+            _greet(peer)
+
+
+def _children(process: int) -> list[int]:
+    text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_a_signal_ends_the_session_too(
+    kind: str,
+    number: signal.Signals,
+    runtime: Runtime,
+    opencl: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    options = () if kind == "python" else ("--folder", str(tmp_path))
+    with (
+        _serve(kind, runtime, opencl, *options) as (server, port),
+        socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,
+    ):
+        _greet(peer)
+        wait_until(lambda: bool(_children(server.pid)))
+        (session,) = _children(server.pid)
+        (folder,) = tmp_path.glob("adrenoc-rpc-*")
+        server.send_signal(number)
+        code = server.wait(WAIT_S)
+        assert code in (-number, 128 + number)
+        assert not folder.exists()
+        with suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
+        wait_until(lambda: not _lives(session))
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_session_ends_with_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that had no time to end it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with (
+        python_server() as (server, port),
+        socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,
+    ):
+        _greet(peer)
+        # What is asked of a session is answered when it has started, and so is bound to the server.
+        peer.sendall(struct.pack("<QiQ", 12, 1, 0))
+        wait_until(lambda: bool(_children(server.pid)))
+        (session,) = _children(server.pid)
+        with suppress(ConnectionResetError):
+            peer.recv(1)
+        server.kill()
+        wait_until(lambda: not _lives(session))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
+def test_the_world_needs_a_key(
+    host: str, runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--host", host, "--port", "0"]) == 2
+    assert "lets anybody who reaches it run any code here" in capsys.readouterr().err
+    done = subprocess.run(
+        [str(runtime.server), "--host", host, "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "name a --key, or say --open" in done.stderr
+
+
+@pytest.mark.parametrize("options", [("--open",), ("--key", "secret")])
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_who_says_so_is_open_to_the_world(
+    kind: str, options: tuple[str, ...], runtime: Runtime
+) -> None:
+    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "serve", "--json")
+    if kind == "native":
+        command = (runtime.server,)
+    words = (*command, "--host", "0.0.0.0", "--port", "0", *options)
+    with (
+        server_process(*words, **SOFTWARE_ENVIRONMENT) as (_, port),
+        socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,
+    ):
+        key = b"client:" + (b"secret" if "secret" in options else b"")
+        peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
+        assert b"server:" in peer.recv(100)
