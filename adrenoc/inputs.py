@@ -84,13 +84,19 @@ def input_files(folder: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
+class Inputs(dict[str, "np.ndarray"]):
+    """Arrays by input; `drawn` are the inputs of random numbers, which nobody gave."""
+
+    drawn: frozenset[str] = frozenset()
+
+
 def make_inputs(
     specs: Sequence[TensorSpec],
     files: Sequence[InputFile] = (),
     *,
     seed: int = 0,
     image: ImageOptions | None = None,
-) -> dict[str, np.ndarray]:
+) -> Inputs:
     """One array for each of `specs`, in order: from `files`, random where there is none.
 
     Raises:
@@ -104,10 +110,12 @@ def make_inputs(
             continue
         spec = _target(file, specs)
         found[spec.name] = _from_file(file.path, spec, options)
-    return {
-        spec.name: found[spec.name] if spec.name in found else random_input(spec, seed=seed)
+    inputs = Inputs(
+        (spec.name, found[spec.name] if spec.name in found else random_input(spec, seed=seed))
         for spec in specs
-    }
+    )
+    inputs.drawn = frozenset(inputs) - frozenset(found)
+    return inputs
 
 
 def shapes_of(
@@ -137,7 +145,8 @@ def shapes_of(
 def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
     """The same numbers for the same seed, name, shape and dtype, whatever else is generated.
 
-    Floats are normal with deviation 1; wide integers, which are mostly indices, lie in 0 to 9.
+    Floats are normal with deviation 1; integers fit what they index, as far as that is known, else
+    wide ones lie in 0 to 9.
     """
     generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     dtype = np.dtype(spec.dtype)
@@ -151,8 +160,10 @@ def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
             hint=f"--input {spec.name}=FILE.npy",
         )
     limits = np.iinfo(dtype)
-    low, high = (limits.min, limits.max + 1) if dtype.itemsize == 1 else (0, 10)
-    return generator.integers(low, high, spec.shape).astype(dtype)
+    low, high = (limits.min, limits.max) if dtype.itemsize == 1 else (0, 9)
+    if len(spec.bounds) == 2 and limits.min <= spec.bounds[0] <= spec.bounds[1] <= limits.max:
+        low, high = spec.bounds
+    return generator.integers(low, high, spec.shape, dtype, endpoint=True)
 
 
 def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:

@@ -18,6 +18,7 @@ SCHEMA_VERSION = 1
 
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
+_MAY_BE_LEFT_OUT = {"default": True}
 _NAMES = "names"
 _ROOT = ": "  # between a file and the keys in it
 _JSON_NAMES = {str: "text", int: "an integer", bool: "true or false"}
@@ -32,12 +33,17 @@ def named(kind: names.Names) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor at the border of the graph, under the model's own name, shape and dtype."""
+    """A tensor at the border of the graph, under the model's own name, shape and dtype.
+
+    `bounds` are the smallest and the largest number that it may hold, where it is known to index
+    something; they are empty, and not in the manifest, where anything goes.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = field(metadata=named(names.WORD))
     layout: str = "row-major"
+    bounds: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +264,9 @@ def to_plain(value: Any) -> Any:
     """Dataclasses, tuples and dicts as what `json` writes; dicts come out in key order."""
     if is_dataclass(value) and not isinstance(value, type):
         kept = [f for f in fields(value) if f.metadata.get("json", True)]
-        return {f.name: to_plain(getattr(value, f.name)) for f in kept}
+        held = {f.name: getattr(value, f.name) for f in kept}
+        optional = {f.name for f in kept if f.metadata.get("default")}
+        return {k: to_plain(v) for k, v in held.items() if v or k not in optional}
     if isinstance(value, dict):
         return {str(key): to_plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, tuple | list):
@@ -302,14 +310,16 @@ def _decode(kind: Any, plain: Any, where: str) -> Any:
 def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
     _expect(isinstance(plain, dict), plain, "an object", where)
     hints = typing.get_type_hints(kind)
+    optional = {f.name for f in fields(kind) if f.metadata.get("default")}
     wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
     for name in wanted:
-        if name not in plain:
+        if name not in plain and name not in optional:
             raise BundleError(f"{_shown(where)} lacks the key `{name}`", hint=_REBUILD_HINT)
     unknown = sorted(set(plain) - set(wanted))
     if unknown:
         raise BundleError(f"{_shown(where)} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
-    values = {name: _decode(hints[name], plain[name], _join(where, name)) for name in wanted}
+    there = [name for name in wanted if name in plain]
+    values = {name: _decode(hints[name], plain[name], _join(where, name)) for name in there}
     for item in fields(kind):
         if _NAMES in item.metadata and item.name in values:
             _check_name(item.metadata[_NAMES], values[item.name], _join(where, item.name))

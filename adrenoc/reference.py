@@ -15,6 +15,7 @@ from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.second_opinion import runtime_errors
 from adrenoc.importers.tflite.float_weights import with_float_weights
+from adrenoc.inputs import Inputs
 from adrenoc.spelling import listed
 
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
@@ -109,11 +110,33 @@ def _run_onnx(
     try:
         results = session.run(names, feeds)
     except errors as error:
-        raise InputError(
-            f"onnxruntime cannot run {model} on these inputs: {error}",
-            hint="check shapes and dtypes of the inputs",
-        ) from error
+        raise _cannot_run("onnxruntime", model, inputs, error) from error
     return dict(zip(names, results, strict=True))
+
+
+def _cannot_run(
+    runtime: str, model: Path, inputs: Mapping[str, np.ndarray], error: Exception
+) -> InputError:
+    """Whose numbers may be at fault: those drawn here, or those given."""
+    drawn = inputs.drawn if isinstance(inputs, Inputs) else frozenset()
+    random = [name for name in inputs if name in drawn]
+    whole = [name for name in random if inputs[name].dtype.kind in "iub"]
+    if whole:
+        names = listed((f"'{name}'" for name in whole), between=", ")
+        return InputError(
+            f"{runtime} cannot run {model}: {error}; {names} hold random numbers, as none were "
+            "given, and these may not fit what the model does with them",
+            hint=f"--input {whole[0]}=FILE.npy with numbers that fit",
+        )
+    if random and len(random) == len(inputs):
+        return InputError(
+            f"{runtime} cannot run {model} on random numbers: {error}",
+            hint=f"--input {random[0]}=FILE.npy, or look for the fault in {runtime}",
+        )
+    return InputError(
+        f"{runtime} cannot run {model} on the arrays given: {error}",
+        hint="check the numbers in them: indices have to lie within what they index",
+    )
 
 
 def tensor_names(model: Path) -> frozenset[str]:
@@ -191,10 +214,7 @@ def _run_tflite(
     try:
         interpreter.invoke()
     except RuntimeError as error:
-        raise InputError(
-            f"LiteRT cannot run {model} on these inputs: {error}",
-            hint="check shapes and values of the inputs; not every kernel has every dtype",
-        ) from error
+        raise _cannot_run("LiteRT", model, inputs, error) from error
     wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
     known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
     for name in tensors:

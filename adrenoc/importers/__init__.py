@@ -22,11 +22,14 @@ def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Import
         CustomDomainError, UnsupportedOperatorError: with every node that cannot be imported.
         ShapeError: a shape is missing, unknown or does not fit.
     """
+    from dataclasses import replace
+
+    from adrenoc.importers.index_bounds import with_bounds
+
     files = find_model_files(path)
     if files.format == "tflite":
-        from adrenoc.importers.tflite.importer import import_tflite
-
-        return import_tflite(files, shapes=shapes)
-    from adrenoc.importers.onnx.importer import import_onnx
-
-    return import_onnx(files, shapes=shapes)
+        from adrenoc.importers.tflite.importer import import_tflite as import_file
+    else:
+        from adrenoc.importers.onnx.importer import import_onnx as import_file
+    imported = import_file(files, shapes=shapes)
+    return replace(imported, inputs=with_bounds(imported.module, imported.inputs))

@@ -1,0 +1,145 @@
+"""Random whole numbers fit what they index; a reference that fails says whose numbers it had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.errors import InputError
+from adrenoc.importers import import_model
+from adrenoc.inputs import InputFile, make_inputs
+from adrenoc.reference import run_reference
+from tests.ir.import_and_run import check
+from tests.models import graph, write
+from tests.tflite.build import ModelBuilder, T
+
+node = helper.make_node
+INT64 = TensorProto.INT64
+TABLE = np.linspace(-1, 1, 7 * 4, dtype=np.float32).reshape(7, 4)
+HELD = {
+    "table": TABLE,
+    "two": TABLE[:2],
+    "three": np.array(3),
+    "one": np.array(1.0, np.float32),
+    "far": np.array(-1e4, np.float32),
+    "first": np.array([0]),
+    "last": np.array([1]),
+    "depth": np.array(5),
+    "values": np.array([0, 1], np.float32),
+    "steps": np.arange(6),
+    "grid": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "pairs": np.array([[1, 1]]),
+}
+
+CASES: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...]]] = {
+    "a table": ([node("Gather", ["table", "i"], ["y"])], (0, 6)),
+    "the smaller of two tables": (
+        [
+            node("Gather", ["table", "i"], ["a"]),
+            node("Gather", ["two", "i"], ["b"]),
+            node("Add", ["a", "b"], ["y"]),
+        ],
+        (0, 1),
+    ),
+    "through a cast and a reshape": (
+        [
+            node("Cast", ["i"], ["c"], to=TensorProto.INT32),
+            node("Unsqueeze", ["c", "last"], ["u"]),
+            node("Gather", ["table", "u"], ["y"]),
+        ],
+        (0, 6),
+    ),
+    "with an offset": (
+        [node("Add", ["i", "three"], ["o"]), node("Gather", ["table", "o"], ["y"])],
+        (0, 3),
+    ),
+    "less an offset": (
+        [node("Sub", ["i", "three"], ["o"]), node("Gather", ["table", "o"], ["y"])],
+        (3, 9),
+    ),
+    "times a number": (
+        [node("Mul", ["i", "three"], ["o"]), node("Gather", ["table", "o"], ["y"])],
+        (0, 2),
+    ),
+    "a part of it": (
+        [node("Slice", ["i", "first", "last"], ["s"]), node("Gather", ["table", "s"], ["y"])],
+        (0, 6),
+    ),
+    "elements": ([node("GatherElements", ["grid", "j"], ["y"], axis=1)], (0, 3)),
+    "places": ([node("GatherND", ["grid", "k"], ["y"])], (0, 2)),
+    "one of a number": ([node("OneHot", ["i", "depth", "values"], ["y"])], (0, 4)),
+    "a mask": (
+        [
+            node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+            node("Sub", ["one", "f"], ["n"]),
+            node("Mul", ["n", "far"], ["y"]),
+        ],
+        (0, 1),
+    ),
+    "a truth value": (
+        [
+            node("Cast", ["i"], ["b"], to=TensorProto.BOOL),
+            node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+        ],
+        (0, 1),
+    ),
+    "a length": (
+        [node("Less", ["steps", "i"], ["b"]), node("Cast", ["b"], ["y"], to=TensorProto.FLOAT)],
+        (0, 5),
+    ),
+    "nothing": ([node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], ()),
+}
+SHAPES = {"i": (6,), "j": (3, 2), "k": (2, 2)}
+
+
+def model_of(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    read = {name for n in nodes for name in n.input}
+    inputs = {name: shape for name, shape in SHAPES.items() if name in read}
+    held = {name: value for name, value in HELD.items() if name in read}
+    return graph(nodes, inputs, ["y"], held, dtype=INT64)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whole_numbers_fit_what_they_index(case: str, tmp_path: Path) -> None:
+    nodes, bounds = CASES[case]
+    path = write(model_of(nodes), tmp_path)
+    imported, _ = check(path)
+    assert [spec.bounds for spec in imported.inputs] == [bounds]
+    seen = np.concatenate(
+        [
+            make_inputs(imported.inputs, seed=s)[n].ravel()
+            for s in range(40)
+            for n in [imported.inputs[0].name]
+        ]
+    )
+    assert (seen.min(), seen.max()) == (bounds or (0, 9))
+
+
+def test_lookups_of_tflite(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    main = builder.graph()
+    ids = main.add(T(dtype="int32", data=np.array([0, 1], np.int32)))
+    table = main.add(T(data=TABLE, is_constant=True))
+    (found,) = main.op("GATHER", [table, ids], [T(shape=(2, 4))], "GatherOptions")
+    main.outputs = [found]
+    path = tmp_path / "model.tflite"
+    path.write_bytes(builder.finish()[0])
+    assert [s.bounds for s in import_model(path, shapes={}).inputs] == [(0, 6)]
+
+
+def test_whose_numbers_failed_is_told(tmp_path: Path) -> None:
+    model = model_of([node("Gather", ["table", "i"], ["y"])])
+    path = write(model, tmp_path)
+    (spec,) = import_model(path, shapes={}).inputs
+    drawn = make_inputs([spec])
+    drawn["i"] = np.array([0, 0, 0, 0, 0, 99])
+    with pytest.raises(InputError, match=r"'i' hold random numbers, as none were given"):
+        run_reference(path, drawn)
+    np.save(tmp_path / "i.npy", drawn["i"])
+    given = make_inputs([spec], [InputFile(path=tmp_path / "i.npy")])
+    with pytest.raises(InputError, match="on the arrays given"):
+        run_reference(path, given)
