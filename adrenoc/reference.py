@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,14 @@ from adrenoc.spelling import listed
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
 arm64 (source: onnxruntime_session_options_config_keys.h)."""
+
+_QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_QUANTISED_NAMES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm")
+_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+"""ONNX operators whose results are the numbers that they read."""
+
+PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsigned bytes"
+"""Other ways in which a runtime computes the same model."""
 
 # Protobuf refuses to serialise more.
 _PROTOBUF_MAX_BYTES = 2**31 - 1
@@ -69,6 +79,98 @@ def reference_version(kind: str) -> str:
         ) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantised:
+    """What is known of a quantised model: the quanta of its outputs, by name.
+
+    A whole number counts quanta; a float output has one where it is converted last.
+    """
+
+    quanta: Mapping[str, float]
+
+
+def quantised(model: Path) -> Quantised | None:
+    """What a model says of its quanta; None of one that holds none.
+
+    Raises:
+        DependencyError: the package that reads this format is not installed.
+    """
+    if find_model_files(model).format == "tflite":
+        return _quantised_tflite(model)
+    return _quantised_onnx(model)
+
+
+def _quantised_onnx(model: Path) -> Quantised | None:
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(str(model), load_external_data=False).graph
+    kinds = {node.op_type for node in graph.node}
+    if not any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds):
+        return None
+    makers = {name: node for node in graph.node for name in node.output}
+    constants = {c.name: c for c in graph.initializer if not c.external_data}
+    quanta = {}
+    for value in graph.output:
+        floats = value.type.tensor_type.elem_type in (
+            onnx.TensorProto.FLOAT,
+            onnx.TensorProto.FLOAT16,
+        )
+        maker = makers.get(value.name)
+        while maker is not None and maker.op_type in _MOVES:
+            maker = makers.get(maker.input[0])
+        if not floats:
+            quanta[value.name] = 1.0
+        elif maker is not None and maker.op_type == "DequantizeLinear":
+            scale = constants.get(maker.input[1])
+            if scale is not None:
+                quanta[value.name] = float(numpy_helper.to_array(scale).max())
+    return Quantised(quanta=quanta)
+
+
+def _quantised_tflite(model: Path) -> Quantised | None:
+    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+    interpreter = runtime.Interpreter(model_path=str(model))
+    details = {d["index"]: d for d in interpreter.get_tensor_details()}
+
+    def is_quantised(detail: Mapping[str, Any]) -> bool:
+        whole = np.dtype(detail["dtype"]).kind in "iu"
+        return whole and len(detail["quantization_parameters"]["scales"]) > 0
+
+    if not any(is_quantised(detail) for detail in details.values()):
+        return None
+    # LiteRT has no other way to ask which operator makes a tensor.
+    converted = {
+        op["outputs"][0]: op["inputs"][0]
+        for op in interpreter._get_ops_details()
+        if op["op_name"] == "DEQUANTIZE"
+    }
+    quanta = {}
+    for output in interpreter.get_output_details():
+        source = details.get(converted.get(output["index"], -1))
+        if np.dtype(output["dtype"]).kind in "iu":
+            quanta[output["name"]] = 1.0
+        elif source is not None and is_quantised(source):
+            quanta[output["name"]] = float(max(source["quantization_parameters"]["scales"]))
+    return Quantised(quanta=quanta)
+
+
+def other_kernels(
+    model: Path, inputs: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
+
+    Each rounds in its own way; those that refuse the model are left out.
+    """
+    tflite = find_model_files(model).format == "tflite"
+    found = {}
+    for kernels in (PLAIN, REFERENCE_KERNELS if tflite else UNSIGNED):
+        with suppress(InputError, ModelFormatError):
+            run = _run_tflite if tflite else _run_onnx
+            found[kernels] = run(model, inputs, (), plain=True, threads=0, kernels=kernels)
+    return found
+
+
 def _import(package: str, module: str, what: str) -> ModuleType:
     import importlib
 
@@ -89,14 +191,16 @@ def _run_onnx(
     *,
     plain: bool,
     threads: int,
+    kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
     runtime = _import("onnxruntime", "onnxruntime", "ONNX")
     errors = runtime_errors()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
-    options.add_session_config_entry(*SIGNED_BYTES)
-    if plain:
+    if kernels != UNSIGNED:
+        options.add_session_config_entry(*SIGNED_BYTES)
+    if plain and kernels != UNSIGNED:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = _with_outputs(model, tensors) if tensors else str(model)
     try:
@@ -204,8 +308,11 @@ def _run_tflite(
     *,
     plain: bool,
     threads: int,
+    kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
-    interpreter = _interpreter(model, plain=plain, keep_all=bool(tensors), threads=threads)
+    interpreter = _interpreter(
+        model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
+    )
     details = interpreter.get_input_details()
     feeds = _select(model, inputs, [d["name"] for d in details])
     for detail in details:
@@ -223,17 +330,16 @@ def _run_tflite(
     return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
 
 
-def _interpreter(model: Path, *, plain: bool, keep_all: bool, threads: int) -> Any:
+def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> Any:
     """LiteRT with the model; where its data are float, its weights are, too."""
     runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
     schema = _import("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
-    kernels = runtime.OpResolverType
+    types = runtime.OpResolverType
+    chosen = {PLAIN: types.BUILTIN_WITHOUT_DEFAULT_DELEGATES, REFERENCE_KERNELS: types.BUILTIN_REF}
     arguments = {
         "num_threads": threads or None,
         "experimental_preserve_all_tensors": keep_all,
-        "experimental_op_resolver_type": (
-            kernels.BUILTIN_WITHOUT_DEFAULT_DELEGATES if plain else kernels.AUTO
-        ),
+        "experimental_op_resolver_type": chosen.get(kernels, types.AUTO),
     }
     try:
         interpreter = runtime.Interpreter(model_path=str(model), **arguments)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle import Bundle
+    from adrenoc.device.check import Floor
     from adrenoc.device.result import RunOptions, RunResult
     from adrenoc.inputs import InputFile
 
@@ -192,7 +193,8 @@ def run_command(
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        checked = compare(result.outputs, expected, tolerance=limit)
+        floors = _floors(reference, inputs, expected)
+        checked = compare(result.outputs, expected, tolerance=limit, floors=floors)
     if layers_of is not None:
         from adrenoc.check_layers import check_layers
 
@@ -216,6 +218,19 @@ def run_command(
         layers.raise_if_failed()
     elif checked is not None:
         checked.raise_if_failed()
+
+
+def _floors(
+    model: Path | None, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+) -> dict[str, Floor]:
+    """Of a quantised model: how far its reference's kernels are from each other."""
+    from adrenoc.device.check import floors_of
+    from adrenoc.reference import other_kernels, quantised
+
+    known = None if model is None else quantised(model)
+    if model is None or known is None:
+        return {}
+    return floors_of(expected, other_kernels(model, inputs), known.quanta)
 
 
 def _run(

@@ -93,21 +93,34 @@ def show_run(
             ],
         )
         return
-    console.print_table(
-        ("output", "shape", "max error", "of the range", "RMSE", "cosine"),
-        [
-            (
-                tensor.name,
-                console.dims(tensor.shape),
-                f"{tensor.max_error:.2e}",
-                f"{tensor.range_error:.2e}",
-                f"{tensor.rmse:.2e}",
-                f"{tensor.cosine:.6f}",
-            )
-            for tensor in checked.tensors
-        ],
-        right=("max error", "of the range", "RMSE", "cosine"),
-    )
+    _show_check(checked)
+
+
+def _show_check(checked: CheckResult) -> None:
+    """The errors; of a quantised model those of the reference against itself beside them."""
+    from adrenoc.cli import console
+
+    figures: tuple[str, ...] = ("max error", "of the range", "RMSE", "cosine")
+    rows: list[tuple[str, ...]] = [
+        (
+            tensor.name,
+            console.dims(tensor.shape),
+            f"{tensor.max_error:.2e}",
+            f"{tensor.range_error:.2e}",
+            f"{tensor.rmse:.2e}",
+            f"{tensor.cosine:.6f}",
+        )
+        for tensor in checked.tensors
+    ]
+    floors = [tensor.floor for tensor in checked.tensors]
+    if any(floors):
+        figures = (*figures, "quantum", "reference's own")
+        rows = [
+            (*row, *(("-", "-") if f is None else (f"{f.quantum:.2e}", f"{f.spread:.2e}")))
+            for row, f in zip(rows, floors, strict=True)
+        ]
+    console.print_table(("output", "shape", *figures), rows, right=figures)
+    console.print_fields((tensor.name, tensor.accepted_as) for tensor in checked.accepted)
     verdict = "agrees" if checked.passed else "does not agree"
     console.print_verdict(
         checked.passed, f"{verdict} with the reference (tolerance {checked.tolerance:.0e})"

@@ -12,8 +12,16 @@ from adrenoc import reference
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.inputs import make_inputs
 from adrenoc.manifest import TensorSpec
-from adrenoc.reference import run_reference
+from adrenoc.reference import (
+    PLAIN,
+    REFERENCE_KERNELS,
+    UNSIGNED,
+    other_kernels,
+    quantised,
+    run_reference,
+)
 from tests.models import graph, write, write_network
+from tests.tflite.build import ModelBuilder, T
 
 SPEC = TensorSpec(name="x", shape=(1, 4), dtype="float32")
 
@@ -94,3 +102,52 @@ def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(DependencyError) as caught:
         reference.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
     assert caught.value.hint == "pip install 'adrenoc[check]'"
+
+
+def _with_quanta(folder: Path) -> Path:
+    """A float in, quanta in between, a float and whole numbers out."""
+    constants = {"s": np.array(0.05, np.float32), "z": np.array(3, np.uint8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["y"], perm=[1, 0]),
+        helper.make_node("Relu", ["d"], ["r"]),
+    ]
+    model = graph(nodes, {"x": SPEC.shape}, ["y", "r", "q"], constants)
+    for value, kind in zip(model.graph.output, (1, 1, 2), strict=True):
+        value.type.tensor_type.elem_type = kind
+    return write(model, folder)
+
+
+def test_a_quantised_model_tells_its_quanta(tmp_path: Path) -> None:
+    found = quantised(_with_quanta(tmp_path))
+    assert found is not None
+    assert found.quanta == {"y": pytest.approx(0.05), "q": 1.0}
+    assert quantised(two_steps(tmp_path)) is None
+
+
+def test_other_kernels_compute_it_too(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path, feeds = _with_quanta(tmp_path), make_inputs([SPEC])
+    expected, others = run_reference(path, feeds), other_kernels(path, feeds)
+    assert set(others) == {PLAIN, UNSIGNED}
+    for outputs in others.values():
+        np.testing.assert_array_equal(outputs["q"], expected["q"])
+
+
+def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    built = ModelBuilder()
+    main = built.graph()
+    data = np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 12)
+    x = main.add(T(data=data), "x")
+    quanta = T(dtype="int8", shape=(1, 12), scales=(0.02,), zeros=(5,))
+    (q,) = main.op("QUANTIZE", [x], [quanta], "QuantizeOptions")
+    (y,) = main.op("DEQUANTIZE", [q], [T(shape=(1, 12))], "DequantizeOptions")
+    main.outputs = [q, y]
+    path = tmp_path / "quanta.tflite"
+    path.write_bytes(built.finish()[0])
+    found = quantised(path)
+    assert found is not None
+    assert sorted(found.quanta.values()) == [pytest.approx(0.02), 1.0]
+    assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}

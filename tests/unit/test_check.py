@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.device.check import compare, default_tolerance
+from adrenoc.device.check import compare, default_tolerance, floors_of
 from adrenoc.errors import CheckFailedError
 
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
@@ -108,3 +108,47 @@ def test_what_marks_them_depends_on_the_type(dtype: str, mark: int) -> None:
     seen = np.array([1, 1, mark], dtype)
     assert compare({"y": seen}, {"y": seen[:2]}, tolerance=0).passed
     assert not compare({"y": seen[::-1]}, {"y": seen[:2]}, tolerance=0).passed
+
+
+# What the reference's own kernels differ by
+
+QUANTA = np.arange(8, dtype=np.float32) * np.float32(0.05)
+
+
+def test_one_quantum_is_no_error_of_a_quantised_output() -> None:
+    seen = QUANTA + np.float32(0.05) * (np.arange(8) == 3)
+    floors = floors_of({"y": QUANTA}, {}, {"y": 0.05})
+    result = compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    assert result.passed
+    assert result.accepted[0].accepted_as == "within one quantum, 0.05"
+    assert not compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4).passed
+    further = compare({"y": QUANTA + 0.1}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    assert not further.passed
+    assert further.accepted == ()
+
+
+def test_what_the_reference_is_off_by_itself_is_told_and_allowed() -> None:
+    expected = {"y": QUANTA}
+    others = {"plain kernels": {"y": QUANTA + 0.1}, "reference kernels": {"y": QUANTA - 0.3}}
+    floors = floors_of(expected, others, {"y": 0.05})
+    assert (floors["y"].quantum, floors["y"].kernels) == (0.05, "reference kernels")
+    assert floors["y"].spread == pytest.approx(0.3)
+    near = compare({"y": QUANTA + 0.29}, expected, tolerance=1e-4, floors=floors)
+    assert "the reference's reference kernels are off" in near.accepted[0].accepted_as
+    assert not compare({"y": QUANTA + 0.31}, expected, tolerance=1e-4, floors=floors).passed
+
+
+def test_a_floor_does_not_hide_what_is_no_number() -> None:
+    seen = QUANTA.copy()
+    seen[0] = np.nan
+    floors = floors_of({"y": QUANTA}, {"plain kernels": {"y": QUANTA + 9}}, {"y": 9.0})
+    assert not compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
+    assert not compare({"y": seen[1:]}, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
+
+
+def test_within_the_tolerance_nothing_has_to_be_allowed() -> None:
+    floors = floors_of({"y": QUANTA}, {}, {"y": 0.05})
+    result = compare({"y": QUANTA}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    assert result.passed
+    assert result.accepted == ()
+    assert result.tensors[0].floor == floors["y"]
