@@ -21,6 +21,14 @@ import adrenoc
 from adrenoc.elf import read_elf
 from adrenoc.errors import DependencyError, LinkError
 from adrenoc.files import cache_folder, private_folder, sha256_bytes
+from adrenoc.licenses import (
+    LICENSE,
+    NOTICE,
+    components,
+    find_used,
+    license_text,
+    notice_text,
+)
 from adrenoc.link import ANDROID_PAGE_BYTES
 from adrenoc.ndk import MIN_API
 from adrenoc.outputs import check_folder_can_be_replaced, output_error, write_folder_atomically
@@ -37,7 +45,16 @@ SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
 RUNTIME_FOLDER = listed_kind("runtime")
 
+_LLVM_LIBRARIES = (
+    "libc++, libc++abi, libunwind and compiler-rt of the Android NDK are linked in\n"
+    "(Apache-2.0 WITH LLVM-exception, which asks for no notice of what a compiler put there)."
+)
+_GCC_LIBRARIES = (
+    "libstdc++ and libgcc of GCC are linked in (GPL-3.0-or-later WITH GCC-exception-3.1, which\n"
+    "sets no terms for what a compiler made with them)."
+)
 _BUILD_SECONDS = 3600.0
+_SAMPLES = "samples"  # beside the sources, and no part of what is built
 _SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
 # Programs find the library in their own folder, whoever starts them and from wherever.
 _BESIDE = "$ORIGIN"
@@ -113,7 +130,8 @@ def build_runtime(
     if clml_sdk is not None:
         toolchain = with_clml(toolchain, clml_sdk)
     digest = _sources_digest()
-    identity = repr((digest, toolchain.identity, toolchain.options, abi, static, sanitize))
+    parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
+    identity = repr(parts)
     key = sha256_bytes(identity.encode())[:24]
     stamp = (
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
@@ -162,7 +180,8 @@ def open_runtime(folder: Path) -> Runtime:
         DependencyError: the folder holds no runtime.
         LinkError: its library is damaged.
     """
-    missing = [n for n in (LIBRARY, NAME_LIBRARY, *HEADERS) if not (folder / n).is_file()]
+    wanted = (LIBRARY, NAME_LIBRARY, *HEADERS, LICENSE, NOTICE)
+    missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise DependencyError(
             f"{folder} is not a runtime: it lacks {', '.join(missing)}",
@@ -227,7 +246,30 @@ def _compile(
     made = scratch / ("out-static" if static else "out")
     for name in HEADERS:
         shutil.copy(native / "include" / name, made / name)
+    _write_licenses(made, scratch, toolchain, static=static)
     return made
+
+
+def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: bool) -> None:
+    """Put LICENSE and NOTICE of what the compiler read beside what it made."""
+    listed = run_tool(
+        [find_tool("ninja"), "-C", str(scratch), "-t", "deps"], deed="list what was compiled"
+    )
+    read = [scratch / line.strip() for line in listed.splitlines() if line.startswith(" ")]
+    tvm, ffi = _package_folder("tvm"), _package_folder("tvm_ffi")
+    used = find_used(
+        (Path(os.path.normpath(path)) for path in read),
+        components(tvm, ffi),
+        packages=(tvm, ffi),
+    )
+    cxx_library = ""
+    if toolchain.api > 0:
+        cxx_library = _LLVM_LIBRARIES
+    elif static:
+        cxx_library = _GCC_LIBRARIES
+    text = notice_text(used, version=adrenoc.__version__, cxx_library=cxx_library)
+    (made / LICENSE).write_text(license_text(used), encoding="utf-8")
+    (made / NOTICE).write_text(text, encoding="utf-8")
 
 
 def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> None:
@@ -289,6 +331,6 @@ def _sources_digest() -> str:
     native = _native_folder()
     digest = hashlib.sha256(_tvm_versions().encode())
     for path in sorted(native.rglob("*")):
-        if path.suffix in _SOURCES and path.is_file():
+        if path.suffix in _SOURCES and path.is_file() and _SAMPLES not in path.parts:
             digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
