@@ -14,7 +14,7 @@ from adrenoc.elf import ElfFacts, read_elf
 from adrenoc.errors import BundleError, LinkError
 from adrenoc.link import ANDROID_PAGE_BYTES
 from adrenoc.ndk import MIN_API
-from adrenoc.package import ABIS
+from adrenoc.package.packed import ABIS
 from adrenoc.runtime_build import ANDROID_NEEDED, LIBRARY, NAME_LIBRARY
 
 _MANIFEST = "AndroidManifest.xml"
@@ -50,6 +50,10 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
 def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
     names = set(archive.namelist())
     is_apk = "classes.jar" not in names
+    if not is_apk and not any(name.startswith(("jni/", "prefab/")) for name in names):
+        # A model alone: libraries and manifest lines come with the archive of the runtime.
+        yield from _bundle_troubles(archive)
+        return
     try:
         manifest = _Manifest(archive.read(_MANIFEST) if _MANIFEST in names else b"<none/>")
     except ValueError as error:

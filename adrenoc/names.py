@@ -70,7 +70,18 @@ def file_name(text: str) -> str:
     return allowed[:255] if FILE.allows(allowed[:255]) else "model"
 
 
+# Words of Java and Kotlin: no package may be called so.
+_KEYWORDS = re.compile(
+    "abstract|as|assert|boolean|break|byte|case|catch|char|class|const|continue|default|do|double|"
+    "else|enum|extends|false|final|finally|float|for|fun|goto|if|implements|import|in|instanceof|"
+    "int|interface|is|long|native|new|null|object|package|private|protected|public|return|short|"
+    "static|strictfp|super|switch|synchronized|this|throw|throws|transient|true|try|typealias|"
+    "typeof|val|var|void|volatile|when|while"
+)
+
+
 def identifier(name: str) -> str:
     """An identifier that Java, C and CMake take, made of `name`: small letters, digits and `_`."""
     kept = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return kept if kept[:1].isalpha() else f"m_{kept}"
+    taken = not kept[:1].isalpha() or _KEYWORDS.fullmatch(kept)
+    return f"m_{kept}" if taken else kept

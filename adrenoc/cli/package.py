@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import json_option, path_argument
+from adrenoc.cli.options import json_option
+
+if TYPE_CHECKING:
+    from adrenoc.bundle import Bundle
+    from adrenoc.runtime_build import Runtime
+
+_ARCHIVE = ".aar"
 
 
 @click.command("package", cls=Command)
-@path_argument("bundle")
-@click.option("--aar", "form", flag_value="aar", help="An archive for Android builds.")
+@click.argument(
+    "bundles",
+    type=InputPath(),
+    nargs=-1,
+    required=True,
+    metavar="BUNDLE...",
+)
+@click.option("--aar", "form", flag_value="aar", help="Archives for Android builds.")
 @click.option("--cmake", "form", flag_value="cmake", help="A folder for find_package(adrenoc).")
 @click.option(
     "--runtime",
@@ -28,48 +41,52 @@ from adrenoc.cli.options import json_option, path_argument
     type=OutputPath(),
     required=True,
     metavar="OUT",
-    help="The .aar file or the folder to write.",
+    help="OUT.aar: one archive with the runtime and one bundle.  With --aar a folder: a Maven "
+    "repository with the runtime and each bundle apart, for apps of several models.",
 )
 @click.option(
     "--sample",
     type=OutputPath(),
     metavar="DIR",
-    help="With --aar: write the sources of a small app there (CMake, JNI, Kotlin).",
+    help="With --aar: write a small app for Android Studio there, which runs the bundles.",
 )
 @json_option()
 def package_command(
-    bundle: Path,
+    bundles: tuple[Path, ...],
     form: str | None,
     folders: tuple[Path, ...],
     output: Path,
     sample: Path | None,
     as_json: bool,
 ) -> None:
-    """Put BUNDLE and the runtime into a package for an app."""
+    """Put bundles and the runtime into packages for an app."""
     from adrenoc.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.package import ABIS, copy_sample, write_aar, write_cmake_package
-    from adrenoc.runtime_build import build_runtime, open_runtime
-    from adrenoc.runtime_toolchain import HOST
+    from adrenoc.outputs import check_folder_can_be_replaced
+    from adrenoc.package.aar import write_aar
+    from adrenoc.package.cmake import write_cmake_package
+    from adrenoc.package.repository import RUNTIME, write_repository
+    from adrenoc.package.sample import SAMPLE_FOLDER, write_sample
 
-    if form is None:
-        raise click.UsageError("say which: --aar or --cmake")
-    opened = open_bundle(bundle)
-    host = opened.manifest.target.host
-    runtimes = [open_runtime(folder) for folder in folders]
-    if not runtimes:
-        abi = HOST if host else ABIS[opened.manifest.library.machine]
-        runtimes = [build_runtime(abi=abi)]
+    _check_usage(form, bundles, folders, output, sample)
+    if sample is not None:
+        check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
+    opened = [open_bundle(bundle) for bundle in bundles]
+    runtimes = _runtimes(opened, folders)
+    coordinates: list[str] = []
     if form == "cmake":
-        if len(runtimes) > 1:
-            raise click.UsageError("--cmake takes one --runtime")
-        packed = write_cmake_package(opened, runtimes[0], output)
+        packed = write_cmake_package(opened[0], runtimes[0], output)
+    elif output.suffix == _ARCHIVE:
+        packed = write_aar(opened[0], runtimes, output)
     else:
-        packed = write_aar(opened, runtimes, output)
-        if sample is not None:
-            copy_sample("android", sample)
+        repository = write_repository(opened, runtimes, output)
+        packed = repository.packed
+        coordinates = [str(one) for one in (RUNTIME, *repository.models)]
+    if sample is not None:
+        write_sample(opened, runtimes, sample)
     if as_json:
-        console.print_json({"path": str(packed.path), "files": dict(packed.files)})
+        told = {"path": str(packed.path), "files": dict(packed.files)}
+        console.print_json({**told, "coordinates": coordinates})
         return
     console.print_title("package", str(packed.path))
     console.print_table(
@@ -77,3 +94,41 @@ def package_command(
         [(path, console.size(size)) for path, size in packed.files],
         right=("size",),
     )
+    if coordinates:
+        console.blank()
+        console.print_fields([("dependencies", ", ".join(coordinates))])
+
+
+def _check_usage(
+    form: str | None,
+    bundles: tuple[Path, ...],
+    folders: tuple[Path, ...],
+    output: Path,
+    sample: Path | None,
+) -> None:
+    if form is None:
+        raise click.UsageError("say which: --aar or --cmake")
+    if form == "cmake":
+        if len(folders) > 1:
+            raise click.UsageError("--cmake takes one --runtime")
+        if sample is not None:
+            raise click.UsageError("--sample goes with --aar; a CMake package brings its own")
+    if len(bundles) > 1 and (form == "cmake" or output.suffix == _ARCHIVE):
+        raise click.UsageError(
+            "several bundles go into a folder of archives: --aar -o FOLDER, without .aar"
+        )
+
+
+def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
+    """The runtimes that were named, or else one for each machine of the bundles."""
+    from adrenoc.package.packed import ABIS
+    from adrenoc.runtime_build import build_runtime, open_runtime
+    from adrenoc.runtime_toolchain import HOST
+
+    if folders:
+        return [open_runtime(folder) for folder in folders]
+    abis = {
+        HOST if bundle.manifest.target.host else ABIS[bundle.manifest.library.machine]
+        for bundle in bundles
+    }
+    return [build_runtime(abi=abi) for abi in sorted(abis)]

@@ -21,6 +21,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
 from adrenoc.runtime_build import Runtime, build_runtime
 from tests.models import graph, write
+from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import Case, Finished
 
 _SHAPE = (1, 3, 12, 12)
@@ -107,6 +108,21 @@ def bundle(work: Path) -> Bundle:
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
     assert main([*command, "--output", str(output)]) == 0
     assert main([*command, "--tar", "--output", str(output.with_suffix(".tar"))]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture(scope="session")
+def android(tmp_path_factory: pytest.TempPathFactory, runtime: Runtime) -> Runtime:
+    """What a runtime for phones looks like."""
+    pytest.importorskip("ziglang")
+    return phone_runtime(tmp_path_factory.mktemp("android"), runtime)
+
+
+@pytest.fixture(scope="session")
+def phone_bundle(bundle: Bundle, work: Path) -> Bundle:
+    """The bundle of the tests for a phone."""
+    output = work / "phone.adrenoc"
+    assert main(["compile", str(work / "two.onnx"), "-o", str(output), "--preset", "fp32"]) == 0
     return open_bundle(output)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,23 +13,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-import adrenoc
 from adrenoc.app_check import check_app
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.elf import read_elf
 from adrenoc.errors import AppError, BundleError, LinkError
-from adrenoc.link import find_linker
+from adrenoc.licenses import LICENSE, NOTICE
 from adrenoc.ndk import MIN_API
-from adrenoc.package import write_aar
-from adrenoc.proc import run_tool
-from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from adrenoc.package.aar import write_aar
+from adrenoc.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from tests.binary_manifest import binary_manifest
+from tests.runtime.phones import link_stub
 from tests.runtime.programs import Finished
 
 ABI = "arm64-v8a"
-# Where Debian's packages put them.
-ANDROID_HEADERS = Path("/usr/include/android")
 
 
 # --- CMake --------------------------------------------------------------------------------------
@@ -59,6 +54,8 @@ def test_the_cmake_package_builds_and_runs_its_sample(
     assert f"{bundle.manifest.name} on " in said
     assert "sum: largest " in said
     open_bundle(bundled)
+    assert "Apache TVM FFI" in (package / "share/doc/adrenoc" / NOTICE).read_text(encoding="utf-8")
+    assert (package / "share/doc/adrenoc" / LICENSE).is_file()
 
 
 def test_a_runtime_for_another_machine_is_refused(
@@ -79,43 +76,6 @@ def test_a_runtime_has_no_names_of_its_own(runtime: Runtime) -> None:
 
 
 # --- AAR ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def android(tmp_path_factory: pytest.TempPathFactory, runtime: Runtime) -> Runtime:
-    """What a runtime for phones looks like, without what it does: there is no NDK here."""
-    pytest.importorskip("ziglang")
-    folder = tmp_path_factory.mktemp("android")
-    for name in (LIBRARY, NAME_LIBRARY):
-        _link(folder / name)
-    for name in HEADERS:
-        shutil.copy(runtime.folder / name, folder / name)
-    return open_runtime(folder)
-
-
-def _link(path: Path, *flags: str, emulation: str = "aarch64linux", strip: bool = True) -> None:
-    linker = find_linker(host=False)
-    targets = {"aarch64linux": "aarch64-linux-android", "elf_x86_64": "x86_64-linux-android"}
-    source = path.with_suffix(".s")
-    source.write_text(
-        ".globl adrenoc_run\n.type adrenoc_run,%function\nadrenoc_run:\nlocal:\n nop\n"
-    )
-    assembler = [sys.executable, "-m", "ziglang", "clang", "-target", targets[emulation]]
-    run_tool([*assembler, "-c", str(source), "-o", f"{path}.o"], deed="assemble")
-    page = ("-z", "max-page-size=16384")
-    stripped = ("--strip-all",) if strip else ()
-    command = [*linker.command, "-m", emulation, "-shared", "-soname", path.name, *page, *stripped]
-    run_tool([*command, *flags, f"{path}.o", "-o", str(path)], deed="link")
-    source.unlink()
-    Path(f"{path}.o").unlink()
-
-
-@pytest.fixture(scope="module")
-def phone_bundle(bundle: Bundle, work: Path) -> Bundle:
-    """The bundle of the tests for a phone."""
-    output = work / "phone.adrenoc"
-    assert main(["compile", str(work / "two.onnx"), "-o", str(output), "--preset", "fp32"]) == 0
-    return open_bundle(output)
 
 
 @pytest.fixture
@@ -139,6 +99,8 @@ def test_an_aar_has_what_android_builds_look_for(
             f"jni/{ABI}/{NAME_LIBRARY}",
             "assets/two.adrenoc.tar",
             "prefab/modules/adrenoc_runtime/include/adrenoc.h",
+            f"META-INF/{LICENSE}",
+            f"assets/adrenoc/{NOTICE}.txt",
         } <= names
         assert 'android:required="false"' in archive.read("AndroidManifest.xml").decode()
         facts = json.loads(
@@ -167,47 +129,11 @@ def test_what_does_not_belong_on_a_phone_is_refused(
         write_aar(other, [android], tmp_path / "out.aar")
 
 
-def test_the_sample_comes_along(
-    phone_bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "x.aar")]
-    command += ["--runtime", str(android.folder), "--sample", str(tmp_path / "sample"), "--json"]
-    assert main(command) == 0
-    assert f"jni/{ABI}/{LIBRARY}" in json.loads(capsys.readouterr().out)["files"]
-    assert {p.name for p in (tmp_path / "sample").iterdir()} == {
-        "Adrenoc.kt",
-        "CMakeLists.txt",
-        "README.md",
-        "adrenoc_jni.cc",
-    }
-
-
-def test_the_sample_compiles(runtime: Runtime, tmp_path: Path) -> None:
-    if not (ANDROID_HEADERS / "android" / "asset_manager_jni.h").is_file():
-        pytest.skip(
-            "no headers of Android: apt-get install android-libnativehelper-dev "
-            "android-platform-frameworks-native-headers"
-        )
-    sample = Path(adrenoc.__file__).parent / "native" / "samples" / "android"
-    made = tmp_path / "adrenoc_jni.o"
-    folders = (ANDROID_HEADERS, ANDROID_HEADERS / "nativehelper", runtime.folder)
-    command = ["c++", "-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"]
-    command += [str(sample / "adrenoc_jni.cc"), *(f"-I{folder}" for folder in folders)]
-    subprocess.run([*command, "-o", str(made)], check=True)
-    listed = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout
-    defined = set(re.findall(r" T Java_org_adrenoc_sample_Adrenoc_(\w+)", listed))
-    # What Kotlin declares is what there is; what it calls is in the runtime.
-    declared = set(re.findall(r"external fun (\w+)", (sample / "Adrenoc.kt").read_text("utf-8")))
-    assert defined == declared
-    called = set(re.findall(r" U (adrenoc_\w+)", listed))
-    assert len(called) >= 5 and called <= read_elf(runtime.library).exported
-
-
 def test_the_manifest_of_an_aar(aar: Path) -> None:
     with zipfile.ZipFile(aar) as archive:
         manifest = ElementTree.fromstring(archive.read("AndroidManifest.xml"))
     android = "{http://schemas.android.com/apk/res/android}"
-    assert manifest.attrib["package"] == "org.adrenoc.two"
+    assert manifest.attrib["package"] == "org.adrenoc.app.two"
     sdk = manifest.find("uses-sdk")
     assert sdk is not None and sdk.attrib == {f"{android}minSdkVersion": str(MIN_API)}
     libraries = manifest.findall("application/uses-native-library")
@@ -294,9 +220,9 @@ def test_each_trouble_of_an_app_is_named(
     aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, wrong, named = (tmp_path / name for name in (LIBRARY, "wrong.so", "named.so"))
-    _link(small, "-z", "max-page-size=4096")
-    _link(wrong, emulation="elf_x86_64")
-    _link(named, strip=False)
+    link_stub(small, "-z", "max-page-size=4096")
+    link_stub(wrong, emulation="elf_x86_64")
+    link_stub(named, strip=False)
     place = f"lib/{ABI}/{LIBRARY}"
     for changes, said in (
         ({"AndroidManifest.xml": b"<manifest/>"}, "has no <uses-native-library"),

@@ -1,0 +1,37 @@
+plugins {
+    id("com.android.application")
+}
+
+android {
+    namespace = "org.adrenoc.sample"
+    compileSdk = 36
+
+    defaultConfig {
+        applicationId = "org.adrenoc.sample"
+        minSdk = @MIN_SDK@
+        targetSdk = 36
+        versionCode = 1
+        versionName = "1.0"
+        // Only for these is there a runtime.
+        ndk { abiFilters += listOf(@ABIS@) }
+        externalNativeBuild {
+            // Pages of 16 KiB: the default from NDK 28 on, and asked for where it is older.
+            cmake { arguments += "-DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON" }
+        }
+    }
+
+    buildFeatures { prefab = true }
+    externalNativeBuild {
+        cmake { path = file("src/main/cpp/CMakeLists.txt") }
+    }
+    // A bundle is mapped from the APK as it lies there.
+    androidResources { noCompress += "tar" }
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_17
+        targetCompatibility = JavaVersion.VERSION_17
+    }
+}
+
+dependencies {
+@DEPENDENCIES@
+}

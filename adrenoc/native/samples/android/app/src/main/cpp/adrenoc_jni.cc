@@ -1,0 +1,119 @@
+// The methods of Adrenoc.kt: a model from the assets, direct buffers (nothing is copied in Java).
+#include <adrenoc.h>
+#include <android/asset_manager_jni.h>
+#include <jni.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace {
+
+// As in Adrenoc.kt.
+enum What { kName, kDevice, kInput, kOutput };
+
+adrenoc_model* model_of(jlong handle) { return reinterpret_cast<adrenoc_model*>(handle); }
+
+void throw_java(JNIEnv* env, const std::string& said) {
+  if (jclass kind = env->FindClass("java/lang/IllegalStateException")) {
+    env->ThrowNew(kind, said.c_str());
+  }
+}
+
+bool check(JNIEnv* env, adrenoc_status status) {
+  if (status == ADRENOC_OK) return true;
+  throw_java(env, std::string(adrenoc_status_text(status)) + ": " + adrenoc_last_error());
+  return false;
+}
+
+std::string shape_text(const adrenoc_tensor_info& info) {
+  std::string text;
+  for (uint32_t axis = 0; axis < info.rank; ++axis) {
+    text += (axis == 0 ? "" : "x") + std::to_string(info.shape[axis]);
+  }
+  return text.empty() ? "scalar" : text;
+}
+
+}  // namespace
+
+extern "C" {
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_sample_Adrenoc_load(JNIEnv* env, jclass, jobject assets,
+                                                             jstring name, jstring cache) {
+  const char* path = env->GetStringUTFChars(name, nullptr);
+  AAsset* asset = AAssetManager_open(AAssetManager_fromJava(env, assets), path, AASSET_MODE_UNKNOWN);
+  env->ReleaseStringUTFChars(name, path);
+  off64_t offset = 0;
+  off64_t bytes = 0;
+  // Works for assets that lie uncompressed in the APK: `noCompress` in build.gradle.kts.
+  const int file = asset == nullptr ? -1 : AAsset_openFileDescriptor64(asset, &offset, &bytes);
+  if (asset != nullptr) AAsset_close(asset);
+  if (file < 0) {
+    throw_java(env, asset == nullptr ? "there is no such asset"
+                                     : "the asset is compressed: androidResources { noCompress += "
+                                       "\"tar\" } in build.gradle.kts");
+    return 0;
+  }
+  const char* folder = env->GetStringUTFChars(cache, nullptr);
+  adrenoc_options options{};
+  options.struct_bytes = sizeof(options);
+  options.cache_folder = folder;
+  adrenoc_model* model = nullptr;
+  const adrenoc_status status = adrenoc_load_fd(file, offset, bytes, &options, &model);
+  env->ReleaseStringUTFChars(cache, folder);
+  close(file);
+  return check(env, status) ? reinterpret_cast<jlong>(model) : 0;
+}
+
+JNIEXPORT jint JNICALL Java_org_adrenoc_sample_Adrenoc_count(JNIEnv*, jclass, jlong handle,
+                                                             jboolean of_inputs) {
+  const adrenoc_model* model = model_of(handle);
+  return static_cast<jint>(of_inputs ? adrenoc_input_count(model) : adrenoc_output_count(model));
+}
+
+JNIEXPORT jstring JNICALL Java_org_adrenoc_sample_Adrenoc_describe(JNIEnv* env, jclass,
+                                                                   jlong handle, jint what,
+                                                                   jint index) {
+  const adrenoc_model* model = model_of(handle);
+  if (what == kName) return env->NewStringUTF(adrenoc_model_name(model));
+  if (what == kDevice) return env->NewStringUTF(adrenoc_device_name(model));
+  const auto place = static_cast<size_t>(index);
+  adrenoc_tensor_info info{};
+  const adrenoc_status status = what == kInput ? adrenoc_input_info(model, place, &info)
+                                               : adrenoc_output_info(model, place, &info);
+  if (!check(env, status)) return nullptr;
+  const std::string line = std::string(info.dtype) + "\t" + shape_text(info) + "\t" +
+                           std::to_string(info.bytes) + "\t" + info.name;
+  return env->NewStringUTF(line.c_str());
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_bind(JNIEnv* env, jclass, jlong handle,
+                                                            jboolean is_input, jint index,
+                                                            jobject buffer) {
+  void* data = env->GetDirectBufferAddress(buffer);
+  if (data == nullptr) {
+    throw_java(env, "the buffer is not direct: make it with Adrenoc.buffer");
+    return;
+  }
+  const auto bytes = static_cast<size_t>(env->GetDirectBufferCapacity(buffer));
+  const auto place = static_cast<size_t>(index);
+  check(env, is_input ? adrenoc_bind_input(model_of(handle), place, data, bytes)
+                      : adrenoc_bind_output(model_of(handle), place, data, bytes));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_run(JNIEnv* env, jclass, jlong handle) {
+  check(env, adrenoc_run(model_of(handle)));
+}
+
+JNIEXPORT jdouble JNICALL Java_org_adrenoc_sample_Adrenoc_runRepeatedly(JNIEnv* env, jclass,
+                                                                        jlong handle, jint runs) {
+  double run_ms = 0;
+  check(env, adrenoc_run_repeatedly(model_of(handle), static_cast<uint32_t>(runs), &run_ms,
+                                    nullptr));
+  return run_ms;
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_free(JNIEnv*, jclass, jlong handle) {
+  adrenoc_free(model_of(handle));
+}
+
+}  // extern "C"

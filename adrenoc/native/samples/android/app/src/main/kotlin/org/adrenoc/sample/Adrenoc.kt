@@ -1,0 +1,80 @@
+package org.adrenoc.sample
+
+import android.content.res.AssetManager
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+
+/**
+ * A bundle from the app's assets.
+ *
+ *     val model = Adrenoc(assets, "mobilenet_v2.adrenoc.tar", cacheDir.path)
+ *     val pixels = Adrenoc.buffer(model.inputs[0].bytes)
+ *     val scores = Adrenoc.buffer(model.outputs[0].bytes)
+ *     model.bindInput(0, pixels)
+ *     model.bindOutput(0, scores)
+ *     model.run()
+ *
+ * The buffers are read and written in place, and kept as long as the model.  One thread at a time
+ * may use a model.  What fails throws IllegalStateException with the runtime's words.
+ */
+class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoCloseable {
+    /** An input or output; the extents of `shape` are written as `1x3x224x224`. */
+    data class Tensor(val name: String, val dtype: String, val shape: String, val bytes: Int)
+
+    private var handle = load(assets, name, cacheFolder)
+    private val buffers = mutableMapOf<Pair<Boolean, Int>, ByteBuffer>()
+
+    val name: String = describe(handle, NAME, 0)
+    val device: String = describe(handle, DEVICE, 0)
+    val inputs: List<Tensor> = List(count(handle, true)) { tensor(describe(handle, INPUT, it)) }
+    val outputs: List<Tensor> = List(count(handle, false)) { tensor(describe(handle, OUTPUT, it)) }
+
+    fun bindInput(index: Int, buffer: ByteBuffer) {
+        bind(handle, true, index, buffer)
+        buffers[true to index] = buffer
+    }
+
+    fun bindOutput(index: Int, buffer: ByteBuffer) {
+        bind(handle, false, index, buffer)
+        buffers[false to index] = buffer
+    }
+
+    fun run() = run(handle)
+
+    /** Runs so often without waiting in between; the milliseconds of one run. */
+    fun runRepeatedly(runs: Int): Double = runRepeatedly(handle, runs)
+
+    override fun close() {
+        free(handle)
+        handle = 0
+    }
+
+    companion object {
+        private const val NAME = 0
+        private const val DEVICE = 1
+        private const val INPUT = 2
+        private const val OUTPUT = 3
+
+        init {
+            System.loadLibrary("adrenoc_jni")
+        }
+
+        fun buffer(bytes: Int): ByteBuffer =
+            ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder())
+
+        /** A tensor of a line of the native half: dtype, shape, bytes and name, tabs between. */
+        private fun tensor(line: String): Tensor {
+            val (dtype, shape, bytes, name) = line.split("\t", limit = 4)
+            return Tensor(name, dtype, shape, bytes.toInt())
+        }
+
+        @JvmStatic private external fun load(assets: AssetManager, name: String, cache: String): Long
+        @JvmStatic private external fun describe(handle: Long, what: Int, index: Int): String
+        @JvmStatic private external fun count(handle: Long, ofInputs: Boolean): Int
+        @JvmStatic
+        private external fun bind(handle: Long, isInput: Boolean, index: Int, buffer: ByteBuffer)
+        @JvmStatic private external fun run(handle: Long)
+        @JvmStatic private external fun runRepeatedly(handle: Long, runs: Int): Double
+        @JvmStatic private external fun free(handle: Long)
+    }
+}

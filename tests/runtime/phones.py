@@ -1,0 +1,39 @@
+"""What a runtime for phones looks like, without what it does: there is no NDK here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from adrenoc.licenses import LICENSE, NOTICE
+from adrenoc.link import find_linker
+from adrenoc.proc import run_tool
+from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+
+
+def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:
+    """Stand-ins for the libraries, with the other files of a runtime for this machine."""
+    for name in (LIBRARY, NAME_LIBRARY):
+        link_stub(folder / name)
+    for name in (*HEADERS, LICENSE, NOTICE):
+        shutil.copy(runtime.folder / name, folder / name)
+    return open_runtime(folder)
+
+
+def link_stub(path: Path, *flags: str, emulation: str = "aarch64linux", strip: bool = True) -> None:
+    """A library for arm64 Android, or for another machine, with one function."""
+    linker = find_linker(host=False)
+    targets = {"aarch64linux": "aarch64-linux-android", "elf_x86_64": "x86_64-linux-android"}
+    source = path.with_suffix(".s")
+    source.write_text(
+        ".globl adrenoc_run\n.type adrenoc_run,%function\nadrenoc_run:\nlocal:\n nop\n"
+    )
+    assembler = [sys.executable, "-m", "ziglang", "clang", "-target", targets[emulation]]
+    run_tool([*assembler, "-c", str(source), "-o", f"{path}.o"], deed="assemble")
+    page = ("-z", "max-page-size=16384")
+    stripped = ("--strip-all",) if strip else ()
+    command = [*linker.command, "-m", emulation, "-shared", "-soname", path.name, *page, *stripped]
+    run_tool([*command, *flags, f"{path}.o", "-o", str(path)], deed="link")
+    source.unlink()
+    Path(f"{path}.o").unlink()

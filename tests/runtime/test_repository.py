@@ -1,0 +1,292 @@
+"""Models and the runtime as packages of their own, and the app that takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import adrenoc
+from adrenoc.app_check import check_app
+from adrenoc.bundle import MANIFEST, Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.elf import read_elf
+from adrenoc.errors import BundleError, OutputError
+from adrenoc.licenses import LICENSE, NOTICE
+from adrenoc.names import BUNDLE
+from adrenoc.ndk import MIN_API
+from adrenoc.package.aar import name_models
+from adrenoc.package.repository import RUNTIME, write_repository
+from adrenoc.runtime_build import Runtime
+from tests.binary_manifest import binary_manifest
+from tests.examples import examples
+
+# Where Debian's packages put them.
+ANDROID_HEADERS = Path("/usr/include/android")
+SAMPLE = Path(adrenoc.__file__).parent / "native" / "samples" / "android"
+_MAVEN = "{http://maven.apache.org/POM/4.0.0}"
+
+
+def _renamed(bundle: Bundle, folder: Path, name: str) -> Bundle:
+    """The same bundle under another name."""
+    shutil.copytree(bundle.root, folder)
+    manifest = replace(bundle.manifest, name=name)
+    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    return open_bundle(folder)
+
+
+@pytest.fixture(scope="module")
+def bundles(phone_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> list[Bundle]:
+    folder = tmp_path_factory.mktemp("bundles")
+    other = _renamed(phone_bundle, folder / "other.adrenoc", "switch")
+    return [phone_bundle, other]
+
+
+@pytest.fixture
+def repository(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
+    write_repository(bundles, [android], tmp_path / "packages")
+    return tmp_path / "packages"
+
+
+def _merged(archives: list[Path]) -> tuple[dict[str, bytes], Counter[str]]:
+    """What an app gets of its dependencies, and how many bring each thing that only one may.
+
+    As Android's merger has it: libraries and assets by path, prefab packages by name, and
+    namespaces (android.uniquePackageNames).
+    """
+    content: dict[str, bytes] = {}
+    brought: Counter[str] = Counter()
+    for path in archives:
+        with zipfile.ZipFile(path) as archive:
+            manifest = ElementTree.fromstring(archive.read("AndroidManifest.xml"))
+            brought[f"namespace {manifest.attrib['package']}"] += 1
+            for name in archive.namelist():
+                if name.startswith(("jni/", "assets/")):
+                    brought[name] += 1
+                    content[name.replace("jni/", "lib/")] = archive.read(name)
+                if name == "prefab/prefab.json":
+                    brought[f"prefab {json.loads(archive.read(name))['name']}"] += 1
+    return content, brought
+
+
+def test_two_models_and_the_runtime_go_into_one_app(
+    repository: Path, bundles: list[Bundle], tmp_path: Path
+) -> None:
+    archives = sorted(repository.rglob("*.aar"))
+    assert len(archives) == 3
+    content, brought = _merged(archives)
+    assert [what for what, times in brought.items() if times > 1] == []
+    assert sum(what.startswith("prefab") for what in brought) == 1
+    assert {"assets/two.adrenoc.tar", "assets/switch.adrenoc.tar"} <= set(content)
+    assert {f"assets/adrenoc/{LICENSE}.txt", f"assets/adrenoc/{NOTICE}.txt"} <= set(content)
+    for path in archives:
+        assert check_app(path) == ()
+    library = ("uses-native-library", {"name": "libOpenCL.so", "required": False})
+    content["AndroidManifest.xml"] = binary_manifest(
+        [("application", {"extractNativeLibs": True}), library]
+    )
+    apk = tmp_path / "app.apk"
+    with zipfile.ZipFile(apk, "w") as archive:
+        for name, data in content.items():
+            kind = zipfile.ZIP_DEFLATED if name.endswith(".so") else zipfile.ZIP_STORED
+            archive.writestr(name, data, compress_type=kind)
+    assert main(["doctor", "--app", str(apk)]) == 0
+    (tmp_path / "two.tar").write_bytes(content["assets/two.adrenoc.tar"])
+    assert open_bundle(tmp_path / "two.tar").manifest == bundles[0].manifest
+
+
+def test_the_short_way_is_for_one_model(
+    bundles: list[Bundle], android: Runtime, tmp_path: Path
+) -> None:
+    """Why there are two: libraries and prefab packages of two such archives collide."""
+    for number, bundle in enumerate(bundles):
+        words = ["package", str(bundle.path), "--aar", "-o", str(tmp_path / f"{number}.aar")]
+        assert main([*words, "--runtime", str(android.folder)]) == 0
+    _, brought = _merged(sorted(tmp_path.glob("*.aar")))
+    assert brought["prefab adrenoc"] == 2
+
+
+def test_each_package_names_what_it_needs(repository: Path) -> None:
+    poms = {path: ElementTree.parse(path).getroot() for path in repository.rglob("*.pom")}
+    assert len(poms) == 3
+
+    def coordinates(node: ElementTree.Element) -> tuple[str, ...]:
+        keys = ("groupId", "artifactId", "version")
+        return tuple(node.findtext(f"{_MAVEN}{key}", "") for key in keys)
+
+    for path, pom in poms.items():
+        group, artifact, version = coordinates(pom)
+        place = repository / group.replace(".", "/") / artifact / version
+        assert path == place / f"{artifact}-{version}.pom"
+        assert path.with_suffix(".aar").is_file()
+        needed = [coordinates(one) for one in pom.iter(f"{_MAVEN}dependency")]
+        if artifact == RUNTIME.artifact:
+            assert needed == []
+            assert pom.findtext(f"{_MAVEN}licenses/{_MAVEN}license/{_MAVEN}name") == "Apache-2.0"
+        else:
+            assert needed == [(RUNTIME.group, RUNTIME.artifact, RUNTIME.version)]
+
+
+def test_packages_of_several_calls_share_the_runtime(
+    repository: Path, bundles: list[Bundle], android: Runtime
+) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in repository.rglob("*.*") if path.is_file()}
+
+    before = content()
+    write_repository(bundles[:1], [android], repository)
+    assert content() == before
+
+
+@given(names=st.lists(st.from_regex(BUNDLE.pattern, fullmatch=True), min_size=1, max_size=5))
+@examples(60)
+def test_names_of_models_are_identifiers_and_differ(phone_bundle: Bundle, names: list[str]) -> None:
+    manifest = phone_bundle.manifest
+    given_bundles = [replace(phone_bundle, manifest=replace(manifest, name=name)) for name in names]
+    if len(set(names)) < len(names):
+        with pytest.raises(BundleError, match="is given twice"):
+            name_models(given_bundles)
+        return
+    models = name_models(given_bundles)
+    assert len({model.identifier for model in models}) == len(names)
+    assert len({model.asset for model in models}) == len(names)
+    for model in models:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", model.identifier)
+        assert BUNDLE.allows(model.asset.removesuffix(".adrenoc.tar")[:100])
+
+
+def test_words_of_java_are_no_names(phone_bundle: Bundle, bundles: list[Bundle]) -> None:
+    assert name_models(bundles)[1].identifier == "m_switch"
+
+
+# --- the app ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
+    words = ["package", *(str(bundle.path) for bundle in bundles), "--aar"]
+    words += ["-o", str(tmp_path / "packages"), "--runtime", str(android.folder)]
+    assert main([*words, "--sample", str(tmp_path / "app")]) == 0
+    return tmp_path / "app"
+
+
+def test_the_app_has_what_android_studio_opens(app: Path) -> None:
+    files = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
+    assert {
+        "README.md",
+        "app/build.gradle.kts",
+        "app/src/main/AndroidManifest.xml",
+        "app/src/main/cpp/CMakeLists.txt",
+        "app/src/main/cpp/adrenoc_jni.cc",
+        "app/src/main/kotlin/org/adrenoc/sample/Adrenoc.kt",
+        "app/src/main/kotlin/org/adrenoc/sample/MainActivity.kt",
+        "app/src/main/res/values/strings.xml",
+        "build.gradle.kts",
+        "gradle.properties",
+        "gradle/wrapper/gradle-wrapper.properties",
+        "settings.gradle.kts",
+    } <= files
+    for name in files:
+        if name.endswith((".xml", ".pom")):
+            ElementTree.parse(app / name)
+        if name.endswith((".kts", ".kt", ".xml", ".md", ".cc", ".txt", ".properties")):
+            assert "@MIN" not in (app / name).read_text("utf-8"), name
+
+
+def test_the_app_builds_from_what_is_there(app: Path) -> None:
+    """Every file, package, class and text that one file names, another has."""
+    build = (app / "app/build.gradle.kts").read_text("utf-8")
+    settings = (app / "settings.gradle.kts").read_text("utf-8")
+    assert f"minSdk = {MIN_API}\n" in build
+    assert 'abiFilters += listOf("arm64-v8a")' in build
+    (repository,) = re.findall(r'maven \{ url = uri\("(.+)"\) \}', settings)
+    dependencies = re.findall(r'implementation\("(.+):(.+):(.+)"\)', build)
+    assert len(dependencies) == 3
+    for group, artifact, version in dependencies:
+        place = app / repository / group.replace(".", "/") / artifact / version
+        assert (place / f"{artifact}-{version}.aar").is_file()
+    (native,) = re.findall(r'path = file\("(.+)"\)', build)
+    cmake = (app / "app" / native).read_text("utf-8")
+    (package,) = re.findall(r"find_package\((\w+)", cmake)
+    (module,) = re.findall(rf"{package}::(\w+)", cmake)
+    with zipfile.ZipFile(next(app.rglob("adrenoc-runtime-*.aar"))) as runtime:
+        assert json.loads(runtime.read("prefab/prefab.json"))["name"] == package
+        assert f"prefab/modules/{module}/module.json" in runtime.namelist()
+    kotlin = app / "app/src/main/kotlin/org/adrenoc/sample"
+    android = "{http://schemas.android.com/apk/res/android}"
+    manifest = ElementTree.parse(app / "app/src/main/AndroidManifest.xml").getroot()
+    (activity,) = manifest.iter("activity")
+    name = activity.attrib[f"{android}name"].removeprefix(".")
+    assert f"class {name} : Activity()" in (kotlin / f"{name}.kt").read_text("utf-8")
+    (library,) = manifest.iter("uses-native-library")
+    assert library.attrib == {f"{android}name": "libOpenCL.so", f"{android}required": "false"}
+    texts = ElementTree.parse(app / "app/src/main/res/values/strings.xml").getroot()
+    (application,) = manifest.iter("application")
+    named = {f"@string/{text.attrib['name']}" for text in texts}
+    assert application.attrib[f"{android}label"] in named
+    (loaded,) = re.findall(r'loadLibrary\("(\w+)"\)', (kotlin / "Adrenoc.kt").read_text("utf-8"))
+    assert f"add_library({loaded} SHARED" in cmake
+
+
+def test_the_native_half_compiles(runtime: Runtime, tmp_path: Path) -> None:
+    if not (ANDROID_HEADERS / "android" / "asset_manager_jni.h").is_file():
+        pytest.skip(
+            "no headers of Android: apt-get install android-libnativehelper-dev "
+            "android-platform-frameworks-native-headers"
+        )
+    source = SAMPLE / "app/src/main"
+    made = tmp_path / "adrenoc_jni.o"
+    folders = (ANDROID_HEADERS, ANDROID_HEADERS / "nativehelper", runtime.folder)
+    command = ["c++", "-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"]
+    command += [str(source / "cpp/adrenoc_jni.cc"), *(f"-I{folder}" for folder in folders)]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    listed = subprocess.run(["nm", str(made)], check=True, capture_output=True, text=True).stdout
+    defined = set(re.findall(r" T Java_org_adrenoc_sample_Adrenoc_(\w+)", listed))
+    # What Kotlin declares is what there is; what it calls is in the runtime.
+    kotlin = source / "kotlin/org/adrenoc/sample/Adrenoc.kt"
+    declared = set(re.findall(r"external fun (\w+)", kotlin.read_text("utf-8")))
+    assert defined == declared
+    called = set(re.findall(r" U (adrenoc_\w+)", listed))
+    assert len(called) >= 10 and called <= read_elf(runtime.library).exported
+
+
+def test_an_app_replaces_nothing(
+    phone_bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("precious")
+    words = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "packages")]
+    words += ["--runtime", str(android.folder), "--sample"]
+    assert main([*words, str(mine)]) == OutputError.exit_code
+    assert "will not delete it" in capsys.readouterr().err
+    assert (mine / "thesis.tex").read_text() == "precious"
+    assert not (tmp_path / "packages").exists()
+    (tmp_path / "empty").mkdir()
+    assert main([*words, str(tmp_path / "empty")]) == 0
+    assert (tmp_path / "empty" / "settings.gradle.kts").is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "b", "--aar", "-o", "x.aar"], "several bundles go into a folder"),
+        (["a", "b", "--cmake", "-o", "x"], "several bundles go into a folder"),
+        (["a", "--cmake", "-o", "x", "--sample", "y"], "--sample goes with --aar"),
+        (["a", "-o", "x"], "say which"),
+    ],
+)
+def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["package", *words]) == 2
+    assert said in capsys.readouterr().err
