@@ -145,12 +145,10 @@ class _Folder:
             return self._scale_product(linear, factor)
         weight = constant_value(call.args[1]) if kind in _LINEAR else None
         shape = static_shape(linear.var)
-        if weight is None or shape is None:
+        if weight is None or shape is None or (kind == "relax.matmul" and weight.ndim < 2):
             return False
         if kind == "relax.matmul":
             channel, axis = len(shape) - 1, weight.ndim - 1
-            if weight.ndim < 2:
-                return False
         else:
             attrs = call.attrs
             channel = str(attrs.out_layout or attrs.data_layout).find("C")
@@ -162,7 +160,9 @@ class _Folder:
             return False
         spread = [1] * weight.ndim
         spread[axis] = by_channel.size
-        scaled = (weight.astype(np.float32) * by_channel.reshape(spread)).astype(weight.dtype)
+        scaled = _product(weight, by_channel.reshape(spread).astype(np.float32))
+        if scaled is None:
+            return False
         args = [call.args[0], make_constant(scaled), *call.args[2:]]
         self.flat.bindings[self.where[linear.var]] = Binding(
             var=linear.var, value=relax.Call(call.op, args, call.attrs, call.ty_args)
@@ -174,9 +174,21 @@ class _Folder:
         below = self._constant_operand(product)
         if below is None:
             return False
-        return self._emit(
-            self.where[product.var], product, "relax.multiply", below.var, below.constant * factor
-        )
+        both = _product(below.constant, factor)
+        if both is None:
+            return False
+        return self._emit(self.where[product.var], product, "relax.multiply", below.var, both)
+
+
+def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """The product of two constants; None where one after the other may give other numbers.
+
+    What they multiply may be as small as their product is large.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        both = np.asarray(value * factor).astype(value.dtype)
+    lost = both.size == 1 and not both.any() and value.any() and factor.any()
+    return None if lost or not np.isfinite(both).all() else both
 
 
 def relax_op(name: str) -> relax.Expr:

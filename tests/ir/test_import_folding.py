@@ -253,3 +253,18 @@ def test_norms_that_train_are_refused_in_few_words(tmp_path: Path) -> None:
     with pytest.raises(AdrenocError, match=r"\(200x\).*it trains.*and 192 more$") as caught:
         imported(tmp_path, model)
     assert "'norm7'" in caught.value.message and "'norm8'" not in caught.value.message
+
+
+@pytest.mark.parametrize("factors", [(1e20, 1e20), (1e-30, 1e-30)], ids=["large", "small"])
+def test_factors_whose_product_is_no_number_stay_apart(
+    factors: tuple[float, float], tmp_path: Path
+) -> None:
+    held = {f"f{i}": np.array(f, np.float32) for i, f in enumerate(factors)}
+    held["before"] = np.array(1 / factors[0], np.float32)
+    nodes = [
+        node("Mul", ["x", "before"], ["a"]),
+        node("Sin" if factors[0] > 1 else "Abs", ["a"], ["b"]),
+        node("Mul", ["b", "f0"], ["c"]),
+        node("Mul", ["c", "f1"], ["y"]),
+    ]
+    check(write(graph(nodes, {"x": (3, 4)}, ["y"], held), tmp_path))
