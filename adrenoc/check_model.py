@@ -15,6 +15,7 @@ from adrenoc.manifest import RegionInfo
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.options import CompileOptions
 from adrenoc.passes.cpu_nodes import TO_CPU, TO_GPU
+from adrenoc.passes.find_delicate import find_delicate
 from adrenoc.passes.find_near_misses import find_near_misses
 from adrenoc.passes.lower import Program, Step
 from adrenoc.passes.measure_work import StepWork, least_bytes, measure_work
@@ -29,6 +30,7 @@ from adrenoc.target import Target
 from adrenoc.tvmapi import bits_of
 from adrenoc.verdict import (
     MIB,
+    DelicatePart,
     HeldConstant,
     HeldTensor,
     MemoryVerdict,
@@ -101,7 +103,16 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         decisions=tuple(state.log.to_json()),
         regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
+        delicate=_delicate(state, program),
     )
+
+
+def _delicate(state: State, program: Program) -> tuple[DelicatePart, ...]:
+    """What may lose much in half; nothing where nothing is stored in it."""
+    if state.options.storage_dtype == "float32":
+        return ()
+    names = imported_of(state).tensors
+    return find_delicate(program.graph, lambda name: names.get(name, name))
 
 
 def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:

@@ -145,12 +145,22 @@ class NearMiss:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DelicatePart:
+    """A part of a network that is known to lose much in half precision: a reason to measure."""
+
+    kind: str
+    subject: str
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The whole result of a check, before any code for a device is generated.
 
     `unknown_rates` are the keys of the target's file that the estimate would need; `broken` are
     the limits of the policy that the model does not keep.  `regions` are what OpenCL ML computes
     with `--clml`, `kept_back` how many operators of the model it was asked for and does not.
+    `delicate` is what to measure before half precision is trusted.
     """
 
     model: str
@@ -166,6 +176,7 @@ class Verdict:
     decisions: tuple[dict[str, str], ...]
     regions: tuple[RegionInfo, ...] = ()
     kept_back: int = 0
+    delicate: tuple[DelicatePart, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def read_plan(place: Path) -> AccuracyPlan | None:
 
 
 def _point(data: dict[str, Any]) -> PolicyPoint:
-    lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups")}
+    lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups", "graph_tensors")}
     return PolicyPoint(**{**data, **lists})
 
 

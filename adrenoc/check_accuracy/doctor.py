@@ -19,6 +19,7 @@ from adrenoc.check_accuracy.bench import Bench, input_of_cut
 from adrenoc.check_accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
 from adrenoc.check_accuracy.deviation import Arrays, Deviation, range_error
 from adrenoc.check_accuracy.floor import floor_of
+from adrenoc.check_accuracy.policies import Policies
 from adrenoc.check_accuracy.result import (
     AccuracyReport,
     Cost,
@@ -57,13 +58,15 @@ def check_accuracy(
     tolerance: float,
     cl_device: str = "",
     limit_s: float = 600.0,
+    point: int | None = None,
     reporter: Reporter,
 ) -> AccuracyReport:
     """Examine a model on an OpenCL device of this computer.
 
     `files` are sets of inputs (.npz, or .npy for the only input), random ones if there are none;
     `tolerance` bounds the error over the range of each output; the search for a remedy begins no
-    trial after `limit_s` seconds, for each preset.
+    trial after `limit_s` seconds, for each preset.  `point` takes the policy of that number in the
+    list in place of what meets the tolerance.
 
     Raises:
         AdrenocError: the model does not compile, an input does not fit, no device, ...
@@ -74,7 +77,7 @@ def check_accuracy(
     drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
     samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
     in_float32 = _truth(bench, samples, model, reporter)
-    doctor = _Doctor(bench, samples, drawn, tolerance, limit_s, in_float32, reporter)
+    doctor = _Doctor(bench, samples, drawn, tolerance, limit_s, in_float32, point, reporter)
     return AccuracyReport(
         model=model.name,
         model_sha256=find_model_files(model).sha256(),
@@ -121,10 +124,12 @@ class _Doctor:
         tolerance: float,
         limit_s: float,
         in_float32: float,
+        point: int | None,
         reporter: Reporter,
     ) -> None:
         self._bench, self._samples, self._tolerance = bench, samples, tolerance
         self._limit_s, self._in_float32, self._reporter = limit_s, in_float32, reporter
+        self._point = point
         self._local: dict[str, dict[str, float]] = {}
         self._judge = Judge(bench, drawn)
 
@@ -135,9 +140,15 @@ class _Doctor:
         ours = self._judge.compiled(whole)
         error, floor = ours.largest, self._floor(preset, ours)
         passed = error <= self._tolerance
-        remedy = None
+        remedy, policies = None, None
         if not passed and self._in_float32 <= self._tolerance:
-            remedy = self._remedy(preset, layers, error)
+            policies = Policies(
+                self._bench, self._judge, preset, limit_s=self._limit_s, reporter=self._reporter
+            )
+            if self._point is not None or not any(layer.causes for layer in layers.values()):
+                remedy = self._remedy_by_parts(preset, policies, error)
+            else:
+                remedy = self._remedy(preset, layers, error)
         return PresetAccuracy(
             preset=preset,
             error=error,
@@ -147,6 +158,8 @@ class _Doctor:
             layers=tuple(layers.values()),
             remedy=remedy,
             error_in_float32=self._in_float32,
+            contributions=() if policies is None else policies.contributions(),
+            points=() if policies is None else policies.listed(),
         )
 
     def _floor(self, preset: str, ours: Deviation) -> Floor:
@@ -273,6 +286,28 @@ class _Doctor:
             is_minimal=found.is_minimal,
             trials=len(errors),
             cost=self._cost(preset, chosen),
+        )
+
+    def _remedy_by_parts(self, preset: str, policies: Policies, error: float) -> Remedy | None:
+        """Where no layer stands out: what a search by error and cost finds, or the point asked for.
+
+        Raises:
+            OptionError: there is no point of that number.
+        """
+        if self._point is None:
+            chosen, _ = policies.meeting(self._tolerance)
+        else:
+            chosen = policies.tried(policies.numbered(self._point))
+        if chosen is None or chosen.device_error is None:
+            return None
+        return Remedy(
+            float32_tensors=chosen.float32_tensors,
+            error_before=error,
+            error_after=chosen.device_error,
+            is_minimal=False,
+            trials=policies.trials,
+            cost=self._cost(preset, chosen.graph_tensors),
+            by_parts=True,
         )
 
     def _suspects(self, layers: Mapping[str, LayerAccuracy]) -> list[str]:

@@ -8,15 +8,15 @@ what exponentials read, the first layers, and the layers between, by the size of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adrenoc.check_accuracy.ideal import Stored
 from adrenoc.graph import Graph, Node
+from adrenoc.passes.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.pin_precision import moves
-from adrenoc.passes.powers import calls_exponential
+from adrenoc.passes.powers import EXPONENTIALS, calls
 
-PRODUCTS = ("conv1d", "conv2d", "conv1d_transpose", "conv2d_transpose", "matmul", "attention")
 _EXPONENTIAL = ("softmax", "log_softmax", "attention")
 _FIRST = 2
 """Products from the input on that are first layers: all others inherit their rounding."""
@@ -114,61 +114,15 @@ def _kinds(graph: Graph) -> dict[str, str]:
 
 
 def _head(graph: Graph) -> dict[str, str]:
-    """What lies between the last products and the outputs, with these products."""
-    found: dict[str, str] = {}
-    waiting = list(graph.outputs)
-    while waiting:
-        name = waiting.pop()
-        node = graph.producers.get(name)
-        if name in found or node is None:
-            continue
-        found[name] = "head"
-        if node.op not in PRODUCTS:
-            waiting += node.inputs
-    return found
+    return dict.fromkeys(head_of(graph, graph.outputs), "head")
 
 
 def _streams(graph: Graph) -> dict[str, str]:
-    """Sums that are added to again and again."""
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            name = parent[name]
-        return name
-
-    sums: dict[str, int] = {}
-    for node in graph.nodes:
-        for source in residuals_of(graph, node):
-            parent[root(source)] = root(node.output)
-    for node in graph.nodes:
-        if residuals_of(graph, node):
-            top = root(node.output)
-            sums[top] = sums.get(top, 0) + 1
-    names: dict[str, str] = {}
-    found = {}
-    for node in graph.nodes:
-        top = root(node.output)
-        if sums.get(top, 0) >= 2:
-            label = f"residual stream {len(set(names.values())) + 1}"
-            found[node.output] = names.setdefault(top, label)
-    return found
-
-
-def residuals_of(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The computed tensors of its own shape that a node adds something to."""
-    if not {"add", "subtract"} & set(node.operators):
-        return ()
-    data = set(node.inputs[:1]) if node.op in PRODUCTS else set()
-    shape = graph.tensors[node.output].shape
-    return tuple(
-        name
-        for name in dict.fromkeys(node.inputs)
-        if name not in data
-        and graph.tensors[name].value is None
-        and graph.tensors[name].is_float
-        and graph.tensors[name].shape == shape
-    )
+    return {
+        name: f"residual stream {number}"
+        for number, names in enumerate(streams_of(graph), 1)
+        for name in names
+    }
 
 
 def _before_exponentials(graph: Graph) -> dict[str, str]:
@@ -176,25 +130,20 @@ def _before_exponentials(graph: Graph) -> dict[str, str]:
     found = {}
     for node in graph.nodes:
         # What an epilogue reads is in registers, and was never rounded.
-        if node.op in _EXPONENTIAL or (node.is_map and calls_exponential(node)):
+        if node.op in _EXPONENTIAL or (node.is_map and _is_curved(node)):
             for name in node.inputs:
                 if graph.tensors[name].value is None and graph.tensors[name].is_float:
                     found[name] = "read by exponentials"
     return found
 
 
+def _is_curved(node: Node) -> bool:
+    return any(calls(body, (*EXPONENTIALS, "tirx.sigmoid", "tirx.tanh")) for body in node.bodies)
+
+
 def _first(graph: Graph) -> dict[str, str]:
     depth = product_depths(graph)
     return {n: "first layers" for n, count in depth.items() if count <= _FIRST}
-
-
-def product_depths(graph: Graph) -> Mapping[str, int]:
-    """Computed tensor -> how many products there are at most on a way to it."""
-    depth: dict[str, int] = dict.fromkeys(graph.inputs, 0)
-    for node in graph.nodes:
-        before = max((depth.get(name, 0) for name in node.inputs), default=0)
-        depth[node.output] = before + (node.op in PRODUCTS)
-    return depth
 
 
 def _image(graph: Graph, name: str) -> str:

@@ -12,6 +12,7 @@ from adrenoc.check_accuracy.pareto import Candidate, Frontier, FrontierSearch
 from adrenoc.check_accuracy.result import Contribution, PolicyPoint
 from adrenoc.check_accuracy.samples import Judge
 from adrenoc.check_accuracy.variant import Plan
+from adrenoc.errors import OptionError
 from adrenoc.reporter import Reporter
 
 
@@ -25,6 +26,7 @@ class Policies:
         self._deadline = time.perf_counter() + limit_s
         self._reporter, self._started = reporter, time.perf_counter()
         self.trials = 0
+        self._tried: dict[tuple[str, ...], PolicyPoint] = {}
         self.stored = bench.stored(preset)
         self._search = FrontierSearch(
             judge,
@@ -85,7 +87,8 @@ class Policies:
             took_ms,
             f"{count} tensors in float32: error {error:.1e}",
         )
-        return replace(point, device_error=error)
+        self._tried[candidate.tensors] = replace(point, device_error=error)
+        return self._tried[candidate.tensors]
 
     def priced(self, candidate: Candidate, plan: Plan | None = None) -> PolicyPoint:
         """A candidate by the model's own names, with the figures of its plan if time is left."""
@@ -93,6 +96,7 @@ class Policies:
             float32_tensors=self._named(candidate.tensors),
             groups=candidate.groups if candidate.units else (),
             error=candidate.error,
+            graph_tensors=candidate.tensors,
         )
         if plan is None:
             if time.perf_counter() > self._deadline:
@@ -104,6 +108,29 @@ class Policies:
             moved_bytes=plan.moved_bytes,
             memory_bytes=plan.memory_bytes,
         )
+
+    def numbered(self, number: int) -> Candidate:
+        """A point of the list.
+
+        Raises:
+            OptionError: there is none of that number.
+        """
+        points = self.frontier.points
+        if number >= len(points):
+            raise OptionError(
+                f"there is no policy {number} in {self._preset}: the list has 0 to "
+                f"{len(points) - 1}",
+                hint="adrenoc check-accuracy MODEL --preset PRESET shows the list",
+            )
+        return points[number]
+
+    def listed(self) -> tuple[PolicyPoint, ...]:
+        """The points with their costs; those that were tried have the device's error, too."""
+        found = []
+        for candidate in self.frontier.points:
+            known = self._tried.get(candidate.tensors)
+            found.append(known if known is not None else self.priced(candidate))
+        return tuple(found)
 
     def contributions(self) -> tuple[Contribution, ...]:
         """What the parts of the network contribute, the worst first; parts of one kind as one."""

@@ -75,12 +75,14 @@ class PolicyPoint:
     `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of the
     compiled kernels, None where they were not run.  `time_us` is the floor of the plan's time with
     its launches, None where the target's file gives no rates; `time_us`, `moved_bytes` and
-    `memory_bytes` are None where time ran out.  `groups` are the parts of the network.
+    `memory_bytes` are None where time ran out.  `groups` are the parts of the network;
+    `graph_tensors` are the tensors by the names of the planning graph.
     """
 
     float32_tensors: tuple[str, ...]
     groups: tuple[str, ...]
     error: float
+    graph_tensors: tuple[str, ...] = ()
     device_error: float | None = None
     time_us: float | None = None
     moved_bytes: int | None = None
@@ -123,7 +125,8 @@ class Remedy:
     """The tensors to keep in float32.
 
     `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of time
-    ends with a set that works but may be larger.
+    ends with a set that works but may be larger.  `by_parts`: it was found by what the parts of the
+    network contribute, not by taking out one tensor after the other on the device.
     """
 
     float32_tensors: tuple[str, ...]
@@ -132,6 +135,7 @@ class Remedy:
     is_minimal: bool
     trials: int
     cost: Cost
+    by_parts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,12 @@ _WORST_LAYERS = 8
     metavar="POLICY.json",
     help="Write the policy there, for compile --precision-policy; needs one --preset.",
 )
+@click.option(
+    "--point",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
 @json_option()
 @click.pass_context
@@ -97,12 +103,15 @@ def check_accuracy_command(
     limit_s: float,
     cl_device: str,
     output: Path | None,
+    point: int | None,
     show_all: bool,
     as_json: bool,
 ) -> None:
     """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
     if output is not None and preset == "both":
         raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
+    if point is not None and preset == "both":
+        raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
     _check_target(target)
     from adrenoc.check_accuracy.doctor import check_accuracy
     from adrenoc.cli import console
@@ -120,6 +129,7 @@ def check_accuracy_command(
         "tolerance": tolerance,
         "cl_device": cl_device,
         "limit_s": limit_s,
+        "point": point,
     }
     if as_json:
         report = check_accuracy(model, reporter=SilentReporter(), **arguments)
@@ -234,6 +244,8 @@ def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
 
     names, cost = remedy.float32_tensors, remedy.cost
     size = "none of them can be left out" if remedy.is_minimal else "stopped by --limit"
+    if remedy.by_parts:
+        size = "by what each part contributes and costs"
     moved, memory = cost.moved_bytes, cost.memory_bytes
     fields = [
         (

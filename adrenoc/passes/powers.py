@@ -5,11 +5,12 @@ Half holds the square of 256 no more, and has of the square of 0.001 four bits l
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
-from adrenoc.graph import Body, Node
+from adrenoc.graph import Body
 from adrenoc.passes.scalar_body import loaded
 from adrenoc.tvmapi import Call, tirx, tvm
 
@@ -41,15 +42,14 @@ def is_power(part: Any) -> bool:
     return not isinstance(exponent, tirx.FloatImm) or abs(exponent.value) > 1
 
 
-def calls_exponential(node: Node) -> bool:
-    """Whether a node's expressions call exp or what is made of it, as sigmoid and tanh are."""
+def calls(body: Body, names: Container[str]) -> bool:
+    """Whether an expression calls one of these functions."""
     found = False
 
     def note(call: Any) -> Any:
         nonlocal found
-        found |= getattr(call.op, "name", "") in (*EXPONENTIALS, "tirx.sigmoid", "tirx.tanh")
+        found |= getattr(call.op, "name", "") in names
         return call
 
-    for body in node.bodies:
-        structural_map(body.value, (Call, note))
+    structural_map(body.value, (Call, note))
     return found

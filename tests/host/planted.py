@@ -49,6 +49,16 @@ def scaled_by_1e8() -> Ops:
     return ops
 
 
+def diffuse() -> Ops:
+    """Convolutions in a row: each rounds a little."""
+    ops = Ops()
+    y = ops.input(1, 8, 6, 6)
+    for _ in range(3):
+        y = ops("Relu", ops("Conv", y, ops.weight(8, 8, 1, 1)))
+    ops.output(ops("Conv", y, ops.weight(4, 8, 1, 1)))
+    return ops
+
+
 def product_of_inputs() -> Ops:
     """A product of two tensors: within half for small inputs, beyond it for large ones."""
     ops = Ops()

@@ -17,7 +17,7 @@ from run_op import Ops
 from adrenoc.check_accuracy.doctor import check_accuracy
 from adrenoc.check_accuracy.result import AccuracyReport
 from adrenoc.cli.main import cli
-from adrenoc.errors import CheckFailedError, PrecisionPolicyError
+from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
 
@@ -79,6 +79,30 @@ def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, prese
     made = ("compile", model, "--device", "host", "--no-cache", "--preset", preset, "-o", bundle)
     assert _run(*made).exit_code == 0
     assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
+
+
+def test_diffuse_rounding_gets_a_list_of_policies(device: Any, tmp_path: Path) -> None:
+    """No layer stands out; each policy of the list has less error, and any of them can be had."""
+    model, policy = planted.save(planted.diffuse(), tmp_path), tmp_path / "policy.json"
+    words = ("check-accuracy", model, "--preset", "mixed", "--tolerance", "2e-4")
+    told = _run(*words, "--json", "-o", policy)
+    assert told.exit_code == 0, told.output
+    (found,) = json.loads(told.stdout)["presets"]
+    assert all(layer["causes"] == [] for layer in found["layers"])
+    remedy, points = found["remedy"], found["points"]
+    assert remedy["by_parts"] and remedy["error_after"] <= 2e-4 < found["error"]
+    assert json.loads(policy.read_text())["float32_tensors"] == remedy["float32_tensors"]
+    errors = [point["error"] for point in points]
+    assert len(points) > 2 and errors == sorted(errors, reverse=True)
+    assert points[0]["float32_tensors"] == [] and points[0]["moved_bytes"] > 0
+    assert points[-1]["moved_bytes"] > points[0]["moved_bytes"]
+    assert found["contributions"][0]["rms"] >= found["contributions"][-1]["rms"] > 0
+
+    _run(*words, "--point", 1, "-o", policy)
+    taken = json.loads(policy.read_text())["float32_tensors"]
+    assert taken == points[1]["float32_tensors"]
+    with pytest.raises(OptionError, match="no policy 99"):
+        _run(*words, "--point", 99)
 
 
 def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> None:
