@@ -70,11 +70,11 @@ def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcom
     except MemoryError:
         if raises:
             raise
-        return Outcome("memory", _place(sys.exc_info()[1]))
+        return Outcome("memory", place(sys.exc_info()[1]))
     except Exception as error:
         if raises:
             raise
-        return Outcome("exception", _place(error))
+        return Outcome("exception", place(error))
     return Outcome("compiled" if compiles else "planned")
 
 
@@ -107,7 +107,7 @@ def _compile(path: Path) -> None:
     )
 
 
-def _place(error: BaseException | None) -> str:
+def place(error: BaseException | None) -> str:
     """The exception, and the last line of adrenoc that it went through."""
     if error is None:
         return ""

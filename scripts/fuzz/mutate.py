@@ -8,13 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuzz import rewire_onnx, rewire_tflite
-
-_INTEGERS = (
-    *(0, 1, -1, 2, 3, 7, 127, 128, 255, 256, 16384, 16385, 65535, 65536),
-    *(2**24, 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**40, 2**63 - 1, -(2**63)),
-)
-_FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 3.4e38, float("inf"), float("-inf"), float("nan"))
+from fuzz import damage, rewire_onnx, rewire_tflite
 
 
 def case(models: Sequence[tuple[str, bytes]], *, seed: int, number: int) -> tuple[str, bytes]:
@@ -27,8 +21,7 @@ def case(models: Sequence[tuple[str, bytes]], *, seed: int, number: int) -> tupl
         return name, _rewired(name, content, models, rng)
     if kind < 0.8:
         return name, fields(content, rng)
-    damage = rng.choice((_flip, _flip, _cut, _overwrite, _move, _remove))
-    return name, damage(bytearray(content), rng)
+    return name, damage.damaged(content, rng)
 
 
 def _rewired(
@@ -39,42 +32,6 @@ def _rewired(
     others = [rng.choice(models) for _ in range(4)]
     others = [model for name, model in others if name.endswith(".onnx")] or [content]
     return rewire_onnx.rewire(content, others, rng)
-
-
-def _flip(content: bytearray, rng: random.Random) -> bytes:
-    for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    return bytes(content)
-
-
-def _cut(content: bytearray, rng: random.Random) -> bytes:
-    return bytes(content[: rng.randrange(len(content))])
-
-
-def _overwrite(content: bytearray, rng: random.Random) -> bytes:
-    width, code = rng.choice(((1, "<b"), (2, "<h"), (4, "<i"), (8, "<q")))
-    at = rng.randrange(max(1, len(content) - width))
-    content[at : at + width] = _packed(code, rng.choice(_INTEGERS))
-    return bytes(content)
-
-
-def _packed(code: str, value: int) -> bytes:
-    width = struct.calcsize(code)
-    return (value & ((1 << (8 * width)) - 1)).to_bytes(width, "little")
-
-
-def _move(content: bytearray, rng: random.Random) -> bytes:
-    size = rng.randrange(1, 1 + min(64, len(content)))
-    source = rng.randrange(len(content))
-    at = rng.randrange(len(content))
-    content[at:at] = content[source : source + size]
-    return bytes(content)
-
-
-def _remove(content: bytearray, rng: random.Random) -> bytes:
-    at = rng.randrange(len(content))
-    del content[at : at + rng.randrange(1, 64)]
-    return bytes(content)
 
 
 def _onnx_fields(content: bytes, rng: random.Random) -> bytes:
@@ -146,9 +103,9 @@ def _set(assign: Callable[[Any], None], value: Any, names: list[str], rng: rando
     if isinstance(value, bool):
         new: Any = not value
     elif isinstance(value, int):
-        new = rng.choice((value + 1, value - 1, -value, value * 2, *_INTEGERS))
+        new = rng.choice((value + 1, value - 1, -value, value * 2, *damage.INTEGERS))
     elif isinstance(value, float):
-        new = rng.choice(_FLOATS)
+        new = rng.choice(damage.FLOATS)
     elif isinstance(value, str):
         new = rng.choice(names)
     else:
@@ -187,7 +144,7 @@ def _edit_table(table: Any, damaged: bytearray, rng: random.Random) -> None:
             at = start + 4 * rng.randrange(length + 1)
     width, code = rng.choice(((1, "<b"), (4, "<i"), (4, "<i"), (8, "<q")))
     if at + width <= len(damaged):
-        damaged[at : at + width] = _packed(code, rng.choice(_INTEGERS))
+        damaged[at : at + width] = damage.packed(code, rng.choice(damage.INTEGERS))
 
 
 def _tables(model: Any) -> list[Any]:
