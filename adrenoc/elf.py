@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import DependencyError, LinkError
+from adrenoc.files import open_plain
 
 _PF_X = 1
 _DF_TEXTREL = 4
@@ -73,6 +76,38 @@ def read_elf(path: Path) -> ElfFacts:
             raise LinkError(
                 f"{path.name} is not an ELF file ({error})", hint="adrenoc doctor"
             ) from error
+
+
+def check_extents(path: Path) -> None:
+    """See that a library's file holds all that its headers promise; a loader trusts them.
+
+    Raises:
+        LinkError: it is no ELF file, or cut off: reading beyond its end would end the process.
+    """
+    with open_plain(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        head = stream.read(64)
+        wide, big = head[4:5] == b"\2", head[5:6] == b"\2"
+        if head[:4] != b"\x7fELF" or len(head) < 64:
+            raise LinkError(f"{path.name} is not an ELF file", hint="adrenoc doctor")
+        order = ">" if big else "<"
+        offsets = "QQ" if wide else "II"
+        table, sections = struct.unpack_from(f"{order}{offsets}", head, 32 if wide else 28)
+        entry, count = struct.unpack_from(f"{order}HH", head, 54 if wide else 42)
+        section, number = struct.unpack_from(f"{order}HH", head, 58 if wide else 46)
+        ends = [table + entry * count, sections + section * number]
+        stream.seek(min(table, size))
+        segments = stream.read(entry * count)
+        layout = (f"{order}IIQQQQQQ", 2, 5) if wide else (f"{order}IIIIIIII", 1, 4)
+        step = struct.calcsize(layout[0])
+        for at in range(0, len(segments) - step + 1, max(entry, step)):
+            fields = struct.unpack_from(layout[0], segments, at)
+            ends.append(fields[layout[1]] + fields[layout[2]])
+    if max(ends) > size:
+        raise LinkError(
+            f"{path.name} is cut off: it has {size} bytes, and its headers name {max(ends)}",
+            hint="adrenoc doctor",
+        )
 
 
 def _facts(elf: Any) -> ElfFacts:

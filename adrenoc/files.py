@@ -185,13 +185,13 @@ def is_trusted_owner(facts: os.stat_result) -> bool:
 
 
 def is_trusted_file(path: Path) -> bool:
-    """Whether a plain file is this user's or root's, and nobody else may have written to it."""
+    """Whether a plain file of a private folder is this user's or root's, and closed to others."""
     try:
         facts = path.lstat()
     except OSError:
         return False
     plain = stat.S_ISREG(facts.st_mode)
-    return plain and is_trusted_owner(facts) and not facts.st_mode & 0o022
+    return plain and is_trusted_owner(facts) and not facts.st_mode & 0o002
 
 
 def android_ndk_folders() -> tuple[tuple[str, Path], ...]:

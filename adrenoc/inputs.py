@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from adrenoc.errors import DependencyError, InputError
+from adrenoc.files import open_plain, read_plain
 from adrenoc.manifest import TensorSpec
 from adrenoc.spelling import listed
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
+MOST_INPUT_BYTES = 4 << 30
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -219,7 +221,7 @@ def _from_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path, MOST_INPUT_BYTES)
     except OSError as error:
         raise InputError(
             f"input file {path} cannot be read: {error.strerror}", hint=f"ls {path.parent}"
@@ -313,11 +315,11 @@ def _pixels(path: Path, mode: str) -> np.ndarray:
             hint="pip install 'adrenoc[images]'",
         ) from error
     try:
-        with Image.open(path) as image:
+        with open_plain(path) as stream, Image.open(stream) as image:
             return np.asarray(image.convert(mode))
     except FileNotFoundError as error:
         raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}") from error
-    except (UnidentifiedImageError, OSError) as error:
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise InputError(
             f"{path} is not a whole image: {error}", hint="check it: file " + str(path)
         ) from error

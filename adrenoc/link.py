@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -192,7 +193,20 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
 
 def _check_scratch_space() -> None:
     """TVM writes its objects to temporary files, and LLVM ends the process on a full disk."""
-    scratch = tempfile.gettempdir()
+    try:
+        scratch = tempfile.gettempdir()
+    except FileNotFoundError as error:  # it tries all places that there are
+        raise DiskFullError(
+            "no folder for temporary files can be written to",
+            hint="set TMPDIR to a folder with room in it",
+        ) from error
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if 0 <= limit_bytes < SCRATCH_BYTES:
+        raise DiskFullError(
+            f"cannot write the library: files of this process end at {limit_bytes} bytes (ulimit "
+            f"-f), expected {SCRATCH_BYTES}",
+            hint="ulimit -f unlimited (another --output would not help)",
+        )
     free_bytes = shutil.disk_usage(scratch).free
     if free_bytes < SCRATCH_BYTES:
         raise DiskFullError(

@@ -42,6 +42,8 @@ _FULL_CAUSES = {
     errno.EDQUOT: "your disk quota is used up",
     errno.EFBIG: "the file grows past the size limit of this process or file system",
 }
+FULL_CODES = frozenset(_FULL_CAUSES)
+"""What the system says where there is no room."""
 _OTHER_PLACE = "name another place with --output"
 _SPECIAL = {
     stat.S_IFIFO: "a pipe",

@@ -137,7 +137,7 @@ def _checked(name: str) -> PurePosixPath:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise TarError(f"it names a file outside of the bundle: {name or 'nothing'}")
     encoded = [len(part.encode()) for part in path.parts]
-    if max(encoded) > _LONGEST_NAME_BYTES or sum(encoded) > _LONGEST_PATH_BYTES:
+    if max(encoded) > _LONGEST_NAME_BYTES or len(name.encode()) > _LONGEST_PATH_BYTES:
         raise TarError(f"it has a name of {len(name.encode())} bytes, which is too long")
     return path
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -34,8 +36,9 @@ from adrenoc.cli.terminal import (
 from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.warm import warm_command
-from adrenoc.errors import AdrenocError
+from adrenoc.errors import AdrenocError, HostMemoryError
 from adrenoc.out_of_memory import memory_errors
+from adrenoc.outputs import FULL_CODES, output_error
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
@@ -115,18 +118,37 @@ def _run(args: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         say_aside("interrupted; nothing half-written was left")
         return INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:
-        raise
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        typed = _of_system(error)
+        return _defect(error, as_json=as_json) if typed is None else _show(typed, as_json=as_json)
     except Exception as error:  # noqa: BLE001
-        say_aside(traceback.format_exc().rstrip())
-        return _tell(
-            "InternalError",
-            f"this is a defect of adrenoc, not of your input ({type(error).__name__})",
-            "report the lines above with the model and the command (--dump-dir DIR keeps the IR)",
-            INTERNAL_EXIT_CODE,
-            as_json=as_json,
-        )
+        return _defect(error, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _of_system(error: OSError) -> AdrenocError | None:
+    """What the system says of this process as a whole, as an error of ours."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return HostMemoryError(
+            "this process may open no more files than it has", hint="ulimit -n 1024"
+        )
+    if error.errno in FULL_CODES and error.filename is None:
+        discard_output()  # click prints its help there by itself
+        return output_error(Path("standard output"), error)
+    return None
+
+
+def _defect(error: Exception, *, as_json: bool) -> int:
+    say_aside(traceback.format_exc().rstrip())
+    return _tell(
+        "InternalError",
+        f"this is a defect of adrenoc, not of your input ({type(error).__name__})",
+        "report the lines above with the model and the command (--dump-dir DIR keeps the IR)",
+        INTERNAL_EXIT_CODE,
+        as_json=as_json,
+    )
 
 
 def _show(error: AdrenocError, *, as_json: bool) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from adrenoc.bundle import PROGRAMS, Bundle
 from adrenoc.device.result import ProgramOptions, ProgramReport
+from adrenoc.elf import check_extents
+from adrenoc.errors import AdrenocError, BundleError
 from adrenoc.manifest import ParamSpec
 
 if TYPE_CHECKING:
@@ -80,7 +82,14 @@ class LocalPlace:
         """
         import tvm_ffi
 
-        return tvm_ffi.load_module(bundle.library, keep_module_alive=False)
+        try:
+            check_extents(bundle.library)
+            return tvm_ffi.load_module(bundle.library, keep_module_alive=False)
+        except (AdrenocError, OSError, RuntimeError, ValueError) as error:
+            raise BundleError(
+                f"{bundle.path}: its library cannot be loaded: {error}",
+                hint="compile the model again: adrenoc compile MODEL --device host",
+            ) from error
 
     def constants(self, bundle: Bundle) -> list[Any]:
         """See `Place`."""

@@ -7,6 +7,7 @@ the server's with a random part.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import socket
 import struct
@@ -19,6 +20,7 @@ _MAGIC = 0x2F271
 _PUT, _REQUEST, _UPDATE_INFO, _SUMMARY, _PENDING_KEYS = 3, 4, 5, 6, 7
 _SUCCESS = 0
 _MAX_MESSAGE_BYTES = 1 << 20
+_LONGEST_HOST = 253
 TICK_S = 2.0
 # A client that got the key has this many ticks to come.
 _PATIENCE_TICKS = 3
@@ -39,7 +41,7 @@ class HostPort:
             OptionError: it is of another form.
         """
         host, _, port = text.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise OptionError(
                 f'the address of {what} is "{text}", expected HOST:PORT', hint=example
             )
@@ -47,6 +49,14 @@ class HostPort:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def _is_host(host: str) -> bool:
+    """Whether names are looked up for such a text: they have parts of up to 63 letters."""
+    try:
+        return bool(host.encode("idna")) and len(host) <= _LONGEST_HOST and "\0" not in host
+    except UnicodeError:
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,10 @@ def find_model_files(path: Path) -> ModelFiles:
         raise ModelFormatError(
             _not_a_model(path, head, str(error)), hint=_format_hint(path)
         ) from error
+    except RecursionError:
+        raise ModelFormatError(
+            f"{path} holds branches within branches, too deeply to be read", hint=EXPORT_AGAIN
+        ) from None
     except TooManyNodesError as error:
         raise ModelFormatError(
             f"{path} has {error} with those of its branches and loops", hint=EXPORT_AGAIN

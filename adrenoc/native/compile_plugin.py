@@ -9,12 +9,12 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import adrenoc
+from adrenoc.aside import aside_folder, remove_left
 from adrenoc.errors import DependencyError
-from adrenoc.files import cache_folder
+from adrenoc.files import cache_folder, is_trusted_file, private_folder
 from adrenoc.outputs import output_error
 from adrenoc.proc import run_tool
 
@@ -38,10 +38,14 @@ def build(*, cache: Path | None = None) -> Path:
     """
     tvm_folder, ffi_folder = _package_folder("tvm"), _package_folder("tvm_ffi")
     sources = _sources()
-    made_of_these = (cache if cache is not None else cache_folder()) / "native" / _digest(sources)
+    place = cache if cache is not None else cache_folder()
+    try:
+        made_of_these = private_folder(private_folder(place) / "native") / _digest(sources)
+    except OSError as error:
+        raise output_error(place, error) from error
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        made_before = next(made_of_these.glob(f"*/{_NAME}"), None)
+        made_before = next(filter(is_trusted_file, made_of_these.glob(f"*/{_NAME}")), None)
         if made_before is not None:
             return made_before
         raise DependencyError(
@@ -51,7 +55,7 @@ def build(*, cache: Path | None = None) -> Path:
         )
     version = run_tool([compiler, "--version"], deed="ask the compiler for its version")
     library = made_of_these / hashlib.sha256(version.encode()).hexdigest()[:12] / _NAME
-    if not library.is_file():
+    if not is_trusted_file(library):
         try:
             _compile(compiler, sources, tvm_folder, ffi_folder, library)
         except OSError as error:
@@ -63,13 +67,15 @@ def _compile(
     compiler: str, sources: list[Path], tvm_folder: Path, ffi_folder: Path, library: Path
 ) -> None:
     """Compile all sources into `library`, which appears complete or not at all."""
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent.parent) as scratch:
+    private_folder(library.parent.parent)
+    private_folder(library.parent)
+    remove_left(library.parent)
+    with aside_folder(library) as scratch:
         # One compiler run on one file that includes the others: TVM's headers take most of the
         # time, and are read once that way.
-        unit = Path(scratch) / "adrenoc_opencl.cc"
+        unit = scratch / "adrenoc_opencl.cc"
         unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
-        made = Path(scratch) / _NAME
+        made = scratch / _NAME
         command = [compiler, *_FLAGS, _stamp_option()]
         command += [*_include_options(tvm_folder, ffi_folder), str(unit)]
         # Naming the libraries makes them needed by name only: at run time the loader takes those
@@ -77,6 +83,7 @@ def _compile(
         command += ["-o", str(made), str(tvm_folder / "lib" / "libtvm_runtime.so")]
         command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
         run_tool(command, deed="build the OpenCL runtime")
+        made.chmod(0o755)
         made.replace(library)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from adrenoc.errors import OptionError
 from adrenoc.manifest import StageTime
 from adrenoc.out_of_memory import memory_errors
-from adrenoc.outputs import write_atomically
+from adrenoc.outputs import output_error, write_atomically
 from adrenoc.pipeline.stage import check_order
 from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State
@@ -36,6 +36,11 @@ def run_stages(
             hint=f"the stages are: {', '.join(stage_names())}",
         )
     check_order(STAGES)
+    if dump_dir is not None:
+        try:
+            dump_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(dump_dir, error) from error
     times = []
     for number, stage in enumerate(STAGES):
         if not stage.when(state.options):
@@ -54,8 +59,7 @@ def run_stages(
         times.append(took)
         reporter.stage(took.name, took.time_ms, took.note)
         if dump_dir is not None:
-            dump_dir.mkdir(parents=True, exist_ok=True)
-            text = stage.dump(state).encode()
+            text = stage.dump(state).encode(errors="backslashreplace")
             write_atomically(dump_dir / f"{number:02d}_{stage.name}.txt", text)
         if stage.name == stop_after:
             break

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 
 from adrenoc.manifest import to_plain
 from adrenoc.outputs import write_atomically
+from adrenoc.printable import printable, printable_json
 from adrenoc.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
 from adrenoc.verdict import Verdict
 
@@ -35,18 +37,17 @@ def page(verdict: Verdict) -> str:
         "node_size": (NODE_WIDTH, NODE_HEIGHT),
     }
     parts = {
-        "{{title}}": html.escape(f"{verdict.model} on {verdict.target_title}"),
+        "{{title}}": html.escape(printable(f"{verdict.model} on {verdict.target_title}")),
         "{{style}}": _read("page.css"),
         "{{library}}": _read("cytoscape/cytoscape.min.js"),
         "{{script}}": _read("page.js"),
         # In a script element only an end tag or a comment could end the data early.
-        "{{data}}": json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"),
+        "{{data}}": printable_json(json.dumps(data, ensure_ascii=False)).replace("<", "\\u003c"),
     }
     template = _read("page.html")
-    for mark, text in parts.items():
-        before, _, after = template.partition(mark)
-        template = before + text + after
-    return template
+    # In one go: what a part holds is no mark, whatever it looks like.
+    marks = re.compile("|".join(map(re.escape, parts)))
+    return marks.sub(lambda mark: parts[mark[0]], template)
 
 
 def _read(name: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.build import build_kernel, module_sources
-from adrenoc.errors import ToolError
+from adrenoc.errors import OptionError, ToolError
 from adrenoc.json_text import read_json
 from adrenoc.kernels.builder import Launch
 from adrenoc.proc import run_tool
@@ -46,6 +46,15 @@ class Analyser:
     """An outside command as an `Analyse`."""
 
     def __init__(self, command: str, *, timeout_s: float = 60.0) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError as error:
+            raise OptionError(
+                f"--analyser {command!r} is no command: {str(error).lower()}",
+                hint="--analyser 'CMD --its-options'",
+            ) from error
+        if not self._words:
+            raise OptionError("--analyser names no command", hint="--analyser 'CMD --its-options'")
         self.command = command
         self._timeout_s = timeout_s
 
@@ -55,7 +64,7 @@ class Analyser:
         Raises:
             ToolError: it does not start, fails, or prints something else.
         """
-        command = [*shlex.split(self.command), str(source)]
+        command = [*self._words, str(source)]
         said = run_tool(command, deed="analyse a kernel", timeout_s=self._timeout_s)
         try:
             found = read_json(said)

@@ -1,0 +1,123 @@
+"""Runs commands of adrenoc in children of one process that has imported everything.
+
+    python tests/hostile/forks.py
+
+Reads a JSON object a line (the fields of `Case`, the folder, where output goes) and answers with
+one: exit code or signal, processor time, memory.  An import of TVM takes seconds, a fork none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_HEAVY = (
+    "adrenoc.cli.main",
+    "adrenoc.check_accuracy.doctor",
+    "adrenoc.check_model",
+    "adrenoc.importers.onnx.importer",
+    "adrenoc.importers.tflite.importer",
+    "adrenoc.make",
+    "adrenoc.reference",
+    "adrenoc.tune.tune_model",
+    "rich.live",
+    "safetensors.numpy",
+)
+_HANG_S = 60.0
+_TICK_S = 0.005
+
+
+def main() -> None:
+    for name in _HEAVY:
+        importlib.import_module(name)
+    answers = os.fdopen(os.dup(1), "w")
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(_run(json.loads(line))), file=answers, flush=True)
+
+
+def _run(job: dict[str, Any]) -> dict[str, Any]:
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            code = _child(job)
+        finally:
+            os._exit(code)
+    started = time.monotonic()
+    is_sent = not job["signal"]
+    while True:
+        pid, status, used = os.wait4(child, os.WNOHANG)
+        elapsed = time.monotonic() - started
+        if pid:
+            break
+        if not is_sent and elapsed > job["after_s"]:
+            os.kill(child, job["signal"])
+            is_sent = True
+        if elapsed > _HANG_S:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(_TICK_S)
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "seconds": used.ru_utime + used.ru_stime,
+        "bytes": used.ru_maxrss * 1024,
+        "hung": elapsed > _HANG_S,
+    }
+
+
+def _child(job: dict[str, Any]) -> int:
+    os.setsid()
+    os.chdir(job["folder"])
+    for name, value in job["environment"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _streams(job)
+    os.umask(job["umask"])
+    if job["in_removed_folder"]:
+        gone = Path(job["folder"], "gone")
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+    for name, value in job["limits"].items():
+        number = getattr(resource, name)
+        resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
+    from adrenoc.cli.main import main as run
+
+    code = run(job["command"])
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError):
+        return 120  # what Python ends with where it cannot write what is left
+    return code
+
+
+def _streams(job: dict[str, Any]) -> None:
+    """Standard streams as a shell sets them up, and Python's objects for them as at its start."""
+    places = {0: os.devnull, 1: job["output"], 2: job["errors"]}
+    places |= {int(number): path for number, path in job["opened"].items()}
+    for number, path in places.items():
+        flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT
+        opened = os.open(path, flags, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    encoding = job["environment"].get("PYTHONIOENCODING", "utf-8")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = None
+        if number in job["closed"]:
+            os.close(number)
+        else:
+            stream = open(number, "r" if number == 0 else "w", encoding=encoding, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""Hostile model files: special files, damage, nests, names, weights that are not there."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.hostile.case import Case, Make
+from tests.models import graph, network
+
+NAMES = {
+    "title": "\x1b]0;owned\x07",
+    "clear": "\x1b[2J\x1b[H",
+    "c1": "\x9b31mred",
+    "bidi": "abc\u202egnp.exe",
+    "isolate": "\u2066a\u2069",
+    "tags": "a\U000e0041",
+    "lines": "a\nerror: all is lost\n  try: rm -rf ~",
+    "carriage": "a\rerror: b",
+    "markup": "[bold red]x[/] [/nothing]",
+    "format": "{0} %s {data} {{data}}",
+    "long": "n" * 5000,
+    "zero": "a\0b",
+    "spaces": " \u00a0\u2003",
+    "html": "</script><script>alert(1)</script>",
+    "path": "../../../etc/passwd",
+    "quote": "'\"`$(id)",
+    "empty": "",
+}
+_OK = frozenset({0, *range(11, 40)})
+
+
+@lru_cache(maxsize=1)
+def relu(name: str = "x", out: str = "y") -> bytes:
+    """The smallest model."""
+    return _relu(name, out).SerializeToString()
+
+
+def _relu(name: str, out: str) -> onnx.ModelProto:
+    nodes = [helper.make_node("Exp", [name], ["m" + out], name="n" + out)]
+    nodes.append(helper.make_node("Relu", ["m" + out], [out]))
+    return graph(nodes, {name: (1, 4, 4, 4)}, [out])
+
+
+def put(name: str, content: bytes | str) -> Make:
+    """A file."""
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def pipe(folder: Path, name: str) -> None:
+    os.mkfifo(folder / name)
+
+
+def listening(folder: Path, name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(folder / name))
+
+
+def link(target: str) -> Callable[[Path, str], None]:
+    return lambda folder, name: (folder / name).symlink_to(target.replace("SELF", name))
+
+
+SPECIAL: dict[str, Callable[[Path, str], object]] = {
+    "a pipe": pipe,
+    "endless zeros": link("/dev/zero"),
+    "random bytes": link("/dev/urandom"),
+    "a device": link("/dev/null"),
+    "a full device": link("/dev/full"),
+    "a terminal": link("/dev/tty"),
+    "a circle of links": link("SELF"),
+    "a link to nothing": link("nothing"),
+    "a socket": listening,
+    "a folder": lambda folder, name: (folder / name).mkdir(),
+    "empty": lambda folder, name: (folder / name).touch(),
+    "text": lambda folder, name: (folder / name).write_text("hello\n" * 99),
+    "binary text": lambda folder, name: (folder / name).write_bytes(b"\xff\xfe\x1b[2J" * 99),
+    "zip": lambda folder, name: (folder / name).write_bytes(b"PK\3\4" + bytes(99)),
+    "memory": link("/proc/self/mem"),
+    "itself below a file": link("model.onnx/x"),
+}
+
+
+def cases() -> Iterator[Case]:
+    yield from _special()
+    yield from _damage()
+    yield from _nests()
+    yield from _names()
+    yield from _weights()
+    yield from _shapes()
+
+
+def _special() -> Iterator[Case]:
+    commands = {
+        "check": ("check", "m.onnx"),
+        "compile": ("compile", "m.onnx", "-o", "out"),
+        "tune": ("tune", "m.onnx", "--offline", "-o", "out.json"),
+    }
+    for kind, make in SPECIAL.items():
+        for name, command in commands.items():
+            yield Case(
+                family="special files as models",
+                name=f"{kind}, {name}",
+                make=lambda folder, make=make: make(folder, "m.onnx"),
+                command=command,
+            )
+
+
+def _damage() -> Iterator[Case]:
+    whole = network("squeezenet", size=32, width=0.25)
+    light = network("mixed_small", size=31, width=1.0)
+    rng = random.Random(7)
+    for suffix, content in (("onnx", relu()), ("tflite", light), ("onnx", whole)):
+        for at in sorted(rng.sample(range(len(content)), 12)):
+            yield Case(
+                family="models cut off",
+                name=f"{suffix} of {len(content)} at {at}",
+                make=put(f"m.{suffix}", content[:at]),
+                command=("check", f"m.{suffix}"),
+                codes=_OK,
+            )
+    for suffix, content in (("onnx", relu()), ("tflite", light)):
+        for number in range(30):
+            damaged = bytearray(content)
+            for _ in range(1 + number % 3):
+                damaged[rng.randrange(min(len(content), 4000))] = rng.randrange(256)
+            yield Case(
+                family="models with wrong bytes",
+                name=f"{suffix} {number}",
+                make=put(f"m.{suffix}", bytes(damaged)),
+                command=("check", f"m.{suffix}"),
+                codes=_OK,
+            )
+    varint = b"\xff" * 9 + b"\x01"
+    for name, content in {
+        "a length beyond all files": b"\x08\x08\x3a" + varint,
+        "a varint without end": b"\x08" + b"\xff" * 64,
+        "field 0": b"\x08\x08\x00\x00",
+        "a group": b"\x08\x08\x3b\x3c",
+        "graph twice": b"\x08\x08" + b"\x3a\x00" * 2,
+        "no version": b"\x3a\x00",
+        "version of 64 bits": b"\x08" + varint + b"\x3a\x00",
+        "a million empty graphs": b"\x08\x08" + b"\x3a\x00" * 1_000_000,
+        "tflite, offsets in a circle": b"\x04\0\0\0TFL3" + b"\x04\0\0\0" * 64,
+        "tflite, offset beyond": b"\xff\xff\xff\x7fTFL3" + bytes(64),
+        "tflite, magic alone": b"\x1c\0\0\0TFL3",
+    }.items():
+        yield Case(
+            family="models cut off",
+            name=name,
+            make=put("m.onnx", content),
+            command=("check", "m.onnx"),
+        )
+
+
+def _nests() -> Iterator[Case]:
+    for depth in (50, 99, 120, 250, 400, 1200, 5000, 20_000):
+        for command in ("check", "compile"):
+            yield Case(
+                family="models within models",
+                name=f"{depth} deep, {command}",
+                make=lambda folder, depth=depth: (folder / "m.onnx").write_bytes(_nest(depth)),
+                command=(command, "m.onnx"),
+            )
+
+
+def _field(number: int, content: bytes) -> bytes:
+    length, out = len(content), b""
+    while length > 0x7F:
+        out += bytes([length & 0x7F | 0x80])
+        length >>= 7
+    return bytes([number << 3 | 2]) + out + bytes([length]) + content
+
+
+def _nest(depth: int) -> bytes:
+    """If in If in If, by hand: onnx itself would not write it."""
+    inner = b""
+    for _ in range(depth):
+        attribute = _field(1, b"then_branch") + _field(6, inner) + b"\xa0\x01\x05"
+        node = _field(1, b"c") + _field(2, b"y") + _field(4, b"If") + _field(5, attribute)
+        inner = _field(1, node) + _field(2, b"g")
+    return b"\x08\x08" + _field(7, inner) + _field(8, b"\x10\x11")
+
+
+def _names() -> Iterator[Case]:
+    for kind, name in NAMES.items():
+        model = _relu(name, name + "_out").SerializeToString()
+        for command in (
+            ("check", "m.onnx", "--all"),
+            ("check", "m.onnx", "--json", "--html", "r.html"),
+            ("compile", "m.onnx", "--shape", f"{name}:9,9"),
+            ("check", "m.onnx", "--shape", f"q{name}:1"),
+        ):
+            if "\0" in "".join(command):
+                continue
+            yield Case(
+                family="names of tensors",
+                name=f"{kind}, {' '.join(command)[:24]}",
+                make=put("m.onnx", model),
+                command=command,
+                codes=_OK | {2},
+                makes=("r.html",),
+            )
+        file = name.replace("/", "_").replace("\0", "")[:200] + ".onnx"
+        for command in (("check", file), ("check", file, "--html", "r.html"), ("compile", file)):
+            yield Case(
+                family="names of files",
+                name=f"{kind}, {' '.join(command)[:5]} {len(command)}",
+                make=put(file, relu() if command[0] == "check" else b"\x08"),
+                command=("--help", *command) if file.startswith("-") else command,
+                codes=_OK | {2},
+                makes=("r.html",),
+            )
+    raw = os.fsdecode(b"net\xff\xfe.onnx")
+    for command in (
+        ("check", raw, "--json"),
+        ("check", raw, "--html", "r.html"),
+        ("compile", raw, "--stop-after", "import", "--json"),
+        ("compile", raw, "--stop-after", "import", "--dump-dir", os.fsdecode(b"d\xff")),
+    ):
+        yield Case(
+            family="names of files",
+            name=f"not UTF-8, {' '.join(command[2:5])}",
+            make=put(raw, relu()),
+            command=command,
+            codes=frozenset({0}),
+            makes=("r.html", "d\\xff"),
+        )
+
+
+def _weights() -> Iterator[Case]:
+    def beside(make: Callable[[Path, str], object], **entries: object) -> Make:
+        def write(folder: Path) -> None:
+            tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=(4,))
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in {"location": "w.bin", **entries}.items():
+                tensor.external_data.add(key=key, value=str(value))
+            model = graph([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (4,)}, ["y"])
+            model.graph.initializer.append(tensor)
+            (folder / "m.onnx").write_bytes(model.SerializeToString())
+            make(folder, "w.bin")
+
+        return write
+
+    def sparse(folder: Path, name: str) -> None:
+        with (folder / name).open("wb") as file:
+            file.truncate(16 << 30)
+
+    def whole(folder: Path, name: str) -> None:
+        (folder / name).write_bytes(np.ones(4, "float32").tobytes())
+
+    makes = {kind: beside(make) for kind, make in SPECIAL.items()}
+    for value in ("9" * 4300, -1, 10**18, 2**63 - 4, "+4", "1e3", "0x10", " 4", "\u0664", ""):
+        makes[f"offset {str(value)[:20]!r}"] = beside(whole, offset=value)
+        makes[f"length {str(value)[:20]!r}"] = beside(whole, length=value)
+    for place in ("/etc/passwd", "../w.bin", "a" * 4000, "", "w\0.bin", ".", "model.onnx", "a//b"):
+        makes[f"in {place[:20]!r}"] = beside(whole, location=place)
+    makes["outside by a link"] = beside(link("/etc/passwd"))
+    for name, make in makes.items():
+        yield Case(
+            family="weights beside models",
+            name=name,
+            make=make,
+            command=("check", "m.onnx"),
+            codes=_OK if name in ("offset ''", "length ''") else Case.codes,
+        )
+    yield Case(
+        family="weights beside models",
+        name="16 GiB of holes",
+        make=lambda folder: (_vast(folder), sparse(folder, "w.bin")),
+        command=("compile", "m.onnx"),
+        said="holes",
+    )
+
+
+def _vast(folder: Path) -> None:
+    names = [f"w{i}" for i in range(16)]
+    model = graph([helper.make_node("Sum", ["x", *names], ["y"])], {"x": (1,)}, ["y"])
+    for number, name in enumerate(names):
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=(1 << 28,))
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="w.bin")
+        tensor.external_data.add(key="offset", value=str(number << 30))
+        model.graph.initializer.append(tensor)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+
+
+def _shapes() -> Iterator[Case]:
+    for shape in (
+        (10**18,),
+        (2**31, 2**31),
+        (2**62, 4),
+        (1,) * 900,
+        (0, 4),
+        (-3, 4),
+        (2**40, 1, 1, 1),
+    ):
+        model = graph([helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, ["y"])
+        yield Case(
+            family="shapes",
+            name=f"of the file: {str(shape)[:30]}",
+            make=put("m.onnx", model.SerializeToString()),
+            command=("check", "m.onnx"),
+        )
+    for text in (
+        *("x:" + "9" * n for n in (18, 19, 20, 4300)),
+        *("x:", ":1", "x", "x:-1", "x:0", "x:1..", "x:1..9/0", "x:1|", "x:1..99999999999", "x:1.5"),
+        *("x:" + ",".join("1" * 2000), "x:\u0664", "x:1e9", "x: 1", "x:1,", "x:0x10"),
+    ):
+        yield Case(
+            family="shapes",
+            name=f"of the command line: {text[:24]!r}",
+            command=("compile", "model.onnx", "--shape", text),
+            codes=Case.codes | {2},
+        )

@@ -1,0 +1,230 @@
+"""Hostile surroundings: streams, limits, folders that are not there, signals; and odd options."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.hostile.bundles import bundle
+from tests.hostile.case import Case
+from tests.hostile.models import pipe
+
+_OK = frozenset({0, *range(11, 40)})
+_CHECK = ("check", "model.onnx")
+_COMPILE = ("compile", "model.onnx", "--no-cache", "--stop-after", "import")
+_WHOLE = ("compile", "model.onnx", "-o", "out")
+
+
+def cases() -> Iterator[Case]:
+    yield from _streams()
+    yield from _folders()
+    yield from _limits()
+    yield from _signals()
+    yield from _options()
+
+
+def _streams() -> Iterator[Case]:
+    commands = {
+        "check": _CHECK,
+        "check --json": (*_CHECK, "--json"),
+        "inspect": ("inspect", "b"),
+        "an error": ("inspect", "nothing\u00e9\u4e2d\U0001f600"),
+        "an error as JSON": ("inspect", "nothing\u00e9\u4e2d\U0001f600", "--json"),
+        "help": ("--help",),
+    }
+    for name, command in commands.items():
+        made = {"make": bundle(lambda b: None), "command": command, "family": "streams"}
+        for encoding in ("latin-1", "ascii", "utf-16"):
+            yield Case(
+                **made,
+                name=f"{encoding}, {name}",
+                environment={"PYTHONIOENCODING": encoding},
+                codes=_OK,
+            )
+        for number, stream in enumerate(("input", "output", "errors")):
+            yield Case(**made, name=f"{stream} closed, {name}", closed=(number,), codes=_OK)
+        yield Case(**made, name=f"all closed, {name}", closed=(0, 1, 2), codes=_OK)
+        full = _OK if "error" in name else frozenset({27})
+        yield Case(**made, name=f"output full, {name}", opened={1: "/dev/full"}, codes=full)
+        yield Case(**made, name=f"errors full, {name}", opened={2: "/dev/full"}, codes=_OK)
+        yield Case(
+            **made, name=f"both full, {name}", opened={1: "/dev/full", 2: "/dev/full"}, codes=_OK
+        )
+        for columns in ("0", "1", "-5", "99999999", "x"):
+            yield Case(
+                **made,
+                name=f"COLUMNS={columns}, {name}",
+                environment={"COLUMNS": columns},
+                codes=_OK,
+            )
+
+
+def _folders() -> Iterator[Case]:
+    places = {
+        "missing": "{work}/nowhere",
+        "a file": "{work}/model.onnx",
+        "a device": "/dev/null",
+        "below a file": "{work}/model.onnx/x",
+        "relative": "cache",
+        "empty": "",
+        "unknown user": "~nobody-of-that-name/x",
+        "long": "/" + "n" * 4000,
+        "in /proc": "/proc/x",
+        "a newline": "{work}/a\nb",
+    }
+    for name, place in places.items():
+        for variable in ("ADRENOC_CACHE_DIR", "TMPDIR", "HOME", "XDG_CACHE_HOME"):
+            yield Case(
+                family="folders of the user",
+                name=f"{variable} is {name}",
+                command=_WHOLE if variable == "ADRENOC_CACHE_DIR" else _COMPILE,
+                environment={
+                    **(
+                        {"ADRENOC_CACHE_DIR": None}
+                        if variable in ("HOME", "XDG_CACHE_HOME")
+                        else {}
+                    ),
+                    variable: place,
+                },
+                codes=_OK,
+                makes=("out", "nowhere", "cache", "a\nb"),
+            )
+    yield Case(
+        family="folders of the user",
+        name="a working folder that is gone",
+        command=_CHECK,
+        in_removed_folder=True,
+    )
+    yield Case(
+        family="folders of the user",
+        name="a cache that is a pipe",
+        make=lambda f: pipe(f, "c"),
+        command=_WHOLE,
+        environment={"ADRENOC_CACHE_DIR": "{work}/c"},
+        codes=frozenset({0}),
+        makes=("out",),
+    )
+    if os.geteuid() == 0:
+        yield Case(
+            family="folders of the user",
+            name="a cache of another user",
+            make=lambda f: ((f / "c").mkdir(), os.chown(f / "c", 4711, 4711)),
+            command=_WHOLE,
+            environment={"ADRENOC_CACHE_DIR": "c"},
+            codes=frozenset({0}),
+            makes=("out",),
+            said="belongs to another user",
+        )
+    for umask in (0, 0o777):
+        yield Case(
+            family="folders of the user",
+            name=f"umask {umask:03o}",
+            command=_COMPILE,
+            umask=umask,
+            codes=_OK,
+        )
+
+
+def _limits() -> Iterator[Case]:
+    for name, values in {
+        "RLIMIT_FSIZE": (0, 1, 4096, 1 << 18, 1 << 20),
+        "RLIMIT_NOFILE": (3, 4, 8, 16),
+        "RLIMIT_AS": (1 << 30, 3 << 29, 1 << 31),
+        "RLIMIT_STACK": (1 << 20,),
+    }.items():
+        for value in values:
+            for command in (_WHOLE, (*_CHECK, "--html", "out")):
+                yield Case(
+                    family="limits",
+                    name=f"{name} {value}, {command[0]}",
+                    command=command,
+                    limits={name: value},
+                    codes=_OK,
+                    makes=("out",),
+                )
+
+
+def _signals() -> Iterator[Case]:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for step in range(5):
+            yield Case(
+                family="signals",
+                name=f"{number.name} after {step * 60} ms",
+                command=(*_WHOLE, "--no-cache"),
+                signal=int(number),
+                after_s=step * 0.06,
+                codes=frozenset({0, 128 + int(number), -int(number)}),
+                makes=("out",),
+            )
+
+
+def _options() -> Iterator[Case]:
+    hosts = ("a" * 300 + ":1", "a" * 64 + ".b:1", "..:1", "x:0", "x:99999", "x:\u0664", ":1", "x")
+    for host in (*hosts, "\x1b[2J:1", "x" * 100_000 + ":1", "a\u200b:1", "[::1:9"):
+        yield Case(
+            family="options",
+            name=f"--rpc {host[:16]!r} of {len(host)}",
+            make=bundle(lambda b: None),
+            command=("run", "b", "--rpc", host),
+        )
+    for analyser in ("'", '"', "", " ", "\\", "/dev/null", "nothing-of-that-name", "false"):
+        yield Case(
+            family="options",
+            name=f"--analyser {analyser!r}",
+            command=("tune", "model.onnx", "--offline", "--analyser", analyser, "-o", "t.json"),
+            codes=_OK,
+            makes=("t.json",),
+        )
+    for words in (
+        ("compile", "model.onnx", "--device", "\x1b[2J"),
+        ("compile", "model.onnx", "--device", "../../etc/passwd"),
+        ("compile", "model.onnx", "--device", "d" * 100_000),
+        ("compile", "model.onnx", "--preset", "../fp16"),
+        ("compile", "model.onnx", "--stop-after", "\u202e"),
+        ("compile", "model.onnx", "--tuning-log", "../" * 500),
+        ("compile", "model.onnx", "--max-memory-mib", "9" * 4300),
+        ("check", "model.onnx", "--max-time-ms", "nan"),
+        ("check", "model.onnx", "--max-time-ms", "1e999"),
+        ("run", "b", "--input", "x=/dev/zero"),
+        ("run", "b", "--input", "image=/dev/zero"),
+        ("run", "b", "--input", "image=p.npy"),
+        ("run", "b", "--input", "image=p.png"),
+        ("run", "b", "--input", "image=p.raw"),
+        ("run", "b", "--input", "\x1b[2J=x"),
+        ("run", "b", "--shape", "image:" + "9" * 30),
+        ("run", "b", "--mean", "nan"),
+        ("run", "b", "--std", "0"),
+        ("run", "b", "--seed", "-1"),
+        ("run", "b", "--seed", "9" * 4300),
+        ("inspect", "\x1b]0;x\x07"),
+        ("inspect", "x" * 100_000),
+        ("\x1b[2J",),
+        ("inspect", "--\x1b[2J"),
+        ("targets", "\x9b31m"),
+        ("doctor", "--app", "p.npy"),
+        ("doctor", "--app", "/dev/zero"),
+        ("package", "b", "--aar", "-o", "/dev/null"),
+        ("package", "b", "--cmake", "-o", "b"),
+        ("tune-log", "diff", "p.npy", "/dev/zero"),
+        ("tune-log", "merge", "/dev/zero", "-o", "x.json"),
+        ("runtime", "build", "--abi", "\x1b[2J"),
+        ("devices", "--tracker", "a" * 300 + ":1"),
+        ("serve", "--host", "a" * 300),
+        ("serve", "--host", "\x1b[2J", "--port", "0"),
+    ):
+        yield Case(
+            family="options",
+            name=" ".join(words)[:48].encode("unicode_escape").decode(),
+            make=_with_pipes,
+            command=words,
+            codes=_OK | {2},
+            makes=("model.adrenoc",),
+        )
+
+
+def _with_pipes(folder: Path) -> None:
+    bundle(lambda b: None)(folder)
+    for suffix in ("npy", "png", "raw"):
+        pipe(folder, f"p.{suffix}")

@@ -1,0 +1,36 @@
+"""All hostile cases, in the order of the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.hostile import bundles, models, outputs, surroundings
+from tests.hostile.case import Case
+
+LEAST = 400
+
+
+def all_cases() -> list[Case]:
+    """Every case; their titles differ."""
+    found = [
+        *models.cases(),
+        *outputs.cases(),
+        *bundles.cases(),
+        *surroundings.cases(),
+    ]
+    twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
+    if twice:
+        raise ValueError(f"cases with the same title: {twice[:3]}")
+    return found
+
+
+def as_table(cases: list[Case], wrong: dict[str, list[str]]) -> str:
+    """The families with their counts, then each case that ended badly."""
+    counts = Counter(case.family for case in cases)
+    bad = Counter(case.family for case in cases if wrong.get(case.title))
+    lines = [
+        f"{count:5} cases, {bad[family]:3} wrong  {family}" for family, count in counts.items()
+    ]
+    lines.append(f"{len(cases):5} cases, {sum(bad.values()):3} wrong  in all")
+    lines += [f"{title}: {'; '.join(what)}" for title, what in wrong.items() if what]
+    return "\n".join(lines)
