@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.opencl_source import tidied
+from adrenoc.decision import DecisionLog
+from adrenoc.opencl_compact import compact
+from adrenoc.opencl_sharing import kernel_name, read_programs, section, share, standalone
+from adrenoc.opencl_source import printing, tidy
 from adrenoc.target import Target
 from adrenoc.tvmapi import Call, Var, tirx, tvm
 
 PIPELINE = "adrenoc"
 """The name under which TVM finds our TIR pipeline."""
 
+_GENERATOR = "target.build.opencl"
+"""TVM's code generator: TIR of kernels to a module of OpenCL C."""
 _PRINTED_DIGITS = 6
 """After the point, as TVM's printer writes a float."""
 _SPELLED: dict[str, tuple[Any, int, str]] = {
@@ -38,8 +45,14 @@ def tvm_target(target: Target) -> Any:
     return tvm.target.Target(device, host={"kind": "llvm", "mtriple": target.llvm_triple})
 
 
-def build_executable(module: Any, target: Target) -> Any:
-    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine."""
+def build_executable(
+    module: Any, target: Target, log: DecisionLog | None = None, *, as_printed: bool = False
+) -> Any:
+    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
+
+    Kernels that differ in constants alone run one program; `log` is told which.  `as_printed`, for
+    comparisons: each kernel has the text that TVM prints, and a program of its own.
+    """
     from tvm import relax
 
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
@@ -53,7 +66,7 @@ def build_executable(module: Any, target: Target) -> Any:
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    with tidied():
+    with printing(tidy) if as_printed else sharing_programs(log):
         return relax.build(
             module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
         )
@@ -63,7 +76,7 @@ def build_kernel(func: Any, target: Target) -> Any:
     """Compile one kernel to a runtime module of its own, with the code that launches it."""
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
     module = tvm.IRModule({func.attrs["global_symbol"]: func})
-    with tidied():
+    with printing(_edited):
         return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
 
 
@@ -74,13 +87,17 @@ def kernel_sources(executable: Any) -> dict[str, str]:
 
 def module_sources(module: Any) -> dict[str, str]:
     """Like `kernel_sources`, of a runtime module."""
-    sources: dict[str, str] = {}
-    for part_of in _all_modules(module):
-        if part_of.kind == "opencl":
-            for part in part_of.inspect_source("cl").split("// Function: ")[1:]:
-                name, _, text = part.partition("\n")
-                sources[name.removesuffix("_kernel")] = text
-    return sources
+    return {
+        name.removesuffix("_kernel"): standalone(name, shared)
+        for text in module_texts(module)
+        for name, shared in read_programs(text).items()
+    }
+
+
+def module_texts(module: Any) -> list[str]:
+    """The OpenCL C of each set of kernels, as a driver's compiler is to get it."""
+    sets = [part for part in _all_modules(module) if part.kind == "opencl"]
+    return [part.inspect_source("cl") for part in sets]
 
 
 def _all_modules(module: Any) -> list[Any]:
@@ -88,6 +105,46 @@ def _all_modules(module: Any) -> list[Any]:
     for imported in module.imports:
         found += _all_modules(imported)
     return found
+
+
+def _edited(source: str) -> str:
+    return compact(tidy(source))
+
+
+@contextmanager
+def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
+    """While this is open, TVM's code generator makes sets of kernels that share programs.
+
+    It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
+    what `share` made of them all.
+    """
+    import tvm_ffi
+
+    generate = tvm_ffi.get_global_func(_GENERATOR)
+
+    def share_and_generate(module: Any, target: Any) -> Any:
+        with printing(_edited):
+            (text,) = module_texts(generate(module, target))
+        shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
+        if log is not None:
+            for decision in decisions:
+                log.add(decision.subject, decision.taken, decision.reason)
+        empty = tvm.IRModule({name: _emptied(func) for name, func in module.functions.items()})
+        sections = {name: section(name, one) for name, one in shared.items()}
+        with printing(lambda source: sections[kernel_name(source)]):
+            return generate(empty, target)
+
+    tvm_ffi.register_global_func(_GENERATOR, share_and_generate, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(_GENERATOR, generate, override=True)
+
+
+def _emptied(func: Any) -> Any:
+    return tirx.PrimFunc(
+        func.params, tirx.Evaluate(tirx.const(0, "int32")), func.ret_type, func.attrs
+    )
 
 
 def _tir_pipeline() -> tuple[Any, Any, Any]:

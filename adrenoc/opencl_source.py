@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,10 +101,8 @@ Qualcomm's, which takes the signed ones first (LiteRT's and ggml's kernels; Mesa
 
 They saturate, which no sum of `conv2d_dot.MOST_PRODUCTS` does: that is the hardware's instruction.
 """
-_READS = """\
-#define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
-#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
-"""
+_READ = re.compile(r"\bREAD_IMAGE([HF])\(")
+"""TVM's macro: with the sampler it is the function."""
 
 
 def tidy(source: str) -> str:
@@ -116,7 +114,8 @@ def tidy(source: str) -> str:
       an out-of-range read is undefined, and the zero padding of convolutions relies on it.
     - It has no way to say that a loop stays a loop.
     """
-    source = _OLD_READS.sub(_READS, _DECLARATION.sub("", source))
+    source = _OLD_READS.sub("", _DECLARATION.sub("", source))
+    source = _READ.sub(lambda found: f"read_image{found[1].lower()}(", source)
     source = _SPELLED.sub(r"\1", source)
     source, rolled = _ROLLED_LOOP.subn(r"\1 + ROLLED;", source)
     defined = [
@@ -146,12 +145,12 @@ def tidy(source: str) -> str:
 
 
 @contextmanager
-def tidied() -> Iterator[None]:
-    """While this is open, TVM's OpenCL printer hands each kernel through `tidy`."""
+def printing(edit: Callable[[str], str]) -> Iterator[None]:
+    """While this is open, TVM's OpenCL printer hands each kernel through `edit`."""
     import tvm_ffi
 
     def postproc(source: str, _target: Any) -> str:
-        return tidy(source)
+        return edit(source)
 
     tvm_ffi.register_global_func(_HOOK, postproc, override=True)
     try:

@@ -13,6 +13,8 @@ from adrenoc.operand import TEXTURE
 from adrenoc.passes.lower import Program
 
 _HEAD = re.compile(r"__kernel void \w+\(([^)]*)\)")
+_CONSTANT = re.compile(r" (?:int|float) C\d+")
+"""A last argument that no launch gives: the runtime sets it, once (`adrenoc.opencl_sharing`)."""
 _USED = re.compile(r"(read|READ|write)_(?:image|IMAGE)\w*\((\w+)")
 _QUALIFIERS = {(False, True): "__write_only", (True, False): "__read_only"}
 """(is read, is written) -> how the image is declared; both at once is undefined."""
@@ -36,6 +38,8 @@ def check_sources(program: Program, sources: Mapping[str, str]) -> None:
         if text is None or head is None:
             raise DefectError(f"there is no text of the kernel {name}")
         parameters = head.group(1).split(",")
+        while _CONSTANT.fullmatch(parameters[-1]):
+            parameters.pop()
         if len(parameters) != len(kernel.scopes):
             raise DefectError(f"{name} declares {len(parameters)} arguments: {len(kernel.scopes)}")
         last = len(parameters) - written.get(name, 1)

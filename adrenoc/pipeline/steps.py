@@ -279,4 +279,4 @@ def emit_relax_step(state: State) -> State:
 
 def build_step(state: State) -> State:
     module = with_regions(state.module, regions_of(state))
-    return replace(state, executable=build_executable(module, state.target))
+    return replace(state, executable=build_executable(module, state.target, state.log))

@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("buckets",),
     ("importers", "rewrites", "inputs", "bundle", "link"),
     ("operand", "relax"),
-    ("tvmapi", "native", "elf", "opencl_source"),
+    ("tvmapi", "native", "elf", "opencl_source", "opencl_compact", "opencl_sharing"),
     ("android_manifest", "runtime_toolchain"),
     ("licenses", "shape_ranges"),
     ("options",),

@@ -44,77 +44,17 @@ void set_kernel_argument(cl_kernel handle, const std::string& kernel, size_t ind
                               << argument_text(argument);
 }
 
-std::string build_options(const DeviceInfo& info) {
-  if (info.c_version >= 300) return "-cl-std=CL3.0";
-  if (info.c_version >= 200) return "-cl-std=CL2.0";
-  // Below 2.0 the generated code reads images without a sampler, and then what lies outside an
-  // image is undefined instead of 0: kernels would compute wrong numbers at the borders.
-  TVM_FFI_THROW(RuntimeError) << info.name << " compiles OpenCL C " << info.c_version / 100 << "."
-                              << info.c_version % 100 / 10
-                              << "; kernels need OpenCL C 2.0 or newer";
-  TVM_FFI_UNREACHABLE();
-}
-
-Kernel::Kernel(Device& device, std::string name, const std::string& source)
-    : device_(device), name_(std::move(name)) {
-  const std::string options = build_options(device_.info());
-  const char* text = source.data();
-  const size_t length = source.size();
-  cl_int code = CL_SUCCESS;
-  program_ =
-      ProgramHandle(api().clCreateProgramWithSource(device_.context(), 1, &text, &length, &code));
-  check(code, "clCreateProgramWithSource");
-  build(options);
-}
-
-Kernel::Kernel(Device& device, std::string name, Binary binary)
-    : device_(device), name_(std::move(name)) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(binary.bytes.data());
-  const size_t length = binary.bytes.size();
-  const cl_device_id id = device_.id();
-  cl_int status = CL_SUCCESS;
-  cl_int code = CL_SUCCESS;
-  program_ = ProgramHandle(
-      api().clCreateProgramWithBinary(device_.context(), 1, &id, &length, &bytes, &status, &code));
-  check(code, "clCreateProgramWithBinary");
-  check(status, "clCreateProgramWithBinary");
-  build(build_options(device_.info()));
-}
-
-void Kernel::build(const std::string& options) {
-  trace("building kernel", name_);
-  const cl_device_id id = device_.id();
-  const cl_int built =
-      api().clBuildProgram(program_.get(), 1, &id, options.c_str(), nullptr, nullptr);
-  if (built != CL_SUCCESS) {
-    TVM_FFI_THROW(RuntimeError) << "Cannot build kernel " << name_ << " for " << device_.info().name
-                                << ": clBuildProgram failed with " << error_name(built)
-                                << ", options " << options << "\n"
-                                << build_log();
-  }
-  cl_int code = CL_SUCCESS;
-  instance_.handle = KernelHandle(api().clCreateKernel(program_.get(), name_.c_str(), &code));
-  if (code != CL_SUCCESS) {
-    TVM_FFI_THROW(RuntimeError) << "The source of kernel " << name_
-                                << " does not define it: clCreateKernel failed with "
-                                << error_name(code);
-  }
-  ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, instance_.handle.get(), id, CL_KERNEL_WORK_GROUP_SIZE,
-                  sizeof(max_work_group_size_), &max_work_group_size_, nullptr);
-}
-
-std::string Kernel::build_log() const {
-  size_t size = 0;
-  const cl_device_id id = device_.id();
-  if (api().clGetProgramBuildInfo(program_.get(), id, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) !=
-      CL_SUCCESS) {
-    return "(the driver gives no build log)";
-  }
-  std::string log(size, '\0');
-  ADRENOC_CL_CALL(clGetProgramBuildInfo, program_.get(), id, CL_PROGRAM_BUILD_LOG, size, log.data(),
+Kernel::Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProgram> program,
+               KernelText text, size_t arguments)
+    : device_(device),
+      name_(std::move(name)),
+      program_(std::move(program)),
+      text_(std::move(text)),
+      arguments_(arguments) {
+  instance_.handle = new_handle();
+  ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, instance_.handle.get(), device_.id(),
+                  CL_KERNEL_WORK_GROUP_SIZE, sizeof(max_work_group_size_), &max_work_group_size_,
                   nullptr);
-  while (!log.empty() && log.back() == '\0') log.pop_back();
-  return log.empty() ? "(the build log is empty)" : log;
 }
 
 void Kernel::check_work_group(const WorkSize& work) const {
@@ -178,22 +118,13 @@ void Kernel::set_argument(KernelInstance& instance, size_t index,
 }
 
 KernelHandle Kernel::new_handle() const {
-  cl_int code = CL_SUCCESS;
-  KernelHandle made(api().clCreateKernel(program_.get(), name_.c_str(), &code));
-  check(code, "clCreateKernel");
+  KernelHandle made = program_->new_kernel(text_.program);
+  for (size_t i = 0; i < text_.constants.size(); ++i) {
+    const KernelConstant& constant = text_.constants[i];
+    set_kernel_argument(made.get(), name_, arguments_ + i,
+                        {constant.bytes, constant.value.data(), nullptr});
+  }
   return made;
-}
-
-std::string Kernel::binary() const {
-  // The program is for one device, so there is one size and one binary.
-  size_t size = 0;
-  ADRENOC_CL_CALL(clGetProgramInfo, program_.get(), CL_PROGRAM_BINARY_SIZES, sizeof(size), &size,
-                  nullptr);
-  std::string bytes(size, '\0');
-  char* data = bytes.data();
-  ADRENOC_CL_CALL(clGetProgramInfo, program_.get(), CL_PROGRAM_BINARIES, sizeof(data), &data,
-                  nullptr);
-  return bytes;
 }
 
 }  // namespace opencl

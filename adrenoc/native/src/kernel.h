@@ -1,4 +1,4 @@
-// One kernel, built for one device.
+// One kernel of a program that was built for a device.
 #ifndef ADRENOC_NATIVE_KERNEL_H_
 #define ADRENOC_NATIVE_KERNEL_H_
 
@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "built_program.h"
 #include "cl_api.h"
 #include "device.h"
+#include "kernel_text.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -32,10 +34,6 @@ struct WorkSize {
   std::array<size_t, 3> local;
 };
 
-// The options that programs are built with.  Throws RuntimeError for a device whose OpenCL C is too
-// old.
-[[nodiscard]] std::string build_options(const DeviceInfo& info);
-
 // An OpenCL object of a kernel, and what each of its arguments was set to last: the number of a
 // storage, or the bits of a scalar.
 struct KernelInstance {
@@ -50,34 +48,28 @@ struct KernelInstance {
 
 class Kernel {
  public:
-  // Compiles OpenCL C that defines the kernel `name`.  Throws RuntimeError with the compiler's log.
-  Kernel(Device& device, std::string name, const std::string& source);
-
-  // Takes what binary() gave on the same device and driver.
-  struct Binary {
-    const std::string& bytes;
-  };
-  Kernel(Device& device, std::string name, Binary binary);
+  // The kernel `text.program` of a program, known as `name`; its constants follow `arguments`
+  // others.
+  Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProgram> program,
+         KernelText text, size_t arguments);
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  // Another OpenCL object of the same kernel, with arguments of its own.
+  // Another OpenCL object of the same kernel, with arguments of its own; its constants are set.
   [[nodiscard]] KernelHandle new_handle() const;
 
   // Throws ValueError when the work-group is larger than the device takes for this kernel.
   void launch(const WorkSize& work, const std::vector<KernelArgument>& arguments);
 
-  [[nodiscard]] std::string binary() const;
-
  private:
-  void build(const std::string& options);
   void check_work_group(const WorkSize& work) const;
   void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
-  [[nodiscard]] std::string build_log() const;
 
   Device& device_;
   const std::string name_;
-  ProgramHandle program_;
+  const std::shared_ptr<const BuiltProgram> program_;
+  const KernelText text_;
+  const size_t arguments_;
   KernelInstance instance_;  // guarded by the device's lock_queue()
   size_t max_work_group_size_ = 0;
 };

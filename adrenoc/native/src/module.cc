@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "byte_stream.h"
@@ -25,7 +27,7 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::runtime::FunctionInfo;
 
-constexpr const char* kBinariesMagic = "adrenoc-opencl-binaries-2";
+constexpr const char* kBinariesMagic = "adrenoc-opencl-binaries-3";
 
 // Sizes of a kernel's arguments in bytes; memory is passed as one handle.
 std::vector<size_t> argument_sizes(const FunctionInfo& info) {
@@ -142,21 +144,6 @@ ffi::Module load_module(const ffi::Bytes& bytes) {
 
 }  // namespace
 
-std::map<std::string, std::string> split_kernels(const std::string& source) {
-  static const std::string marker = "// Function: ";
-  std::map<std::string, std::string> kernels;
-  size_t start = source.find(marker);
-  while (start != std::string::npos) {
-    const size_t name_start = start + marker.size();
-    const size_t line_end = std::min(source.find('\n', name_start), source.size());
-    const size_t next = source.find(marker, line_end);
-    kernels[source.substr(name_start, line_end - name_start)] =
-        source.substr(line_end, next == std::string::npos ? next : next - line_end);
-    start = next;
-  }
-  return kernels;
-}
-
 std::string with_samplers(std::string source) {
   static const std::string printed =
       "#if __OPENCL_VERSION__ == CL_VERSION_2_0 || __OPENCL_VERSION__ == CL_VERSION_3_0";
@@ -182,6 +169,11 @@ OpenClModule::OpenClModule(ffi::Bytes source, ffi::String format, FunctionMap fu
     if (sources_.count(name) == 0) {
       TVM_FFI_THROW(ValueError) << "The OpenCL source has no section \"// Function: " << name
                                 << "\" for the kernel of that name";
+    }
+    const KernelText& text = texts_[name] = read_kernel_text(name, sources_.at(name));
+    if (!has_own_text(sources_, text.program)) {
+      TVM_FFI_THROW(ValueError) << "Kernel " << std::string(name) << " runs the program of "
+                                << text.program << ", which the OpenCL source does not have";
     }
   }
 }
@@ -237,34 +229,81 @@ ffi::String OpenClModule::InspectSource(const ffi::String& format) const {
 }
 
 Kernel& OpenClModule::kernel(const std::string& name, int device_id) {
-  Device& device = device_at(device_id);
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<Kernel>& entry = kernels_[{name, device_id}];
-  if (entry == nullptr) entry = std::make_unique<Kernel>(device, name, sources_.at(name));
-  return *entry;
+  const auto find = [&]() -> Kernel* {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = kernels_.find({name, device_id});
+    return found == kernels_.end() ? nullptr : found->second.get();
+  };
+  if (Kernel* found = find()) return *found;
+  build_together({texts_.at(name).program}, device_id);
+  return *find();
+}
+
+OpenClModule::Kernels OpenClModule::kernels_of(const std::shared_ptr<const BuiltProgram>& program,
+                                               int device_id) const {
+  Kernels kernels;
+  const std::vector<std::string>& names = program->names();
+  for (const auto& [name, text] : texts_) {
+    if (std::find(names.begin(), names.end(), text.program) == names.end()) continue;
+    const size_t arguments = functions_.at(name)->arg_types.size();
+    kernels[name] =
+        std::make_unique<Kernel>(device_at(device_id), name, program, text, arguments);
+  }
+  return kernels;
+}
+
+void OpenClModule::build_together(const std::vector<std::string>& names, int device_id) {
+  std::vector<const std::string*> texts;
+  for (const std::string& name : names) texts.push_back(&sources_.at(name));
+  const auto program =
+      std::make_shared<const BuiltProgram>(device_at(device_id), names, std::move(texts));
+  keep(program, kernels_of(program, device_id), device_id);
+}
+
+void OpenClModule::keep(const std::shared_ptr<const BuiltProgram>& program, Kernels kernels,
+                        int device_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::string& name : program->names()) {
+    programs_.try_emplace({name, device_id}, program);
+  }
+  for (auto& [name, kernel] : kernels) {
+    kernels_.try_emplace({name, device_id}, std::move(kernel));
+  }
 }
 
 ffi::json::Object OpenClModule::build_all(int device_id) {
-  Device& device = device_at(device_id);
-  std::vector<std::string> missing;
   ffi::json::Object times_ms;
+  std::vector<std::string> missing;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [name, info] : functions_) {
+    std::set<std::string> wanted;
+    for (const auto& [name, text] : texts_) {
       times_ms.Set(name, 0.0);
-      const auto found = kernels_.find({name, device_id});
-      if (found == kernels_.end() || found->second == nullptr) missing.push_back(name);
+      if (programs_.count({text.program, device_id}) == 0) wanted.insert(text.program);
     }
+    missing.assign(wanted.begin(), wanted.end());
   }
+  std::vector<size_t> sizes;
+  for (const std::string& name : missing) sizes.push_back(sources_.at(name).size());
+  const size_t threads = build_threads(missing.size());
+  const auto programs = programs_of_texts(sizes, threads);
   std::vector<double> taken_ms(missing.size());
-  side_by_side(missing.size(), build_threads(missing.size()), [&](size_t i) {
+  const auto build = [&](const std::vector<size_t>& together) {
+    std::vector<std::string> names;
+    for (const size_t i : together) names.push_back(missing[i]);
     const auto start = std::chrono::steady_clock::now();
-    auto built = std::make_unique<Kernel>(device, missing[i], sources_.at(missing[i]));
-    taken_ms[i] = milliseconds_since(start);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    // A kernel that is there stays: another thread may be launching it.
-    std::unique_ptr<Kernel>& entry = kernels_[{missing[i], device_id}];
-    if (entry == nullptr) entry = std::move(built);
+    build_together(names, device_id);
+    const double each_ms = milliseconds_since(start) / static_cast<double>(together.size());
+    for (const size_t i : together) taken_ms[i] = each_ms;
+  };
+  side_by_side(programs.size(), threads, [&](size_t i) {
+    try {
+      build(programs[i]);
+    } catch (const ffi::Error&) {
+      if (programs[i].size() == 1) throw;
+      // What fails together is built one by one, so that the right kernel is blamed.
+      for (const size_t one : programs[i]) build({one});
+    }
   });
   for (size_t i = 0; i < missing.size(); ++i) times_ms.Set(missing[i], taken_ms[i]);
   return times_ms;
@@ -280,16 +319,30 @@ std::string OpenClModule::program_digest(int device_id) const {
 }
 
 ffi::Bytes OpenClModule::save_binaries(int device_id) {
+  build_all(device_id);
+  std::vector<std::shared_ptr<const BuiltProgram>> programs;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::set<const BuiltProgram*> known;
+    for (const auto& [key, program] : programs_) {
+      if (key.second == device_id && known.insert(program.get()).second) {
+        programs.push_back(program);
+      }
+    }
+  }
   ByteWriter writer;
   writer.Write(std::string(kBinariesMagic));
   const DeviceInfo& info = device_at(device_id).info();
   writer.Write(device_identity(info));
   writer.Write(info.driver);
-  writer.Write(static_cast<uint64_t>(functions_.size()));
-  for (const auto& [name, function] : functions_) {
-    writer.Write(std::string(name));
-    writer.Write(source_digest(sources_.at(name)));
-    writer.Write(kernel(name, device_id).binary());
+  writer.Write(static_cast<uint64_t>(programs.size()));
+  for (const auto& program : programs) {
+    writer.Write(static_cast<uint64_t>(program->names().size()));
+    for (const std::string& name : program->names()) {
+      writer.Write(name);
+      writer.Write(source_digest(sources_.at(name)));
+    }
+    writer.Write(program->binary());
   }
   return ffi::Bytes(writer.finish());
 }
@@ -311,25 +364,27 @@ void OpenClModule::load_binaries(const std::string& bytes, int device_id,
                               << device_identity(device.info()) << "\n"
                               << device.info().driver;
   }
-  std::map<std::string, std::unique_ptr<Kernel>> loaded;
+  std::vector<std::pair<std::shared_ptr<const BuiltProgram>, Kernels>> loaded;
   const auto count = reader.take<uint64_t>();
   for (uint64_t i = 0; i < count; ++i) {
-    const auto name = reader.take<std::string>();
-    const auto digest = reader.take<uint64_t>();
-    const auto binary = reader.take<std::string>();
-    const auto source = sources_.find(name);
-    if (source == sources_.end() || source_digest(source->second) != digest) {
-      TVM_FFI_THROW(ValueError) << "The binary of kernel " << name
-                                << " was made of another source than this module holds";
+    std::vector<std::string> names;
+    const auto kernels = reader.take<uint64_t>();
+    for (uint64_t k = 0; k < kernels; ++k) {
+      names.push_back(reader.take<std::string>());
+      const auto digest = reader.take<uint64_t>();
+      const auto source = sources_.find(names.back());
+      if (source == sources_.end() || source_digest(source->second) != digest) {
+        TVM_FFI_THROW(ValueError) << "The binary of kernel " << names.back()
+                                  << " was made of another source than this module holds";
+      }
     }
-    loaded[name] = std::make_unique<Kernel>(device, name, Kernel::Binary{binary});
+    const auto binary = reader.take<std::string>();
+    if (names.empty()) TVM_FFI_THROW(ValueError) << "A kernel binary is of no kernel";
+    const auto program = std::make_shared<const BuiltProgram>(device, std::move(names),
+                                                              BuiltProgram::Binary{binary});
+    loaded.emplace_back(program, kernels_of(program, device_id));
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  // A kernel that is there stays: another thread may be launching it.
-  for (auto& [name, kernel] : loaded) {
-    std::unique_ptr<Kernel>& entry = kernels_[{name, device_id}];
-    if (entry == nullptr) entry = std::move(kernel);
-  }
+  for (auto& [program, kernels] : loaded) keep(program, std::move(kernels), device_id);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

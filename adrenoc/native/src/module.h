@@ -10,16 +10,15 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "built_program.h"
 #include "kernel.h"
+#include "kernel_text.h"
 #include "runtime/metadata.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
-
-// Cuts what TVM's code generator prints into the source of each kernel, at its
-// "// Function: NAME" lines.
-[[nodiscard]] std::map<std::string, std::string> split_kernels(const std::string& source);
 
 // Makes the code generator's choice between image reads with and without a sampler depend on the
 // language that the kernel is compiled as.  As printed it asks for a *device* of version 2.0 or
@@ -57,8 +56,9 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   // The kernel built for a device, from the cache or now.
   [[nodiscard]] Kernel& kernel(const std::string& name, int device_id);
 
-  // Builds every kernel, on several threads: drivers compile one kernel on one.  Returns how many
-  // ms each took, and 0 for those that were there.
+  // Builds every kernel, on several threads: drivers compile one program on one.  Returns how many
+  // ms each took, an equal part of its program's, and 0 for those that were there or run the
+  // text of another.
   [[nodiscard]] tvm::ffi::json::Object build_all(int device_id);
 
   // SHA-256 of all sources with the options that they are built with: what binaries depend on,
@@ -77,12 +77,25 @@ class OpenClModule final : public tvm::ffi::ModuleObj {
   [[nodiscard]] tvm::ffi::Function launcher(const std::string& name,
                                             const tvm::runtime::FunctionInfo& info);
 
+  using Programs = std::map<std::pair<std::string, int>, std::shared_ptr<const BuiltProgram>>;
+  using Kernels = std::map<std::string, std::unique_ptr<Kernel>>;
+
+  // The kernels of this module that run what `program` holds.
+  [[nodiscard]] Kernels kernels_of(const std::shared_ptr<const BuiltProgram>& program,
+                                   int device_id) const;
+  // Builds the texts of `names` as one program, and their kernels.
+  void build_together(const std::vector<std::string>& names, int device_id);
+  // What is there stays: another thread may be launching it.
+  void keep(const std::shared_ptr<const BuiltProgram>& program, Kernels kernels, int device_id);
+
   const tvm::ffi::Bytes code_;
   const tvm::ffi::String format_;
   const FunctionMap functions_;
   const tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String> inspected_;
   const std::map<std::string, std::string> sources_;
+  std::map<std::string, KernelText> texts_;  // of functions_
   std::mutex mutex_;
+  Programs programs_;
   std::map<std::pair<std::string, int>, std::unique_ptr<Kernel>> kernels_;
 };
 

@@ -1,0 +1,176 @@
+"""Shorten the OpenCL C that TVM prints: what a kernel has named is written by its name.
+
+TVM's simplifier puts the value of a variable wherever the variable was, so that an index that a
+kernel computes once is printed, and parsed by a phone's compiler, a hundred times.  Compilers find
+the common parts again; the text says them once.
+
+Before -> after:
+    int gx0 = (((convert_int(get_group_id(0))) * 8) + (convert_int(get_local_id(0))));
+    out[((((convert_int(get_group_id(0))) * 8) + (convert_int(get_local_id(0)))) + 1)] = ...
+
+    int G0 = get_group_id(0), L0 = get_local_id(0);
+    int gx0 = ((G0 * 8) + L0);
+    out[(gx0 + 1)] = ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+_TYPES = "int|uint|float|half|float4|half4|int4|uint4"
+_DECLARED = re.compile(rf"\s*(?P<type>{_TYPES}) (?P<name>\w+) = (?P<value>.*);$")
+_WORK_ITEM = re.compile(r"\(convert_int\(get_(group|local)_id\(([012])\)\)\)")
+_CONVERTED = re.compile(r"convert_int\((\(.*\)|\w+)\)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_LANE = re.compile(r"\((\w+)\)\.s(?=[0-3])")
+_LANES_OF_ONE = re.compile(
+    r"\(\((?:float4|half4)\)\(((?:\w+|\(\w+\[\w+\]\))\.s[0-3]), \1, \1, \1\)\) \* "
+)
+_SAME_NUMBERS = re.compile(r"\(\((float4|half4)\)\(([\w.+-]+), \2, \2, \2\)\)")
+_FLOAT = re.compile(r"(?<![\w.])(\d\.\d*?)0*(?:e([+-])0?(\d+))f\b")
+_READ = re.compile(r"as_float4\((read_imagef\(.*\))\);$")
+_OTHER_TYPES = re.compile(r"uint|float|half|char|short|long|[=!<>]=|[<>] ")
+_SHORTEST_VALUE = 4
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A value that has a name from its line to the end of its block."""
+
+    depth: int
+    value: str
+    name: str
+
+
+def compact(source: str) -> str:
+    """The same kernel in fewer words; whatever is no kernel of TVM's printer stays as it is."""
+    start = source.find("__kernel")
+    opening = source.find("{\n", start)
+    if start < 0 or opening < 0 or re.search(r"\b[GL][012]\b", source):
+        return source
+    head, body = source[: opening + 2], source[opening + 2 :]
+    body = _WORK_ITEM.sub(lambda found: f"{found[1][0].upper()}{found[2]}", body)
+    lines = _without_unused(_without_other_names(_by_name(body.split("\n"))))
+    body = _shorter_numbers("\n".join(lines))
+    kinds = {"G": "group", "L": "local"}
+    items = sorted(set(re.findall(r"\b[GL][012]\b", body)))
+    declared = "".join(f"  int {item} = get_{kinds[item[0]]}_id({item[1]});\n" for item in items)
+    return head + declared + body
+
+
+def _by_name(lines: list[str]) -> list[str]:
+    """Values that have names are read by them."""
+    known: list[_Named] = []
+    written, depth = [], 0
+    for printed in lines:
+        line, stripped = printed, printed.lstrip()
+        if stripped.startswith("}"):
+            depth -= 1
+            known = [named for named in known if named.depth <= depth]
+            stripped = stripped[1:]
+        line = _named(line, known)
+        found = _DECLARED.match(line)
+        if found is not None:
+            line, values = _declared(line, found)
+            known += [_Named(depth, value, found["name"]) for value in values]
+        depth += stripped.count("{") - stripped.count("}")
+        written.append(line)
+    return written
+
+
+def _named(line: str, known: list[_Named]) -> str:
+    for named in known:
+        if named.value in line:
+            # `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
+            line = re.sub(rf"(?<![\w.]){re.escape(named.value)}", named.name, line)
+    return line
+
+
+def _declared(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
+    """A declaration as it is written, and the values that mean the same after it."""
+    value, is_integer = found["value"], found["type"] == "int"
+    converted = _CONVERTED.fullmatch(value) if is_integer else None
+    if converted is not None and _is_closed(converted[1]):
+        # To initialise an int converts.
+        line = line.replace(value, converted[1])
+        value = "" if _OTHER_TYPES.search(converted[1]) else converted[1]
+    if len(value) < _SHORTEST_VALUE or "[" in value or _WORD.fullmatch(value):
+        return line, []
+    # A product that is added is rounded once where it stands in the sum, and twice by name.
+    is_exact = is_integer or _outermost(value) not in ("*", "-", "")
+    return line, [value] if is_exact and _is_closed(value) else []
+
+
+def _is_closed(value: str) -> bool:
+    """Whether the text is one word, one call or one parenthesis, so that it can stand anywhere."""
+    opened = value.find("(")
+    if opened < 0:
+        return bool(_WORD.fullmatch(value))
+    depth = 0
+    for at in range(opened, len(value)):
+        depth += {"(": 1, ")": -1}.get(value[at], 0)
+        if depth == 0:
+            return at == len(value) - 1 and (opened == 0 or bool(_WORD.fullmatch(value[:opened])))
+    return False
+
+
+def _outermost(value: str) -> str:
+    """The operator of a parenthesis, `call` of a call, "" where there is none."""
+    if not value.startswith("("):
+        return "call"
+    depth = 0
+    for at, character in enumerate(value):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 1 and character in "+-*/%&|<>" and value[at - 1] == " ":
+            return "+" if character == "-" else character
+        if depth == 1 and character == "-":
+            return "-"
+    return ""
+
+
+def _without_other_names(lines: list[str]) -> list[str]:
+    """What is only another name for a variable goes: `float4 a0 = v_;`."""
+    names: dict[str, str] = {}
+    kept = []
+    for line in lines:
+        found = _DECLARED.match(line)
+        value = found["value"] if found is not None else ""
+        if found is not None and _WORD.fullmatch(value):
+            names[found["name"]] = names.get(value, value)
+        else:
+            kept.append(line)
+    if not names:
+        return kept
+    return [_WORD.sub(lambda word: names.get(word[0], word[0]), line) for line in kept]
+
+
+def _without_unused(lines: list[str]) -> list[str]:
+    """Variables that nothing reads go, with what only they read."""
+    words = [_WORD.findall(line) for line in lines]
+    uses = Counter(word for line in words for word in line)
+    kept = []
+    for line, found in zip(reversed(lines), reversed(words), strict=True):
+        declared = _DECLARED.match(line)
+        if declared is not None and uses[declared["name"]] == 1:
+            uses.subtract(found)
+        else:
+            kept.append(line)
+    return kept[::-1]
+
+
+def _shorter_numbers(body: str) -> str:
+    """Lanes, vectors of one number and floats in their shortest spelling."""
+    body = _LANE.sub(r"\1.s", body)
+    body = _LANES_OF_ONE.sub(r"\1 * ", body)
+    body = _SAME_NUMBERS.sub(r"(\1)(\2)", body)
+    body = _FLOAT.sub(_float, body)
+    return "\n".join(_READ.sub(r"\1;", line) for line in body.split("\n"))
+
+
+def _float(found: re.Match[str]) -> str:
+    digits = found[1] + ("0" if found[1].endswith(".") else "")
+    exponent = found[3].lstrip("0")
+    sign = "-" if found[2] == "-" else ""
+    return f"{digits}e{sign}{exponent}f" if exponent else f"{digits}f"
