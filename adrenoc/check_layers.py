@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from adrenoc.bundle import Bundle, open_bundle
 from adrenoc.device.check import CheckResult, TensorCheck, compare
 from adrenoc.errors import BundleError, CheckFailedError
-from adrenoc.make import make_bundle
-from adrenoc.options import CompileOptions
+from adrenoc.make import make_bundle, options_of
 from adrenoc.reference import run_reference, tensor_names
 from adrenoc.reporter import Reporter
 from adrenoc.target import load_target
@@ -64,7 +63,7 @@ def check_layers(
         BundleError: the bundle was made from another model file.
     """
     manifest = bundle.manifest
-    options = replace(_options_of(bundle), keep_layers=True)
+    options = replace(options_of(bundle), keep_layers=True)
     with TemporaryFolder("layers") as scratch:
         made = make_bundle(
             model,
@@ -91,11 +90,3 @@ def check_layers(
         name: value for name, value in ordered.items() if expected[name].shape == value.shape
     }
     return LayerCheck(result=compare(comparable, expected, tolerance=tolerance))
-
-
-def _options_of(bundle: Bundle) -> CompileOptions:
-    values = dict(bundle.manifest.options.values)
-    values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
-    values["forbid"] = tuple(values["forbid"])
-    values["float32_tensors"] = tuple(values["float32_tensors"])
-    return CompileOptions(**values)

@@ -339,3 +339,12 @@ def _held(output: Path, manifest: Manifest) -> Bundle | None:
 
 def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
+
+
+def options_of(bundle: Bundle) -> CompileOptions:
+    """The options that a bundle was compiled with."""
+    values = dict(bundle.manifest.options.values)
+    values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
+    values["forbid"] = tuple(values["forbid"])
+    values["float32_tensors"] = tuple(values["float32_tensors"])
+    return CompileOptions(**values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle import Bundle
+    from adrenoc.check_accuracy.result import Floor as RoundingFloor
     from adrenoc.device.check import Floor
     from adrenoc.device.result import RunOptions, RunResult
     from adrenoc.inputs import InputFile
@@ -115,6 +116,12 @@ if TYPE_CHECKING:
     help="Compare with what onnxruntime or LiteRT computes from MODEL.",
 )
 @click.option(
+    "--rounding-floor",
+    "with_floor",
+    is_flag=True,
+    help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
+)
+@click.option(
     "--check-layers",
     "layers_of",
     type=InputPath(),
@@ -149,6 +156,7 @@ def run_command(
     no_record: bool,
     qualcomm_programs: bool,
     reference: Path | None,
+    with_floor: bool,
     layers_of: Path | None,
     tolerance: float | None,
     save: Path | None,
@@ -166,6 +174,7 @@ def run_command(
     from adrenoc.errors import CheckFailedError
     from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
+    _check_floor(with_floor, reference)
     place = choose_place(**where)
     before = None if baseline is None else read_baseline(baseline)
     opened = open_bundle(bundle)
@@ -209,11 +218,15 @@ def run_command(
                 reporter=reporter,
             )
         checked = layers.result
+    floor = None
+    if with_floor and reference is not None and expected is not None:
+        floor = _rounding_floor(opened, reference, inputs, result, expected)
     if as_json:
-        console.print_json(plain_run(result, checked, compared))
+        console.print_json({**plain_run(result, checked, compared), **_plain_floor(floor)})
         failed = checked is not None and not checked.passed
         ctx.exit(CheckFailedError.exit_code if failed else 0)
     show_run(opened, result, checked, compared)
+    _show_floor(floor)
     if layers_of is not None:
         layers.raise_if_failed()
     elif checked is not None:
@@ -231,6 +244,46 @@ def _floors(
     if model is None or known is None:
         return {}
     return floors_of(expected, other_kernels(model, inputs), known.quanta)
+
+
+def _check_floor(with_floor: bool, reference: Path | None) -> None:
+    if with_floor and reference is None:
+        raise click.UsageError("--rounding-floor is for --check MODEL")
+
+
+def _rounding_floor(
+    bundle: Bundle,
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    result: RunResult,
+    expected: Mapping[str, np.ndarray],
+) -> RoundingFloor:
+    from adrenoc.check_accuracy.bundle_floor import floor_of_bundle
+    from adrenoc.cli import console
+
+    with console.ConsoleReporter() as reporter:
+        return floor_of_bundle(
+            bundle,
+            model,
+            inputs=inputs,
+            outputs=result.outputs,
+            expected=expected,
+            reporter=reporter,
+        )
+
+
+def _plain_floor(floor: RoundingFloor | None) -> dict[str, Any]:
+    from adrenoc.cli.show_accuracy import finite
+
+    return {} if floor is None else {"rounding_floor": finite(asdict(floor))}
+
+
+def _show_floor(floor: RoundingFloor | None) -> None:
+    from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import floor_text
+
+    if floor is not None:
+        console.print_fields([("rounding floor", floor_text(floor))])
 
 
 def _run(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import planted
 import pytest
+from click.testing import CliRunner
 from run_op import Ops
 
 from adrenoc.check_accuracy import bench as bench_module
 from adrenoc.check_accuracy.bench import Bench
 from adrenoc.check_accuracy.ideal import NOTHING, Stored, rounded_to_half
 from adrenoc.check_accuracy.samples import Judge, take_samples
+from adrenoc.cli.main import cli
+from adrenoc.errors import CheckFailedError
 from adrenoc.reporter import SilentReporter
 from adrenoc.target import load_target
 
@@ -79,6 +83,21 @@ def test_a_kernel_that_loses_more_is_seen(
             param.value[...] = (param.value * np.float16(1.01)).astype(np.float16)
     monkeypatch.setattr(Bench, "planned", lambda *_: state)
     assert judge.compiled(bench.whole("mixed")).rms > 2 * floor.rms
+
+
+def test_a_run_shows_the_floor_of_its_bundle(device: Any, tmp_path: Path) -> None:
+    model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "b.adrenoc"
+
+    def run(*words: Any) -> Any:
+        return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+    assert run("compile", model, "--device", "host", "--no-cache", "-o", bundle).exit_code == 0
+    checked = ("run", bundle, "--repeat", 1, "--check", model)
+    told = run(*checked, "--rounding-floor", "--json")
+    assert told.exit_code == CheckFailedError.exit_code
+    floor = json.loads(told.stdout)["rounding_floor"]
+    assert floor["error"] > 0.1 and 0.8 < floor["ratio"] < 1.2
+    assert run("run", bundle, "--rounding-floor").exit_code == 2
 
 
 def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
