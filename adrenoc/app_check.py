@@ -12,6 +12,7 @@ from pathlib import Path
 from adrenoc.android_manifest import Element, read_manifest
 from adrenoc.elf import ElfFacts, read_elf
 from adrenoc.errors import BundleError, LinkError
+from adrenoc.files import open_plain
 from adrenoc.link import ANDROID_PAGE_BYTES
 from adrenoc.ndk import MIN_API
 from adrenoc.package.packed import ABIS
@@ -39,7 +40,7 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
         BundleError: the file is missing, or no archive.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_plain(path) as stream, zipfile.ZipFile(stream) as archive:
             return tuple(_troubles(path, archive))
     except (OSError, zipfile.BadZipFile) as error:
         raise BundleError(

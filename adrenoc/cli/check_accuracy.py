@@ -56,7 +56,13 @@ _WORST_LAYERS = 8
     metavar="NAME:D,D,...",
     help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="For random inputs.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="For random inputs.",
+)
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0.0, min_open=True),

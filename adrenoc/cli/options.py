@@ -190,7 +190,11 @@ def accuracy_options() -> Decorator:
         help="For --accuracy: sets of inputs, .npz or .npy files.  [default: random]",
     )
     seed = click.option(
-        "--seed", type=int, default=0, show_default=True, help="For --accuracy: random inputs."
+        "--seed",
+        type=click.IntRange(0, 2**64 - 1),
+        default=0,
+        show_default=True,
+        help="For --accuracy: random inputs.",
     )
     return lambda command: tolerance(folder(seed(command)))
 

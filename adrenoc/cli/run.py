@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     metavar="NAME:D,D,...",
     help="Shape of a random input, for a bundle of several shapes.  [default: the largest]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of random inputs.",
+)
 @click.option("--mean", type=NumbersParam(), help="Subtract from image values (0 to 1).")
 @click.option("--std", type=NumbersParam(), help="Divide image values by this after that.")
 @click.option(

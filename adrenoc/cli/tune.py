@@ -121,7 +121,9 @@ class DurationParam(click.ParamType):
     metavar="CMD",
     help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the search.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True, help="Of the search."
+)
 @json_option()
 def tune_command(
     model: Path,

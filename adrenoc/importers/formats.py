@@ -67,7 +67,7 @@ class ModelFiles:
         for part in ranges:
             digest.update(self._head(part))
             with _opened(part.path) as file:
-                file.seek(part.offset)
+                _go_to(file, part.offset)
                 left = part.length
                 while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
                     digest.update(chunk)
@@ -90,7 +90,7 @@ class ModelFiles:
             digest.update(self._head(part))
             with _opened(part.path) as file:
                 for piece, spans in _pieces(part, self.spans):
-                    file.seek(piece.offset)
+                    _go_to(file, piece.offset)
                     data = file.read(piece.length)
                     digest.update(data)
                     if take is not None:
@@ -241,6 +241,11 @@ def _pieces(
         end = max(end, span.offset + span.length)
     if held and end > held[0].offset:
         yield piece()
+
+
+def _go_to(file: BinaryIO, offset: int) -> None:
+    """Go to a byte, or to the end where there is none: systems refuse vast numbers."""
+    file.seek(min(offset, os.fstat(file.fileno()).st_size))
 
 
 def _give(take: TakeData, piece: DataRange, spans: Iterable[DataRange], data: bytes) -> None:

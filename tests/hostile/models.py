@@ -36,6 +36,8 @@ NAMES = {
     "empty": "",
 }
 _OK = frozenset({0, *range(11, 40)})
+# Whatever bytes these are, four numbers can be made of them.
+_FOUR_NUMBERS = ("offset ''", "length ''", "text", "binary text", "zip", "in 'model.onnx'")
 
 
 @lru_cache(maxsize=1)
@@ -270,7 +272,7 @@ def _weights() -> Iterator[Case]:
             name=name,
             make=make,
             command=("check", "m.onnx"),
-            codes=_OK if name in ("offset ''", "length ''") else Case.codes,
+            codes=_OK if name in _FOUR_NUMBERS else Case.codes,
         )
     yield Case(
         family="weights beside models",
