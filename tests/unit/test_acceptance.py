@@ -1,0 +1,61 @@
+"""The table of promises can be read, and a promise that is not kept is seen."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "accept"
+
+
+@pytest.fixture(scope="module")
+def accept() -> ModuleType:
+    loader = SourceFileLoader("accept", str(SCRIPT))
+    spec = spec_from_loader("accept", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules["accept"] = module  # dataclasses look their module up
+    loader.exec_module(module)
+    return module
+
+
+def test_each_row_names_who_promised_it(accept: ModuleType) -> None:
+    rows = accept.read_rows()
+    assert len(rows) > 50
+    assert all(row.run and row.promise.startswith(("README: ", "issue ")) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "why"),
+    [
+        ({}, 0, ""),
+        ({"code": 33}, 33, ""),
+        ({"shows": ("copies",)}, 0, "does not say /copies/"),
+        ({"hides": ("launches",)}, 0, "says /launches/"),
+        ({}, 3, "exit code 3, expected 0: launches 5"),
+        ({"code": 33}, 0, "exit code 0, expected 33"),
+        ({"figures": ({"find": r"launches (\d+)", "at_most": 4},)}, 0, "5 is more than 4"),
+        ({"figures": ({"find": r"launches (\d+)", "at_least": 6},)}, 0, "5 is less than 6"),
+        ({"figures": ({"find": r"copies (\d+)", "at_most": 4},)}, 0, "does not say /copies"),
+        ({}, None, "not done after 10 min"),
+    ],
+)
+def test_a_promise_that_is_not_kept_fails(
+    accept: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    row: dict[str, Any],
+    code: int | None,
+    why: str,
+) -> None:
+    monkeypatch.setattr(accept.tempfile, "gettempdir", lambda: "/nowhere")
+    made = accept.Row(name="r", promise="p", run=("true",), **row)
+    seen = accept.verdict_on(made, code, "launches 5\n", tmp_path)
+    assert seen.verdict == ("FAILED" if why else "passed")
+    assert why in seen.why
