@@ -210,18 +210,18 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
 
 def _copy(source: Path, output: Path) -> None:
     with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
-        for path in sorted(source.iterdir()):
-            if path.name != LIST_FILE:
-                shutil.copy(path, folder / path.name)
+        for path in _kept(source):
+            shutil.copy(path, folder / path.name)
         write_list(folder, RUNTIME_FOLDER)
 
 
 def _files(folder: Path) -> tuple[RuntimeFile, ...]:
-    return tuple(
-        RuntimeFile(name=path.name, bytes=path.stat().st_size)
-        for path in sorted(folder.iterdir())
-        if path.name != LIST_FILE
-    )
+    return tuple(RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in _kept(folder))
+
+
+def _kept(folder: Path) -> list[Path]:
+    """The files of a runtime; servers have the folders of their sessions beside them."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
 
 
 def _compile(

@@ -115,6 +115,16 @@ if TYPE_CHECKING:
     help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
 )
 @click.option(
+    "--perf-hint",
+    type=click.Choice(["low", "normal", "high"]),
+    help="Ask the driver for a clock, by cl_qcom_perf_hint.  [default: the driver decides]",
+)
+@click.option(
+    "--priority",
+    type=click.Choice(["low", "normal", "high"]),
+    help="Ask the driver to let others go first, or this.  [default: the driver decides]",
+)
+@click.option(
     "--check",
     "reference",
     type=InputPath(),
@@ -161,6 +171,8 @@ def run_command(
     keep_programs: bool,
     no_record: bool,
     qualcomm_programs: bool,
+    perf_hint: str | None,
+    priority: str | None,
     reference: Path | None,
     with_floor: bool,
     layers_of: Path | None,
@@ -202,6 +214,8 @@ def run_command(
         programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs)
         if keep_programs
         else None,
+        perf_hint=perf_hint or "",
+        priority=priority or "",
     )
     result = _run(opened, place, inputs, options, save=save)
     compared = None if before is None else compare_with(before, result)

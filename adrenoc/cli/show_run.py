@@ -27,6 +27,7 @@ def plain_run(
         "times": result.times,
         "sustained": result.sustained,
         "programs": result.programs,
+        "hints": result.hints,
         "launching": result.launching,
         "gpu": result.gpu,
         "notes": result.notes,
@@ -148,6 +149,7 @@ def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
         fields.append(("kernels", found + damaged))
     if (launching := result.launching) is not None:
         fields.append(("launching", _launching_text(launching)))
+    fields += [("driver", str(hint)) for hint in result.hints]
     fields += [("GPU", str(state)) for state in result.gpu]
     if compared is not None:
         said = f"{compared.speedup:.2f} times as fast ({console.ms(compared.baseline_p50_ms)})"

@@ -54,4 +54,5 @@ def warm_command(
     ]
     if embed:
         fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
+    fields += [("note", note) for note in programs.notes()]
     console.print_fields(fields)

@@ -43,8 +43,8 @@ _FACTS = (
     'echo "android=$(getprop ro.build.version.release)";'
     'echo "api=$(getprop ro.build.version.sdk)";'
     'echo "gpu=$(cat /sys/class/kgsl/kgsl-3d0/gpu_model 2>/dev/null)";'
-    "for d in /vendor/lib64 /system/vendor/lib64 /vendor/lib; do f=$d/libOpenCL.so;"
-    ' [ -e $f ] && echo "opencl=$f"; done; true'
+    "for d in /vendor/lib64 /system/vendor/lib64 /vendor/lib /system/vendor/lib; do"
+    ' f=$d/libOpenCL.so; [ -e $f ] && echo "opencl=$f"; done; true'
 )
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle import Bundle
 from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
+from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import clock_notes, read_gpu_state
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
+    HintUse,
     LaunchReport,
     Progress,
     RegionRun,
@@ -46,6 +48,8 @@ def execute(
     """
     from tvm import relax
 
+    # Before anything uses the device: its context is made by them.
+    _set_hints(place, options)
     memory = _MemoryMeter(place)
     device = place.device()
     started = time.perf_counter()
@@ -91,12 +95,38 @@ def execute(
         memory_bytes=memory_bytes,
         sustained=sustained,
         programs=programs,
+        hints=_hints(place, options),
         launching=launching,
         regions=regions,
         kernels=kernel_times(launches),
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
-        notes=(*clock_notes(states, place.facts), *_differences(progress.outputs, outputs)),
+        notes=(
+            *other_gpu_notes(bundle.manifest, place.facts),
+            *(() if programs is None else programs.notes()),
+            *clock_notes(states, place.facts),
+            *_differences(progress.outputs, outputs),
+        ),
+    )
+
+
+def _set_hints(place: Place, options: RunOptions) -> None:
+    set_hints = place.function("adrenoc.opencl.set_hints")
+    if set_hints is not None:
+        set_hints(options.perf_hint, options.priority)
+
+
+def _hints(place: Place, options: RunOptions) -> tuple[HintUse, ...]:
+    """What became of what was asked of the driver."""
+    asked = {"performance": options.perf_hint, "priority": options.priority}
+    told = place.function("adrenoc.opencl.hints")
+    if told is not None:
+        return tuple(HintUse(**use) for use in json.loads(told(place.number)))
+    reason = "the runtime there is an older one"
+    return tuple(
+        HintUse(hint=hint, asked=level, given_by="", reason=reason)
+        for hint, level in asked.items()
+        if level
     )
 
 

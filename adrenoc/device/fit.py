@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 _TEXTURE = "global.texture"
+# "__local half4 shared[128];"
+_SHARED = re.compile(r"__local\s+([a-z]+?)(2|3|4|8|16)?\s+\w+\s*(?:\[\s*(\d+)\s*\])?\s*;")
+_ELEMENT_BYTES = {
+    **{"char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2},
+    **{"int": 4, "uint": 4, "float": 4, "long": 8, "ulong": 8, "double": 8},
+}
 # What an image kernel reads through its coordinates: shape [layers, rows, columns, 4].
 _TEXTURE_RANK = 4
 
@@ -75,6 +82,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     missing = [
         *_missing_features(bundle.manifest, facts),
         *_missing_extents(bundle.manifest, facts),
+        *_missing_local_memory(bundle, facts),
         *_missing_memory(bundle.manifest, facts),
     ]
     if missing:
@@ -128,6 +136,24 @@ def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
                 f"it has {most[2]} x {most[1]} in {most[0]}"
             )
     return missing
+
+
+def _missing_local_memory(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
+    there = facts["limits"]["local_memory_bytes"]
+    needed = {kernel.name: local_bytes(kernel.source) for kernel in bundle.kernels()}
+    return [
+        f"kernel {name} shares {needs} bytes in local memory, it has {there}"
+        for name, needs in needed.items()
+        if needs > there
+    ]
+
+
+def local_bytes(source: str) -> int:
+    """What the work-group of a kernel shares, by the arrays that its OpenCL C declares."""
+    return sum(
+        _ELEMENT_BYTES.get(kind, 1) * {"": 1, "3": 4}.get(lanes, int(lanes or 1)) * int(count or 1)
+        for kind, lanes, count in _SHARED.findall(source)
+    )
 
 
 def _missing_memory(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:

@@ -141,6 +141,11 @@ def start_build(
         while not is_done(number, _BUILD_TICK_MS):
             pass
         told = json.loads(finish(number))
-        return ProgramReport(hits=told["hits"], misses=told["misses"], damaged=told["damaged"])
+        return ProgramReport(
+            hits=told["hits"],
+            misses=told["misses"],
+            damaged=told["damaged"],
+            unsaved=told.get("unsaved", ""),
+        )
 
     return wait

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.buckets import fit
 from adrenoc.bundle import LIBRARY, PARAMS, Bundle
 from adrenoc.device.execute import execute
-from adrenoc.device.failures import device_failure, first_sentence
+from adrenoc.device.failures import device_failure, diagnosed, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.place import OPENCL, upload
 from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
-from adrenoc.device.rpc_limits import limit_waits, limited
+from adrenoc.device.rpc_limits import SessionLine, limited
+from adrenoc.device.rpc_refusal import refusal
 from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.errors import BundleError, RemoteError
 
@@ -127,7 +128,9 @@ def remote_place(
         DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
     with open_session(address) as (session, where), _typed_errors(where, address):
-        yield _check_server(session, bundle, device, where), where
+        place = _check_server(session, bundle, device, where)
+        with diagnosed(place):
+            yield place, where
 
 
 def describe(address: RemoteAddress) -> RemoteDevice:
@@ -166,15 +169,22 @@ def open_session(address: RemoteAddress) -> Iterator[tuple[Any, HostPort]]:
         where, key = offer.address, offer.key
     else:
         _greet(where, address.timeout_s)
-    with _typed_errors(where, address):
-        with limited(where.host, where.port, address.timeout_s):
-            from tvm import rpc
+    line = SessionLine(where.host, where.port)
+    ended_well = False
+    try:
+        with _typed_errors(where, address):
+            with limited(where.host, where.port, address.timeout_s):
+                from tvm import rpc
 
-            session = rpc.connect(
-                where.host, where.port, key=key, session_timeout=address.session_s
-            )
-        limit_waits(where.host, where.port, address.timeout_s)
-    yield session, where
+                session = rpc.connect(
+                    where.host, where.port, key=key, session_timeout=address.session_s
+                )
+            line.limit_waits(address.timeout_s)
+        yield session, where
+        ended_well = True
+    finally:
+        if not ended_well:
+            line.cut()
 
 
 def _greet(where: HostPort, timeout_s: float) -> None:
@@ -197,6 +207,12 @@ def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
     except (RuntimeError, ValueError, TypeError, MemoryError) as error:
         said = str(error)
         # What the server raised comes with this line before it; all else is the connection.
+        if reason := refusal(said):
+            raise RemoteError(
+                f"the server at {where} did not start a session: {reason.splitlines()[0]}",
+                hint="mend it on that machine; for its folder, adrenoc_rpc --folder or TMPDIR of "
+                "adrenoc serve name another place",
+            ) from error
         if _FROM_SERVER in said.partition("\n")[0]:
             if kept := _NOT_KEPT.search(said):
                 raise RemoteError(
@@ -204,7 +220,11 @@ def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
                     hint="make room on that machine; adrenoc_rpc --folder and --store, or TMPDIR "
                     "of adrenoc serve, name other places",
                 ) from error
-            raise device_failure(said, where=f"the device of the server at {where}") from error
+            raise device_failure(
+                said,
+                where=f"the device of the server at {where}",
+                diagnosis=getattr(error, "diagnosis", None),
+            ) from error
         if "cannot find server that matches key" in said:
             raise RemoteError(
                 f'the server at {where} does not take the key "{address.key}"',

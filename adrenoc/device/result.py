@@ -63,7 +63,8 @@ class RunOptions:
     one run that tells the time of each kernel.  Runs after the first repeat its launches as
     `recording` says: "best" (recorded by the driver, where it can and a trial does not show that to
     be slower), "always" (without the trial), "kept" (launched one by one, arguments set once) or
-    "off" (by TVM's virtual machine, like the first).
+    "off" (by TVM's virtual machine, like the first).  `perf_hint` and `priority` ("low", "normal",
+    "high" or nothing) are asked of the driver, where it has an extension for that.
     """
 
     device: str = ""
@@ -74,18 +75,22 @@ class RunOptions:
     profile: bool = False
     recording: str = "best"
     programs: ProgramOptions | None = None
+    perf_hint: str = ""
+    priority: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramReport:
     """How many kernels came built (`hits`) and how many were compiled (`misses`).
 
-    `damaged` counts those of the misses whose entry was there and could not be used.
+    `damaged` counts those of the misses whose entry was there and could not be used; `unsaved`
+    tells why what was built is not kept for the next start, and is empty where it is.
     """
 
     hits: int = 0
     misses: int = 0
     damaged: int = 0
+    unsaved: str = ""
 
     def plus(self, other: ProgramReport) -> ProgramReport:
         """Both together."""
@@ -93,7 +98,34 @@ class ProgramReport:
             hits=self.hits + other.hits,
             misses=self.misses + other.misses,
             damaged=self.damaged + other.damaged,
+            unsaved=self.unsaved or other.unsaved,
         )
+
+    def notes(self) -> tuple[str, ...]:
+        """What whoever waits for kernels should know."""
+        if not self.unsaved:
+            return ()
+        return (
+            f"the built kernels are not kept, so the next start builds them again: {self.unsaved}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HintUse:
+    """A wish to the driver (`hint`: "performance" or "priority") and what became of it.
+
+    `given_by` is the extension that passed it on; empty where `reason` tells why none did.
+    """
+
+    hint: str
+    asked: str
+    given_by: str
+    reason: str
+
+    def __str__(self) -> str:
+        if self.given_by:
+            return f"{self.hint} {self.asked} was asked of the driver by {self.given_by}"
+        return f"{self.hint} {self.asked} was not asked of the driver: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +229,7 @@ class RunResult:
     memory_bytes: int | None = None
     sustained: Sustained | None = None
     programs: ProgramReport | None = None
+    hints: tuple[HintUse, ...] = ()
     launching: LaunchReport | None = None
     regions: tuple[RegionRun, ...] = ()
     kernels: tuple[KernelTime, ...] = ()

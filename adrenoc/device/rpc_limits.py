@@ -25,14 +25,51 @@ def limited(host: str, port: int, timeout_s: float) -> Iterator[None]:
         timer.cancel()
 
 
-def limit_waits(host: str, port: int, timeout_s: float) -> None:
-    """Let the system end each wait on a connection to `host:port` after `timeout_s`."""
-    seconds = int(timeout_s)
-    limit = struct.pack("ll", seconds, int((timeout_s - seconds) * 1e6))
-    for connection in _connections(host, port):
-        with connection:
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                connection.setsockopt(socket.SOL_SOCKET, option, limit)
+class SessionLine:
+    """The connection of one session to `host:port`: the one that was made since this began."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._others = self._own_ports()
+
+    def limit_waits(self, timeout_s: float) -> None:
+        """Let the system end each wait on it after `timeout_s`."""
+        seconds = int(timeout_s)
+        limit = struct.pack("ll", seconds, int((timeout_s - seconds) * 1e6))
+        for connection in self._made_since():
+            with connection:
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    connection.setsockopt(socket.SOL_SOCKET, option, limit)
+
+    def cut(self) -> None:
+        """End it now: whoever asks the server for something from now on is told at once.
+
+        TVM asks it to free each remote object that goes, and would wait for each answer.
+        """
+        for connection in self._made_since():
+            with connection, suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _made_since(self) -> Iterator[socket.socket]:
+        for connection in _connections(self._host, self._port):
+            if _own_port(connection) in self._others:
+                connection.close()
+            else:
+                yield connection
+
+    def _own_ports(self) -> frozenset[int]:
+        ports = set()
+        for connection in _connections(self._host, self._port):
+            with connection:
+                ports.add(_own_port(connection))
+        return frozenset(ports)
+
+
+def _own_port(connection: socket.socket) -> int:
+    with suppress(OSError):
+        return int(connection.getsockname()[1])
+    return 0
 
 
 def _cut(host: str, port: int) -> None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 
+from adrenoc.device.rpc_refusal import refuse
+from adrenoc.errors import AdrenocError
 from adrenoc.printable import printable
 
 _PR_SET_PDEATHSIG = 1
@@ -19,13 +22,19 @@ _PR_SET_PDEATHSIG = 1
 
 def main(descriptor: int, folder: str, store: str, max_message_bytes: int) -> int:
     """Serve until the peer leaves; returns the exit code of the process."""
-    import tvm  # noqa: F401  (the runtime registers itself there)
-    import tvm_ffi
+    try:
+        import tvm  # noqa: F401  (the runtime registers itself there)
+        import tvm_ffi
 
-    from adrenoc import native
+        from adrenoc import native
 
-    native.use_software_device()
-    native.load()
+        native.use_software_device()
+        native.load()
+    except (AdrenocError, ImportError, OSError) as error:
+        print(f"adrenoc serve: {error}", file=sys.stderr)
+        with socket.socket(fileno=descriptor) as connection:
+            refuse(connection, str(error))
+        return 1
     try:
         tvm_ffi.get_global_func("adrenoc.rpc.serve")(descriptor, folder, store, max_message_bytes)
     except (RuntimeError, ValueError) as error:  # the peer vanished in the middle of a message

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from adrenoc.buckets import fit
 from adrenoc.bundle import Bundle
 from adrenoc.device.execute import execute
-from adrenoc.device.failures import device_failure
+from adrenoc.device.failures import device_failure, diagnosed
 from adrenoc.device.fit import check_device, check_inputs
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
@@ -62,11 +62,14 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
     _check_machine(bundle)
     number, facts = pick_device(device)
     check_device(bundle, facts, where="the OpenCL device")
+    place = LocalPlace(number, facts)
     try:
-        yield LocalPlace(number, facts)
+        with diagnosed(place):
+            yield place
     except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
         where = f"the OpenCL device {facts['name']} with {bundle.path}"
-        raise device_failure(str(error), where=where) from error
+        diagnosis = getattr(error, "diagnosis", None)
+        raise device_failure(str(error), where=where, diagnosis=diagnosis) from error
 
 
 def _check_machine(bundle: Bundle) -> None:

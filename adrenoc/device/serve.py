@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import select
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.device.greeting import Greetings, Peer
+from adrenoc.device.rpc_refusal import refuse
 from adrenoc.device.session_folder import remove_left_folders, session_folder
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
 from adrenoc.reporter import Reporter
 
-# How often one that waits for peers looks at other things.
+# How often one that waits for peers, or for the end of a session, looks at other things.
 _TICK_S = 1.0
+_SESSION_TICK_S = 0.1
+# A session whose peer has left has so long to clean up; then it is ended, and has so long to go.
+_LEFT_S = 5.0
+_KILLED_S = 5.0
 # The file in a session's folder that tells what it does.
 _TRACE = "doing"
 
@@ -105,6 +113,7 @@ class RpcServer:
                 ending = self._run(connection, min(limits, default=0))
             except OSError as error:  # no room for its folder, no process: the next may have
                 reporter.warn(f"session of {peer} was not started: {error}")
+                refuse(connection, str(error))
                 return
             reporter.note(f"session of {peer} {ending}")
 
@@ -136,15 +145,44 @@ class RpcServer:
                 command, pass_fds=(number, made.lock), stdin=subprocess.DEVNULL
             )
             try:
-                code = session.wait(limit_s or None)
-            except subprocess.TimeoutExpired:
-                return f"was stopped after {limit_s:.0f} s{_last_deed(folder)}"
+                code = _wait(session, connection, limit_s)
+            except _StoppedError as stopped:
+                return f"was stopped {stopped}{_last_deed(folder)}"
             finally:
                 session.kill()
-                session.wait()
+                # One that a driver holds does not go: it must not hold the server too.
+                with suppress(subprocess.TimeoutExpired):
+                    session.wait(_KILLED_S)
             if code < 0:
                 return f"crashed with signal {-code}{_last_deed(folder)}"
         return "ended" if code == 0 else "failed"
+
+
+class _StoppedError(Exception):
+    """A session goes on that nobody waits for any more; says when it was stopped."""
+
+
+def _wait(session: subprocess.Popen[bytes], connection: socket.socket, limit_s: float) -> int:
+    """Wait for a session; its exit code.
+
+    Raises:
+        _StoppedError: it took longer than `limit_s` (0: no limit), or its peer has left: a launch
+            that hangs would keep the server from everybody else.
+    """
+    watched = select.poll()
+    watched.register(connection, select.POLLRDHUP)
+    started = time.monotonic()
+    left = None
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return session.wait(_SESSION_TICK_S)
+        now = time.monotonic()
+        if limit_s and now - started > limit_s:
+            raise _StoppedError(f"after {limit_s:.0f} s")
+        if left is None and watched.poll(0):
+            left = now
+        if left is not None and now - left > _LEFT_S:
+            raise _StoppedError(f"{_LEFT_S:.0f} s after its peer had left")
 
 
 def _last_deed(folder: Path) -> str:

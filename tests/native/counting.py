@@ -17,6 +17,7 @@ class Stub:
         library.stub_calls.restype = ctypes.c_long
         library.stub_live.restype = ctypes.c_long
         library.stub_log.restype = ctypes.c_char_p
+        library.stub_properties.restype = ctypes.c_char_p
         self._library = library
 
     def calls(self, name: str) -> int:
@@ -27,6 +28,9 @@ class Stub:
 
     def slow(self, microseconds: int) -> None:
         self._library.stub_slow(microseconds)
+
+    def properties(self) -> str:
+        return str(self._library.stub_properties().decode())
 
     def log(self) -> str:
         return str(self._library.stub_log(1).decode())

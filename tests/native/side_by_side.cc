@@ -60,8 +60,9 @@ void nothing_and_one() {
   int times = 0;
   adrenoc_runtime::side_by_side(1, 1, [&](size_t) { ++times; });
   expect(times == 1, "one is not done once");
-  expect(adrenoc_runtime::build_threads(0) == 1 && adrenoc_runtime::build_threads(1) == 1, "threads of one");
-  expect(adrenoc_runtime::build_threads(1000) <= std::thread::hardware_concurrency(), "too many threads");
+  using adrenoc_runtime::build_threads;
+  expect(build_threads(0) == 1 && build_threads(1) == 1, "threads of one");
+  expect(build_threads(1000) <= std::thread::hardware_concurrency(), "too many threads");
 }
 
 }  // namespace

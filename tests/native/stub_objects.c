@@ -27,8 +27,19 @@ stub_entry* stub_find(const char* name) {
   return found;
 }
 
+void stub_fail_after(const char* name, int code, long calls);
+
 long stub_calls(const char* name) { return stub_find(name)->calls; }
-void stub_fail(const char* name, int code) { stub_find(name)->code = code; }
+void stub_fail(const char* name, int code) { stub_fail_after(name, code, 0); }
+void stub_fail_after(const char* name, int code, long calls) {
+  stub_entry* of = stub_find(name);
+  of->spared = calls;
+  of->code = code;
+}
+int stub_failure(stub_entry* of) {
+  if (of->code == SUCCESS) return SUCCESS;
+  return __atomic_fetch_sub(&of->spared, 1, __ATOMIC_RELAXED) > 0 ? SUCCESS : of->code;
+}
 void stub_slow(unsigned microseconds) { stub_slow_us = microseconds; }
 long stub_live(void) { return stub_live_objects; }
 

@@ -24,9 +24,12 @@ typedef struct {
   const char* name;
   long calls;
   int code;
+  long spared;
 } stub_entry;
 
 stub_entry* stub_find(const char* name);
+/* The code that this call shall fail with. */
+int stub_failure(stub_entry* of);
 extern long stub_live_objects;
 extern unsigned stub_slow_us;
 
@@ -35,7 +38,7 @@ extern unsigned stub_slow_us;
   static stub_entry* self = NULL;                        \
   if (self == NULL) self = stub_find(__func__);          \
   __atomic_fetch_add(&self->calls, 1, __ATOMIC_RELAXED); \
-  const int failed = self->code;                         \
+  const int failed = stub_failure(self);                 \
   (void)failed
 #define CHECKED \
   ENTER;        \

@@ -8,6 +8,8 @@
  *
  *   stub_calls(name)        calls of an entry point so far
  *   stub_fail(name, code)   from now on it fails with that code; 0: it works again
+ *   stub_fail_after(name, code, calls)  the same once it was called so often
+ *   stub_properties()       what the last context and the last queue were made with, as text
  *   stub_slow(microseconds) how long enqueueing a recording takes
  *   stub_log(on)            what was computed since the last call, a line a kernel, and whether
  *                           what follows is to be logged: that takes longer than all the rest
@@ -23,6 +25,10 @@ static device devices[] = {
     {"stub exclusive buffers", "cl_khr_command_buffer", 0},
     {"stub recordable", "cl_qcom_recordable_queues", 0},
     {"stub both", "cl_khr_command_buffer cl_qcom_recordable_queues", 1 << 2},
+    {"stub hints", "cl_qcom_perf_hint cl_qcom_priority_hint", 0},
+    {"stub priorities", "cl_khr_priority_hints", 0},
+    {"stub deaf to hints", "cl_qcom_perf_hint cl_qcom_priority_hint", 0},
+    {"stub deaf to priorities", "cl_khr_priority_hints", 0},
 };
 enum { DEVICES = sizeof(devices) / sizeof(devices[0]) };
 
@@ -86,11 +92,26 @@ cl_int clGetDeviceInfo(void* id, cl_uint what, size_t room, void* out, size_t* s
     default: return INVALID_VALUE;
   }
 }
+static char shown[256] = "";
+static int shown_size = 0;
+static void show(unsigned long number) {
+  shown_size += snprintf(shown + shown_size, sizeof(shown) - shown_size, " %lx", number);
+}
+const char* stub_properties(void) { return shown; }
+
 void* clCreateContext(const intptr_t* properties, cl_uint count, void* const* ids,
                       void (*notify)(const char*, const void*, size_t, void*), void* data,
                       cl_int* code) {
   ENTER;
-  (void)properties, (void)count, (void)notify, (void)data, (void)ids;
+  (void)count, (void)notify, (void)data, (void)ids;
+  /* Told apart by whether there are properties: a driver may refuse those alone. */
+  const int refused = properties == NULL ? SUCCESS : stub_failure(stub_find("context properties"));
+  if (refused != SUCCESS) {
+    if (code != NULL) *code = refused;
+    return NULL;
+  }
+  shown_size = snprintf(shown, sizeof(shown), "context");
+  for (; properties != NULL && *properties != 0; ++properties) show((unsigned long)*properties);
   MADE(malloc(1));
 }
 cl_int clReleaseContext(void* context) { CHECKED; RELEASED(context); }
@@ -106,6 +127,16 @@ void* clCreateCommandQueue(void* context, void* id, cl_bitfield properties, cl_i
   }
   queue* made = failed ? NULL : calloc(1, sizeof(queue));
   if (made != NULL) made->on = on, made->properties = properties;
+  MADE(made);
+}
+void* clCreateCommandQueueWithProperties(void* context, void* id, const uint64_t* properties,
+                                         cl_int* code) {
+  ENTER;
+  (void)context;
+  shown_size += snprintf(shown + shown_size, sizeof(shown) - shown_size, " queue");
+  for (; *properties != 0; ++properties) show((unsigned long)*properties);
+  queue* made = failed ? NULL : calloc(1, sizeof(queue));
+  if (made != NULL) made->on = id;
   MADE(made);
 }
 cl_int clReleaseCommandQueue(void* q) { CHECKED; RELEASED(q); }

@@ -45,7 +45,7 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
             assert line, f"the server ended: {said}"
             said += line
         # What it says later must not fill the pipe.
-        server.heard = []  # type: ignore[attr-defined]
+        server.heard = [said]  # type: ignore[attr-defined]
         threading.Thread(target=_listen, args=[server], daemon=True).start()
         yield server, int(port[1])
     finally:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +22,18 @@ from adrenoc.device.remote import RemoteAddress, open_session, run_remote
 from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.runtime_build import Runtime
 from tests.runtime.link import link_to
-from tests.runtime.programs import Case, compile_opencl
+from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
+    WAIT_S,
     address_of,
     native_server,
     server_process,
     wait_until,
 )
+
+DEVICE_FAILED = 25
+_OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec")
 
 
 def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
@@ -147,7 +153,7 @@ def test_what_ran_before_is_kept(
 def _on_a_small_disk(folder: Path, kib: int, command: list[object], **extra: str) -> Iterator[int]:
     """A server that sees a disk of its own at `folder`."""
     folder.mkdir()
-    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    enter = list(_OWN_MOUNTS)
     mount = f'mount -t tmpfs -o size={kib}k none "$0"; exec "$@"'
     may = subprocess.run([*enter, mount, str(folder), "true"], check=False, capture_output=True)
     if may.returncode != 0:
@@ -183,8 +189,6 @@ def test_the_store_may_lie_on_another_disk(
     command += ["--folder", disk, "--store", tmp_path / "store"]
     extra = dict(SOFTWARE_ENVIRONMENT)
     if kind == "python":
-        import sys
-
         command = [sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json"]
         extra = {"TMPDIR": str(disk)}
     with _on_a_small_disk(disk, 1 << 14, command, **extra) as port:
@@ -199,7 +203,12 @@ def test_the_store_may_lie_on_another_disk(
     [
         ("MEMORY", DeviceMemoryError, "has no memory left"),
         ("BUILD", DeviceError, "Cannot build kernel"),
-        ("LAUNCH", DeviceMemoryError, "CL_OUT_OF_RESOURCES"),
+        (
+            "LAUNCH",
+            DeviceError,
+            "CL_OUT_OF_RESOURCES.*takes commands again.*than that memory ran out",
+        ),
+        ("FINISH", DeviceError, "CL_OUT_OF_RESOURCES.*takes no command any more.*it was lost"),
     ],
 )
 def test_a_driver_that_refuses(
@@ -222,3 +231,140 @@ def test_a_driver_that_refuses(
         command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--json"]
         assert main([*command, "--no-program-cache"]) == error.exit_code
         assert json.loads(capsys.readouterr().out)["error"]["hint"]
+
+
+@pytest.mark.parametrize("what", ["LAUNCH", "FINISH"])
+def test_the_c_api_tells_what_decides_too(
+    what: str,
+    bundle: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    execute: Callable[..., Finished],
+    work: Path,
+) -> None:
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    command = [runtime.runner, bundle.path, "--opencl", library]
+    said = execute(*command, expect=DEVICE_FAILED, **{f"ADRENOC_TEST_FAIL_{what}": "1"}).err
+    lost = "takes no command any more" if what == "FINISH" else "takes commands again"
+    assert "the device failed: " in said
+    assert "CL_OUT_OF_RESOURCES" in said
+    assert lost in said
+    assert "MiB are in use by this process" in said
+
+
+@pytest.mark.parametrize("wrong", ["binaries", "folder", "full"])
+def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
+    wrong: str,
+    bundle: Bundle,
+    case: Case,
+    runtime: Runtime,
+    opencl: str,
+    execute: Callable[..., Finished],
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    """The driver does not give them, the folder cannot be written, the disk is full."""
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    cache, extra, enter = tmp_path / "cache", {}, []
+    if wrong == "binaries":
+        extra = {"ADRENOC_TEST_FAIL_BINARIES": "1"}
+    elif wrong == "folder":
+        cache = tmp_path / "file" / "cache"
+        cache.parent.write_text("")
+    else:
+        cache.mkdir()
+        enter = [*_OWN_MOUNTS, 'mount -t tmpfs -o size=4k none "$0"; exec "$@"', str(cache)]
+        if subprocess.run([*enter, "true"], check=False, capture_output=True).returncode != 0:
+            pytest.skip("this user may not mount a disk of its own")
+    told = execute(
+        *(*enter, runtime.runner, bundle.path, "--opencl", library, "--cache", cache), **extra
+    ).json()
+    assert told["cache_misses"] > 0
+    (note,) = told["notes"]
+    assert note.startswith("the built kernels are not kept, so the next start builds them again: ")
+    assert {
+        "binaries": "the driver does not give them: clGetProgramInfo",
+        "folder": f"cannot write to {cache}: Not a directory",
+        "full": "No space left on device",
+    }[wrong] in note
+
+
+def test_a_launch_that_hangs_keeps_nobody(
+    bundle: Bundle, case: Case, runtime: Runtime, opencl: str, work: Path, tmp_path: Path
+) -> None:
+    """The client ends with its error; the server ends the session, and serves the next one."""
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    hang = tmp_path / "hang"
+    hang.touch()
+    command = [runtime.server, "--port", "0", "--opencl", library, "--folder", tmp_path]
+    extra = {**SOFTWARE_ENVIRONMENT, "ADRENOC_TEST_HANG": str(hang)}
+    with server_process(*command, **extra) as (server, port):
+        client = [sys.executable, "-m", "adrenoc", "run", str(bundle.path)]
+        client += ["--rpc", f"127.0.0.1:{port}", "--timeout", "4", "--no-program-cache"]
+        done = subprocess.run(client, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert done.returncode == RemoteError.exit_code, done.stderr
+        assert "did not answer within 4 s" in " ".join(done.stderr.split())
+        # While the file is there, the session does not end by itself.
+        wait_until(lambda: "after its peer had left" in "".join(server.heard))  # type: ignore[attr-defined]
+        hang.unlink()
+        _check(bundle, case, address_of(port))
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_a_session_that_cannot_start_tells_why(
+    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
+    disk.mkdir()
+    frozen = [*_OWN_MOUNTS, 'mount -t tmpfs -o ro none "$0"; exec "$@"', str(disk)]
+    if subprocess.run([*frozen, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a disk of its own")
+    served = server_process(*frozen, *command, **SOFTWARE_ENVIRONMENT)
+    if kind == "python":
+        served = _python_server_without_room()
+    said = r"did not start a session: .*(Read-only file system|No space left on device)"
+    with served as (_, port), pytest.raises(RemoteError, match=said):
+        run_remote(bundle, address_of(port), inputs=case.arrays)
+
+
+@contextmanager
+def _python_server_without_room() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    program = """
+from adrenoc.device import serve
+class Silent:
+    def note(self, text): pass
+    warn = note
+def session_folder():
+    raise OSError(28, "No space left on device")
+serve.session_folder = session_folder
+server = serve.RpcServer(serve.ServeOptions())
+print('{"port": %d}' % server.port, flush=True)
+while True:
+    server.serve_one(Silent())
+"""
+    with server_process(sys.executable, "-c", program) as served:
+        yield served
+
+
+def test_where_sessions_have_their_folders(runtime: Runtime, tmp_path: Path) -> None:
+    """Beside the program, else in TMPDIR, else where all may write; a phone has no /tmp."""
+    there, other = tmp_path / "there", tmp_path / "other"
+    shutil.copytree(runtime.folder, there)
+    other.mkdir()
+    server = there / runtime.server.name
+    frozen = 'mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"; exec "$@"'
+
+    def folder(*command: object, **extra: str) -> str:
+        with server_process(*command, server, "--port", "0", **extra) as (process, _):
+            return str(json.loads(process.heard[0])["folder"])  # type: ignore[attr-defined]
+
+    assert folder() == str(there)
+    enter = [*_OWN_MOUNTS, frozen, there]
+    if subprocess.run([*map(str, enter), "true"], check=False).returncode != 0:
+        pytest.skip("this user may not mount a disk of its own")
+    assert folder(*enter, TMPDIR=str(other)) == str(other)
+    assert folder(*enter, TMPDIR="/nowhere") in ("/data/local/tmp", "/tmp")

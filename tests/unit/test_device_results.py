@@ -12,8 +12,9 @@ import pytest
 from adrenoc.bundle import Bundle
 from adrenoc.cli.show_run import plain_run
 from adrenoc.device.baseline import compare_with, read_baseline
-from adrenoc.device.failures import device_failure
-from adrenoc.device.fit import check_device, check_version
+from adrenoc.device.compiled_for import other_gpu_notes
+from adrenoc.device.failures import device_failure, diagnosed
+from adrenoc.device.fit import check_device, check_version, local_bytes
 from adrenoc.device.gpu_state import (
     GpuState,
     clock_notes,
@@ -133,7 +134,11 @@ def _facts(**changes: Any) -> dict[str, Any]:
         "c_version": 300,
         "fp16": True,
         "images": {"supported": True, "max_width": 64, "max_height": 64, "max_layers": 8},
-        "limits": {"max_work_group_size": 1024, "global_memory_bytes": 1 << 30},
+        "limits": {
+            "max_work_group_size": 1024,
+            "global_memory_bytes": 1 << 30,
+            "local_memory_bytes": 32768,
+        },
     }
     for key, value in changes.items():
         facts[key] = {**facts[key], **value} if isinstance(value, dict) else value
@@ -191,10 +196,89 @@ def test_what_a_driver_says_becomes_a_typed_error() -> None:
     assert other.message == "the device failed: it broke"
     assert not isinstance(other, DeviceMemoryError)
     # As TVM 0.27 puts it.
-    said = "RPCError: Error caught from RPC call:\nclFinish failed with CL_OUT_OF_RESOURCES"
+    said = "RPCError: Error caught from RPC call:\nclFinish failed with CL_INVALID_VALUE"
     assert device_failure(said, where="x").message.endswith(
-        ": clFinish failed with CL_OUT_OF_RESOURCES"
+        ": clFinish failed with CL_INVALID_VALUE"
     )
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "kind", "hint"),
+    [
+        (None, DeviceError, "--profile"),
+        ({"text": "t", "memory_short": False, "refusal": ""}, DeviceError, "--profile"),
+        ({"text": "t", "memory_short": True, "refusal": ""}, DeviceMemoryError, "end what else"),
+        ({"text": "t", "memory_short": True, "refusal": "x"}, DeviceError, "in a new process"),
+    ],
+)
+def test_a_code_of_many_meanings_is_told_with_what_decides(
+    diagnosis: dict[str, Any] | None, kind: type[DeviceError], hint: str
+) -> None:
+    said = "Launch of kernel k: clEnqueueNDRangeKernel failed with CL_OUT_OF_RESOURCES"
+    error = device_failure(said, where="the device", diagnosis=diagnosis)
+    assert type(error) is kind
+    assert hint in error.hint
+    told = "t" if diagnosis else "a kernel that faulted or ran for too long"
+    assert error.message.startswith(f"the device failed: {said}; ")
+    assert error.message.endswith(told)
+    # An allocation says what it is about.
+    said = "clCreateImage failed with CL_OUT_OF_RESOURCES: no room for image of 4 x 4 texels"
+    assert isinstance(device_failure(said, where="x"), DeviceMemoryError)
+
+
+def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
+    class Place:
+        number = 0
+
+        def function(self, name: str) -> Any:
+            assert name == "adrenoc.opencl.diagnose"
+
+            def ask(number: int) -> str:
+                raise RuntimeError("the line is cut")
+
+            return ask
+
+    said = "clFinish failed with CL_OUT_OF_RESOURCES"
+    with (
+        pytest.raises(RuntimeError, match=rf"^{said}$"),
+        diagnosed(Place()),  # type: ignore[arg-type]
+    ):
+        raise RuntimeError(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "version", "said"),
+    [
+        ("adreno:a750", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 750", ""),
+        ("adreno:a750", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 660", "adreno:a660"),
+        ("adreno:sm8650", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 740", "adreno:a740"),
+        ("adreno:sm8650", "QUALCOMM Adreno(TM) 750", "OpenCL 3.0", ""),
+        ("adreno:a640", "QUALCOMM Adreno(TM)", "OpenCL 2.0 Adreno(TM) 642L", "adreno:a642l"),
+        # One that no file of targets is for: what fits all.
+        ("adreno:a750", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 999", "--device adreno "),
+        ("adreno", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 740", ""),
+        ("adreno:a750", "NVIDIA H200", "OpenCL 3.0 CUDA", ""),
+        ("host", "Adreno 750", "", ""),
+        ("adreno:a1", "Adreno 750", "", ""),
+    ],
+)
+def test_a_bundle_for_another_gpu_is_noted(
+    bundle: Bundle, target: str, name: str, version: str, said: str
+) -> None:
+    manifest = replace(bundle.manifest, target=replace(bundle.manifest.target, name=target))
+    notes = other_gpu_notes(manifest, {"name": name, "version": version})
+    assert bool(notes) == bool(said)
+    assert said in "".join(notes)
+    if notes:
+        assert f"adrenoc compile {manifest.model.file} --device" in notes[0]
+
+
+def test_local_memory_is_counted_by_what_kernels_declare() -> None:
+    assert local_bytes("__kernel void f() { float a[64]; }") == 0
+    source = "__local float4 a[18];\n  __local half4 b[64]; __local uint c; __local int3 d[2];"
+    assert local_bytes(source) == 18 * 16 + 64 * 8 + 4 + 2 * 16
+    # A pointer into what is declared elsewhere takes none.
+    assert local_bytes("(((__local uint4*)(p))[0] = (w))") == 0
 
 
 def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> RunResult:

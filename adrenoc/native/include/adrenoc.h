@@ -71,7 +71,19 @@ typedef struct adrenoc_options {
    * on the same memory, which the model then keeps: as one command where the driver can record and
    * a trial does not show that to be slower, else one by one with arguments that were set once. */
   uint32_t no_record;
+  /* Wishes to the driver, each an adrenoc_level: how fast the GPU shall run, and whether its commands
+   * go before those of others, such as what draws the screen.  They hold for the device and the
+   * process: the first load on a device decides.  adrenoc_notes tells what became of them. */
+  uint32_t performance; /* by cl_qcom_perf_hint */
+  uint32_t priority;    /* by cl_qcom_priority_hint or cl_khr_priority_hints */
 } adrenoc_options;
+
+typedef enum adrenoc_level {
+  ADRENOC_LEVEL_UNSET = 0, /* the driver decides */
+  ADRENOC_LEVEL_LOW = 1,
+  ADRENOC_LEVEL_NORMAL = 2,
+  ADRENOC_LEVEL_HIGH = 3
+} adrenoc_level;
 
 typedef struct adrenoc_tensor_info {
   const char* name;
@@ -132,8 +144,18 @@ ADRENOC_API adrenoc_status adrenoc_load_memory(const void* data, size_t bytes,
                                                const adrenoc_options* options,
                                                adrenoc_model** model);
 
-/* NULL is allowed. */
+/* Gives the device all memory back that no other model holds.  NULL is allowed. */
 ADRENOC_API void adrenoc_free(adrenoc_model* model);
+
+/* Give the device back what is kept to be used again, as when Android asks apps to trim their memory:
+ * what lies between the launches of `model`, whose next run takes longer, and what is in nobody's
+ * use.  NULL: the latter alone. */
+ADRENOC_API adrenoc_status adrenoc_trim(adrenoc_model* model);
+
+/* What a developer should know of how the model runs here, a line each; "" where there is nothing:
+ * that it was compiled for another GPU, that its built kernels cannot be kept, what became of
+ * `performance` and `priority`.  Good until the next call of this for the model. */
+ADRENOC_API const char* adrenoc_notes(adrenoc_model* model);
 
 /* The model's name, and the device that it runs on. */
 ADRENOC_API const char* adrenoc_model_name(const adrenoc_model* model);
@@ -250,6 +272,8 @@ typedef struct adrenoc_rpc_options {
   const char* opencl_library;
   /* A longer message ends the session; 0 for 1 GiB. */
   uint64_t max_message_bytes;
+  /* Not NULL: nothing is served, and the peer is told that, for this reason. */
+  const char* refusal;
 } adrenoc_rpc_options;
 
 /* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.  Once

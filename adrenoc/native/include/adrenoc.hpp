@@ -37,7 +37,15 @@ struct Options {
   bool trust_files = false;
   bool qualcomm_programs = false;
   bool no_record = false;
+  adrenoc_level performance = ADRENOC_LEVEL_UNSET;
+  adrenoc_level priority = ADRENOC_LEVEL_UNSET;
 };
+
+// Gives the device back what no model uses.
+inline void trim() {
+  const adrenoc_status status = adrenoc_trim(nullptr);
+  if (status != ADRENOC_OK) throw Error(status);
+}
 
 struct Tensor {
   std::string name;
@@ -147,6 +155,11 @@ class Model {
     if (text == nullptr) throw Error(ADRENOC_INTERNAL);
     return text;
   }
+  // Gives the device back what is kept for the next run, which then takes longer.
+  void trim() { check(adrenoc_trim(model_.get())); }
+  // What a developer should know of how it runs here, a line each.
+  [[nodiscard]] std::string notes() { return adrenoc_notes(model_.get()); }
+
   // Starts a run; wait() tells when it has ended.
   void run_async() { check(adrenoc_run_async(model_.get())); }
   // Readable once the run that was started has ended, until wait() has told so.
@@ -195,6 +208,8 @@ class Model {
     plain.cache_folder = or_null(options.cache_folder);
     plain.qualcomm_programs = options.qualcomm_programs ? 1 : 0;
     plain.no_record = options.no_record ? 1 : 0;
+    plain.performance = options.performance;
+    plain.priority = options.priority;
     return plain;
   }
   template <typename Load>

@@ -71,9 +71,7 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
   }
 
   // Clears the pool of every device in use: TVM does not say which one it means.
-  void Clear() final {
-    for (const auto& device : all_devices()) device->release_pool_if_used();
-  }
+  void Clear() final { release_all_pools(); }
 
   [[nodiscard]] size_t UsedMemory() const final { return used_bytes_; }
 

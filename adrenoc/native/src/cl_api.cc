@@ -10,17 +10,33 @@ namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
+// Where Android keeps the libraries for programs of this kind.
+#ifdef __LP64__
+#define ADRENOC_LIB "lib64"
+#else
+#define ADRENOC_LIB "lib"
+#endif
+
 // Where an OpenCL library is looked for, in this order.  An Android app sees the vendor's library
 // by name if its manifest asks for it; the paths serve programs started from a shell.
 constexpr const char* kLibraryCandidates[] = {
     "libOpenCL.so.1",
     "libOpenCL.so",
 #ifdef __ANDROID__
-    "/vendor/lib64/libOpenCL.so",
-    "/system/vendor/lib64/libOpenCL.so",
-    "/system/lib64/libOpenCL.so",
+    "/vendor/" ADRENOC_LIB "/libOpenCL.so",
+    "/system/vendor/" ADRENOC_LIB "/libOpenCL.so",
+    "/system/" ADRENOC_LIB "/libOpenCL.so",
 #endif
 };
+
+// What an app may lack where none of them can be opened.
+#ifdef __ANDROID__
+constexpr const char* kAdvice =
+    ". An app sees the vendor's library only if its AndroidManifest.xml says in <application>: "
+    "<uses-native-library android:name=\"libOpenCL.so\" android:required=\"false\"/>";
+#else
+constexpr const char* kAdvice = "";
+#endif
 
 struct Library {
   std::mutex mutex;
@@ -60,16 +76,20 @@ void open_library(Library* library) {
   } else {
     candidates.push_back(library->requested);
   }
+  // In one line: what passes messages on may keep the first alone.
   std::string tried;
+  const auto add = [&tried](const std::string& what) {
+    tried += (tried.empty() ? " " : "; ") + what;
+  };
   for (const std::string& candidate : candidates) {
     void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       const char* reason = dlerror();
-      tried += "\n  " + std::string(reason != nullptr ? reason : candidate.c_str());
+      add(reason != nullptr ? reason : candidate);
       continue;
     }
     if (const char* missing = resolve_all(handle, &library->api)) {
-      tried += "\n  " + candidate + ": has no " + missing;
+      add(candidate + ": has no " + missing);
       dlclose(handle);
       continue;
     }
@@ -77,7 +97,7 @@ void open_library(Library* library) {
     library->handle = handle;
     return;
   }
-  TVM_FFI_THROW(RuntimeError) << "No usable OpenCL library. Tried:" << tried;
+  TVM_FFI_THROW(RuntimeError) << "No usable OpenCL library. Tried:" << tried << kAdvice;
 }
 
 }  // namespace

@@ -91,6 +91,17 @@ constexpr cl_uint CL_DEVICE_OPENCL_C_ALL_VERSIONS = 0x1066;
 
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
 
+// cl_qcom_perf_hint and cl_qcom_priority_hint, as the open sources of TFLite and MNN use them: high,
+// normal and low follow each other.
+constexpr cl_uint CL_CONTEXT_PERF_HINT_QCOM = 0x40C2;
+constexpr cl_uint CL_PERF_HINT_HIGH_QCOM = 0x40C3;
+constexpr cl_uint CL_CONTEXT_PRIORITY_HINT_QCOM = 0x40C9;
+constexpr cl_uint CL_PRIORITY_HINT_HIGH_QCOM = 0x40CA;
+// cl_khr_priority_hints: high, then medium and low in the next bits.
+constexpr cl_ulong CL_QUEUE_PROPERTIES = 0x1093;
+constexpr cl_ulong CL_QUEUE_PRIORITY = 0x1096;
+constexpr cl_ulong CL_QUEUE_PRIORITY_HIGH = 1 << 0;
+
 // cl_khr_command_buffer.
 constexpr cl_uint CL_DEVICE_COMMAND_BUFFER_CAPABILITIES = 0x12A9;
 constexpr cl_uint CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES = 0x12AA;
@@ -134,6 +145,7 @@ constexpr cl_uint CL_PROGRAM_BINARIES = 0x1166;
 constexpr cl_uint CL_PROGRAM_BUILD_LOG = 0x1183;
 
 constexpr cl_uint CL_KERNEL_WORK_GROUP_SIZE = 0x11B0;
+constexpr cl_uint CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2;
 
 constexpr cl_uint CL_PROFILING_COMMAND_START = 0x1282;
 constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;

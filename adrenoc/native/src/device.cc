@@ -60,12 +60,22 @@ std::vector<std::unique_ptr<Device>> find_devices() {
   return devices;
 }
 
-cl_command_queue create_queue(cl_context context, cl_device_id id, bool profiling) {
-  cl_int code = CL_SUCCESS;
-  cl_command_queue queue =
-      api().clCreateCommandQueue(context, id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-  check(code, "clCreateCommandQueue");
-  return queue;
+// A queue of a priority: by a call that OpenCL 1.x does not have.
+cl_command_queue create_queue_with(cl_context context, cl_device_id id,
+                                   std::vector<cl_ulong> properties, bool profiling, cl_int* code) {
+  using Create = cl_command_queue (*)(cl_context, cl_device_id, const cl_ulong*, cl_int*);
+  const auto create =
+      reinterpret_cast<Create>(library_symbol("clCreateCommandQueueWithProperties"));
+  if (create == nullptr) {
+    *code = CL_INVALID_OPERATION;
+    return nullptr;
+  }
+  if (profiling) {
+    properties.insert(properties.end(), {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE});
+  }
+  properties.push_back(0);
+  count_api_call();
+  return create(context, id, properties.data(), code);
 }
 
 }  // namespace
@@ -75,13 +85,59 @@ Device::Device(cl_platform_id platform, cl_device_id id)
 
 void Device::initialize() {
   std::call_once(initialized_, [this] {
-    cl_int code = CL_SUCCESS;
-    ContextHandle context(api().clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code));
-    check(code, "clCreateContext");
-    queue_ = QueueHandle(create_queue(context.get(), id_, false));
+    hints_ = wanted_hints();
+    hint_properties_ = hint_properties(hints_, info_);
+    ContextHandle context = make_context();
+    queue_ = make_queue(context.get(), false);
     memory_ = std::make_unique<MemoryPool>(context.get(), info_);
     context_ = std::move(context);
+    is_used_ = true;
   });
+}
+
+ContextHandle Device::make_context() {
+  cl_int code = CL_SUCCESS;
+  if (!hint_properties_.context.empty()) {
+    const intptr_t* properties = hint_properties_.context.data();
+    ContextHandle made(api().clCreateContext(properties, 1, &id_, nullptr, nullptr, &code));
+    if (code == CL_SUCCESS) return made;
+    refused_hints(error_name(code), &hint_properties_.uses);
+  }
+  ContextHandle made(api().clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code));
+  check(code, "clCreateContext");
+  return made;
+}
+
+QueueHandle Device::make_queue(cl_context context, bool profiling) {
+  cl_int code = CL_SUCCESS;
+  if (!hint_properties_.queue.empty()) {
+    QueueHandle made(create_queue_with(context, id_, hint_properties_.queue, profiling, &code));
+    if (code == CL_SUCCESS) return made;
+    refused_hints(error_name(code), &hint_properties_.uses);
+    hint_properties_.queue.clear();
+  }
+  QueueHandle made(
+      api().clCreateCommandQueue(context, id_, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code));
+  check(code, "clCreateCommandQueue");
+  return made;
+}
+
+std::vector<HintUse> Device::hint_uses() {
+  initialize();
+  const Hints wanted = wanted_hints();
+  std::vector<HintUse> uses;
+  {
+    const QueueLock queue = lock_queue();
+    uses = hint_properties_.uses;
+  }
+  const auto add = [&uses](const char* hint, Level asked, Level had) {
+    if (asked == had || asked == Level::kUnset) return;
+    uses.push_back({hint, level_name(asked), "",
+                    "the device was in use by this process before it was asked for"});
+  };
+  add("performance", wanted.performance, hints_.performance);
+  add("priority", wanted.priority, hints_.priority);
+  return uses;
 }
 
 cl_context Device::context() {
@@ -101,7 +157,7 @@ QueueLock Device::lock_queue() {
 }
 
 void Device::release_pool_if_used() {
-  if (context_) memory_->release_pool();
+  if (is_used_) memory_->release_pool();
 }
 
 void Device::finish() {
@@ -126,10 +182,15 @@ void Device::want_profiling(bool wanted) {
   if ((users > 0) != (profiling_users_ > 0)) {
     // Whether a queue records times is fixed when it is made.
     ADRENOC_CL_CALL(clFinish, queue.get());
-    queue_ = QueueHandle(create_queue(context_.get(), id_, users > 0));
+    queue_ = make_queue(context_.get(), users > 0);
     ++queue_number_;
   }
   profiling_users_ = users;
+}
+
+void release_all_pools() {
+  if (library_path().empty()) return;  // then none was used
+  for (const auto& device : all_devices()) device->release_pool_if_used();
 }
 
 const std::vector<std::unique_ptr<Device>>& all_devices() {

@@ -2,6 +2,7 @@
 #ifndef ADRENOC_NATIVE_DEVICE_H_
 #define ADRENOC_NATIVE_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "cl_api.h"
 #include "device_info.h"
+#include "hints.h"
 #include "memory.h"
 #include "profiler.h"
 
@@ -44,6 +46,10 @@ class Device {
   [[nodiscard]] MemoryPool& memory();
   [[nodiscard]] QueueLock lock_queue();
 
+  // What became of the hints that the context and the queue were made with, and of those that were
+  // asked for since.
+  [[nodiscard]] std::vector<HintUse> hint_uses();
+
   // Gives back pooled memory, if the device has been used at all.
   void release_pool_if_used();
 
@@ -66,11 +72,16 @@ class Device {
 
  private:
   void initialize();
+  [[nodiscard]] ContextHandle make_context();
+  [[nodiscard]] QueueHandle make_queue(cl_context context, bool profiling);
 
   const cl_platform_id platform_;
   const cl_device_id id_;
   const DeviceInfo info_;
   std::once_flag initialized_;
+  std::atomic<bool> is_used_{false};
+  Hints hints_;
+  HintProperties hint_properties_;
   ContextHandle context_;
   std::unique_ptr<MemoryPool> memory_;
   std::mutex queue_mutex_;
@@ -87,6 +98,9 @@ class Device {
 // All devices: GPUs first, then accelerators, then CPUs; within a kind as the platforms list
 // them.  The place in this list is TVM's device_id.  Throws RuntimeError without a library.
 [[nodiscard]] const std::vector<std::unique_ptr<Device>>& all_devices();
+
+// Gives back what waits in the pools of all devices that were used.
+void release_all_pools();
 
 // Throws ValueError for an id that no device has.
 [[nodiscard]] Device& device_at(int device_id);

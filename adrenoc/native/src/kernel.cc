@@ -55,6 +55,19 @@ Kernel::Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProg
   ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, instance_.handle.get(), device_.id(),
                   CL_KERNEL_WORK_GROUP_SIZE, sizeof(max_work_group_size_), &max_work_group_size_,
                   nullptr);
+  check_local_memory();
+}
+
+void Kernel::check_local_memory() const {
+  cl_ulong needed = 0;
+  const cl_int code =
+      api().clGetKernelWorkGroupInfo(instance_.handle.get(), device_.id(),
+                                     CL_KERNEL_LOCAL_MEM_SIZE, sizeof(needed), &needed, nullptr);
+  const cl_ulong there = device_.info().local_memory_bytes;
+  if (code != CL_SUCCESS || needed <= there) return;
+  TVM_FFI_THROW(RuntimeError) << "Kernel " << name_ << " shares " << needed
+                              << " bytes in local memory, but " << device_.info().name << " has "
+                              << there << "; compile the model for this GPU";
 }
 
 void Kernel::check_work_group(const WorkSize& work) const {

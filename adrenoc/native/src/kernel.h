@@ -62,6 +62,7 @@ class Kernel {
   void launch(const WorkSize& work, const std::vector<KernelArgument>& arguments);
 
  private:
+  void check_local_memory() const;
   void check_work_group(const WorkSize& work) const;
   void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
 

@@ -167,6 +167,11 @@ void MemoryPool::release_pool() {
   peak_bytes_ = allocated_bytes_;
 }
 
+size_t MemoryPool::allocated_bytes() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return allocated_bytes_;
+}
+
 tvm::ffi::json::Object MemoryPool::stats() {
   std::lock_guard<std::mutex> lock(mutex_);
   tvm::ffi::json::Object stats;

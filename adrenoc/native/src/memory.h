@@ -66,6 +66,9 @@ class MemoryPool {
   // Gives back what waits in the pool, and starts the peak anew from what is in use.
   void release_pool();
 
+  // In use now.
+  [[nodiscard]] size_t allocated_bytes();
+
   // allocated_bytes: in use now.  pooled_bytes: waiting for reuse.  peak_bytes: the most that
   // both together have ever been.  images, buffers: in use now.
   [[nodiscard]] tvm::ffi::json::Object stats();

@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,20 @@ class ProgramModule {
   const ffi::Module& module_;
 };
 
+// Keeps what was built.  The kernels are there: whatever goes wrong, it costs the next start alone.
+// Returns what went wrong, or nothing.
+std::string save(const ProgramModule& programs, int device_id, const ProgramCache& cache,
+                 const ProgramKey& key) {
+  try {
+    const ffi::Bytes binaries = programs.save(device_id);
+    return cache.store(key, {binaries.data(), binaries.size()});
+  } catch (const ffi::Error& error) {
+    return "the driver does not give them: " + error.message();
+  } catch (const std::bad_alloc&) {
+    return "no memory is left on the host for them";
+  }
+}
+
 void build_one(const ffi::Module& module, int device_id, const ProgramSources& sources,
                BuildReport* report) {
   const ProgramModule programs(module);
@@ -84,8 +99,8 @@ void build_one(const ffi::Module& module, int device_id, const ProgramSources& s
   (is_hit ? report->hits : report->misses) += kernels;
   if (is_damaged && !is_hit) report->damaged += kernels;
   if (is_hit || sources.folder.empty()) return;
-  const ffi::Bytes binaries = programs.save(device_id);
-  cache.store(key, {binaries.data(), binaries.size()});
+  const std::string unsaved = save(programs, device_id, cache, key);
+  if (!unsaved.empty()) report->unsaved = unsaved;
 }
 
 // The sets of kernels in `module`: its own and those of its imports.
@@ -196,6 +211,7 @@ json::Object BuildReport::to_json() const {
   object.Set(ffi::String("hits"), static_cast<int64_t>(hits));
   object.Set(ffi::String("misses"), static_cast<int64_t>(misses));
   object.Set(ffi::String("damaged"), static_cast<int64_t>(damaged));
+  object.Set(ffi::String("unsaved"), ffi::String(unsaved));
   return object;
 }
 

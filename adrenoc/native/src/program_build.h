@@ -30,6 +30,8 @@ struct BuildReport {
   uint32_t hits = 0;
   uint32_t misses = 0;
   uint32_t damaged = 0;  // of the misses: an entry was there and could not be used
+  // Why what was built is not kept for the next start; "" where it is, or was not to be.
+  std::string unsaved;
 
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "failure.h"
@@ -112,15 +113,20 @@ FoundPrograms ProgramCache::find(const ProgramKey& key, DriverRule rule) const {
   }
 }
 
-void ProgramCache::store(const ProgramKey& key, std::string_view binaries) const {
+std::string ProgramCache::store(const ProgramKey& key, std::string_view binaries) const {
   mkdir(folder_.c_str(), 0700);  // what it says does not matter: opening tells
   const std::string path = folder_ + "/" + key.file_name();
   std::string aside = path + ".XXXXXX";
   const Descriptor file(mkstemp(aside.data()));
-  if (file.get() < 0) return;
-  const bool written = write_all(file.get(), programs_file(key, binaries));
-  if (!written || std::rename(aside.c_str(), path.c_str()) != 0) unlink(aside.c_str());
+  if (file.get() < 0) return "cannot write to " + folder_ + ": " + std::strerror(errno);
+  std::string wrong;
+  if (!write_all(file.get(), programs_file(key, binaries)) ||
+      std::rename(aside.c_str(), path.c_str()) != 0) {
+    wrong = "cannot write " + path + ": " + std::strerror(errno);
+    unlink(aside.c_str());
+  }
   remove_old_files(folder_, kMaxFolderBytes);
+  return wrong;
 }
 
 }  // namespace adrenoc_runtime

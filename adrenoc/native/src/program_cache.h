@@ -52,8 +52,8 @@ class ProgramCache {
 
   // Writes aside and renames, so that others see all or nothing; what was used longest ago goes
   // when the folder becomes too large.  A folder that cannot be written is no failure: the cache
-  // only saves time.
-  void store(const ProgramKey& key, std::string_view binaries) const;
+  // only saves time.  Returns why it was not kept, or nothing.
+  std::string store(const ProgramKey& key, std::string_view binaries) const;
 
  private:
   std::string folder_;

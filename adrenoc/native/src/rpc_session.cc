@@ -1,5 +1,6 @@
 #include "rpc_session.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <tvm/ffi/error.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -194,7 +196,25 @@ void define_store(const std::string& folder, const std::string& store_folder) {
          }));
 }
 
+// As adrenoc/device/rpc_refusal.py has it.
+constexpr const char* kRefused = "The session was not started: ";
+constexpr int kDrainSeconds = 5;
+
 }  // namespace
+
+void refuse_rpc(int descriptor, const std::string& reason) {
+  const auto answer = ffi::Function::GetGlobalRequired("rpc.ReturnException");
+  answer(descriptor, ffi::String(kRefused + reason));
+  shutdown(descriptor, SHUT_WR);
+  // Closed while the peer still sends, its answer would be lost on the way.
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(kDrainSeconds);
+  char dropped[1 << 12];
+  for (pollfd waiting{descriptor, POLLIN, 0}; Clock::now() < end;) {
+    const int ready = poll(&waiting, 1, 100);
+    if (ready > 0 && recv(descriptor, dropped, sizeof(dropped), 0) <= 0) return;
+  }
+}
 
 void serve_rpc(int descriptor, const RpcSession& session) {
   open_trace(session.folder + "/" + kTraceFile);

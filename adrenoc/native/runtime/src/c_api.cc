@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "adrenoc.h"
 #include "cl_api.h"
+#include "device.h"
 #include "failure.h"
 #include "fence.h"
 #include "loader_name.h"
@@ -74,6 +76,12 @@ void require(const void* pointer, const char* what) {
 
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
 
+opencl::Level read_level(uint32_t given, const char* what) {
+  if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
+  throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is " + std::to_string(given) +
+                                          ", expected an adrenoc_level");
+}
+
 LoadOptions read_options(const adrenoc_options* given) {
   adrenoc_options plain{};
   if (given != nullptr) {
@@ -83,8 +91,13 @@ LoadOptions read_options(const adrenoc_options* given) {
     // Programs that were compiled with another version know fewer fields, or more.
     std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
   }
-  return {plain.trust_files != 0, text_or_empty(plain.device), text_or_empty(plain.opencl_library),
-          text_or_empty(plain.cache_folder), plain.qualcomm_programs != 0, plain.no_record != 0};
+  return {plain.trust_files != 0,
+          text_or_empty(plain.device),
+          text_or_empty(plain.opencl_library),
+          text_or_empty(plain.cache_folder),
+          plain.qualcomm_programs != 0,
+          plain.no_record != 0,
+          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")}};
 }
 
 // `open(verify)` gives the bundle.
@@ -93,7 +106,13 @@ void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
   require(model, "model");
   *model = nullptr;
   const LoadOptions options = read_options(given);
-  *model = new adrenoc_model{Model(open(!options.trust_files), options)};
+  try {
+    *model = new adrenoc_model{Model(open(!options.trust_files), options)};
+  } catch (...) {
+    // What was on the device already went into the pool.
+    opencl::release_all_pools();
+    throw;
+  }
 }
 
 const TensorSpec& at(const std::vector<TensorSpec>& specs, size_t index) {
@@ -193,7 +212,25 @@ adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc
 }
 
 void adrenoc_free(adrenoc_model* model) {
-  (void)guarded([&] { delete model; });
+  (void)guarded([&] {
+    delete model;
+    adrenoc_runtime::opencl::release_all_pools();
+  });
+}
+
+adrenoc_status adrenoc_trim(adrenoc_model* model) {
+  return guarded([&] {
+    if (model != nullptr) model->model.trim();
+    adrenoc_runtime::opencl::release_all_pools();
+  });
+}
+
+const char* adrenoc_notes(adrenoc_model* model) {
+  const char* notes = "";
+  (void)guarded([&] {
+    if (model != nullptr) notes = model->model.notes();
+  });
+  return notes;
 }
 
 const char* adrenoc_model_name(const adrenoc_model* model) {
@@ -421,8 +458,19 @@ adrenoc_status adrenoc_get_launching(adrenoc_model* model, adrenoc_launching* la
 adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options* options) {
   return guarded([&] {
     require(options, "options");
+    // Programs that were compiled with another version know fewer fields.
+    const bool may_refuse = options->struct_bytes > offsetof(adrenoc_rpc_options, refusal);
+    if (may_refuse && options->refusal != nullptr) {
+      adrenoc_runtime::refuse_rpc(descriptor, options->refusal);
+      return;
+    }
     require(options->folder, "folder");
-    adrenoc_runtime::claim_loader_name();
+    try {
+      adrenoc_runtime::claim_loader_name();
+    } catch (const Failure& failure) {
+      adrenoc_runtime::refuse_rpc(descriptor, failure.what());
+      throw;
+    }
     const std::string library = adrenoc_runtime::text_or_empty(options->opencl_library);
     if (!library.empty()) adrenoc_runtime::opencl::set_library(library);
     adrenoc_runtime::RpcSession session;

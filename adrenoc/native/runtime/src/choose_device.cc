@@ -2,7 +2,9 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
 #include <cctype>
+#include <cstring>
 
 #include "cl_api.h"
 #include "device.h"
@@ -47,7 +49,35 @@ ChosenDevice choose_opencl(const std::string& wanted) {
   throw Failure(ADRENOC_NO_DEVICE, missing + (listed.empty() ? "" : "; there is " + listed));
 }
 
+// "750" of "OpenCL 3.0 Adreno(TM) 750", "642l" of "Adreno 642L"; "" of anything else.
+std::string adreno_number(const std::string& text) {
+  const std::string words = lower(text);
+  const size_t at = words.find("adreno");
+  if (at == words.npos) return "";
+  size_t start = at + std::strlen("adreno");
+  if (words.compare(start, 4, "(tm)") == 0) start += 4;
+  start = words.find_first_not_of(' ', start);
+  if (start == words.npos) return "";
+  const size_t end = std::min(words.find_first_not_of("0123456789", start), words.size());
+  if (end - start != 3) return "";
+  const bool has_letter = end != words.size() && words[end] >= 'a' && words[end] <= 'z';
+  return words.substr(start, has_letter ? 4 : 3);
+}
+
 }  // namespace
+
+std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info) {
+  // "adreno:a750", as adrenoc/target.py names one GPU.
+  constexpr const char* kOneGpu = "adreno:a";
+  if (target.rfind(kOneGpu, 0) != 0) return "";
+  const std::string wanted = target.substr(std::strlen(kOneGpu));
+  std::string seen = adreno_number(info.name);
+  if (seen.empty()) seen = adreno_number(info.version);
+  if (seen.empty() || seen == wanted) return "";
+  return "the kernels were compiled for Adreno " + wanted + ", and this is Adreno " + seen +
+         ": adrenoc compile MODEL --device adreno:" + seen +
+         " makes them for it, --device adreno for all";
+}
 
 ChosenDevice choose_device(const std::string& wanted, const std::string& library) {
   if (wanted == "cpu") return {DLDevice{kDLCPU, 0}, "cpu"};

@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "device_info.h"
+
 namespace adrenoc_runtime {
 
 struct ChosenDevice {
@@ -17,6 +19,10 @@ struct ChosenDevice {
 // `wanted` as in adrenoc_options.  `library` is the OpenCL library to open, empty for the system's.
 // Throws Failure (no device).
 [[nodiscard]] ChosenDevice choose_device(const std::string& wanted, const std::string& library);
+
+// Says that a bundle for one Adreno GPU runs on another one, with what to type; "" for the GPU that
+// it was compiled for, and where one of the two is not known by its number.
+[[nodiscard]] std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info);
 
 }  // namespace adrenoc_runtime
 

@@ -16,6 +16,7 @@
 #include "clml/backends.h"
 #include "clml/module.h"
 #include "device.h"
+#include "diagnosis.h"
 #include "external_memory.h"
 #include "failure.h"
 #include "loader_name.h"
@@ -38,19 +39,6 @@ class Stopwatch {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
 };
-
-const TensorSpec& spec_at(const std::vector<TensorSpec>& specs, size_t index, const char* kind) {
-  if (index < specs.size()) return specs[index];
-  throw Failure(ADRENOC_BAD_ARGUMENT, "there is no " + std::string(kind) + " " +
-                                          std::to_string(index) + "; the model has " +
-                                          std::to_string(specs.size()));
-}
-
-void check_bytes(const TensorSpec& spec, size_t bytes) {
-  if (bytes == spec.bytes) return;
-  throw Failure(ADRENOC_BAD_ARGUMENT, "`" + spec.name + "` has " + std::to_string(spec.bytes) +
-                                          " bytes, got " + std::to_string(bytes));
-}
 
 // Records when each kernel runs, until it is asked for what it saw or goes away.
 class Profiling {
@@ -84,12 +72,15 @@ void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
   all->hits += one.hits;
   all->misses += one.misses;
   all->damaged += one.damaged;
+  if (!one.unsaved.empty()) all->unsaved = one.unsaved;
 }
 
 }  // namespace
 
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     : bundle_(std::move(bundle)) {
+  // Before the device is used, whose context is made by them.
+  opencl::set_hints(options.hints);
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
   device_ = chosen.device;
   device_name_ = chosen.name;
@@ -157,6 +148,7 @@ void Model::finish_build(std::future<opencl::BuildReport> build) {
   times_.cache_hits = report.hits;
   times_.cache_misses = report.misses;
   times_.cache_damaged = report.damaged;
+  unsaved_programs_ = report.unsaved;
 }
 
 void Model::choose(Chosen chosen) {
@@ -169,95 +161,46 @@ void Model::choose(Chosen chosen) {
 
 const Manifest& Model::chosen_manifest() const { return buckets()[chosen_.bucket].manifest; }
 
-const TensorSpec& Model::input(size_t index) const {
+template <typename Work>
+auto Model::at_work(Work work) -> decltype(work()) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return spec_at(chosen_.inputs, index, "input");
+  try {
+    return work();
+  } catch (const ffi::Error& error) {
+    if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;
+    throw Failure(ADRENOC_DEVICE_FAILED,
+                  opencl::explained(error.message(), opencl::device_at(device_.device_id)));
+  }
 }
 
-const TensorSpec& Model::output(size_t index) const {
+void Model::trim() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return spec_at(chosen_.outputs, index, "output");
+  for (Program& program : programs_) program.forget();
 }
 
-void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
-  if (shapes.size() != manifest().inputs.size()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(shapes.size()) + " shapes for " +
-                                            std::to_string(manifest().inputs.size()) + " inputs");
-  }
+const char* Model::notes() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  choose(choose_bucket(buckets(), bundle_->batch(), shapes));
-}
-
-void Model::bind_input(size_t index, const void* data, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
-  check_bytes(spec, bytes);
-  if (data == nullptr) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "the memory for input `" + spec.name + "` is null");
+  notes_.clear();
+  const auto add = [this](const std::string& note) {
+    if (!note.empty()) notes_ += (notes_.empty() ? "" : "\n") + note;
+  };
+  if (device_.device_type == kDLOpenCL) {
+    opencl::Device& device = opencl::device_at(device_.device_id);
+    add(other_gpu_note(manifest().target, device.info()));
+    for (const std::string& note : opencl::to_notes(device.hint_uses())) add(note);
   }
-  bound_inputs_[index] = {data, std::nullopt};
-}
-
-void Model::bind_output(size_t index, void* data, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
-  if (data != nullptr) check_bytes(spec, bytes);
-  bound_outputs_[index] = {data, std::nullopt};
-}
-
-void Model::bind_input_memory(size_t index, void* memory, Memory kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
-  bound_inputs_[index] = {nullptr, wrap(spec, chosen_manifest().inputs[index], memory, kind)};
-}
-
-void Model::bind_output_memory(size_t index, void* memory, Memory kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
-  bound_outputs_[index] = {nullptr, wrap(spec, chosen_manifest().outputs[index], memory, kind)};
-}
-
-Tensor Model::wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
-                   Memory kind) const {
-  if (device_.device_type != kDLOpenCL) {
-    throw Failure(ADRENOC_UNSUPPORTED, "the model runs on the CPU, which has no OpenCL memory");
+  if (!unsaved_programs_.empty()) {
+    add("the built kernels are not kept, so the next start builds them again: " +
+        unsaved_programs_);
   }
-  if (spec.bytes != whole.bytes) {
-    throw Failure(ADRENOC_UNSUPPORTED,
-                  "`" + spec.name + "` has a smaller batch than a bucket, which is filled up on "
-                  "the host; bind memory of the host, or choose the shape of a bucket");
-  }
-  const ffi::Shape shape(spec.shape);
-  const DLDataType dtype = ffi::StringToDLDataType(spec.dtype);
-  if (kind == Memory::kHardwareBuffer) {
-    return opencl::tensor_in_hardware_buffer(device_, memory, shape, dtype);
-  }
-  return opencl::tensor_in_buffer(device_, static_cast<opencl::cl_mem>(memory), shape, dtype);
-}
-
-void* Model::opencl_context() const {
-  if (device_.device_type != kDLOpenCL) return nullptr;
-  return opencl::device_at(device_.device_id).context();
-}
-
-void* Model::opencl_device() const {
-  if (device_.device_type != kDLOpenCL) return nullptr;
-  return opencl::device_at(device_.device_id).id();
-}
-
-Model::Tensors Model::bound_memory() const {
-  Tensors bound;
-  for (const BoundInput& input : bound_inputs_) {
-    if (input.memory.has_value()) bound.push_back(*input.memory);
-  }
-  for (const BoundOutput& output : bound_outputs_) {
-    if (output.memory.has_value()) bound.push_back(*output.memory);
-  }
-  return bound;
+  return notes_.c_str();
 }
 
 void Model::run() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  at_work([this] { run_once(); });
+}
+
+void Model::run_once() {
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   const Stopwatch computing;
@@ -275,7 +218,10 @@ void Model::run() {
 
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
-  const std::lock_guard<std::mutex> lock(mutex_);
+  return at_work([this, runs] { return run_in_a_row(runs); });
+}
+
+Model::Pace Model::run_in_a_row(uint32_t runs) {
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   synchronize();
@@ -295,7 +241,10 @@ Model::Pace Model::run_repeatedly(uint32_t runs) {
 }
 
 const char* Model::profile() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  return at_work([this] { return run_profiled(); });
+}
+
+const char* Model::run_profiled() {
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   Profiling profiling(device_.device_id);

@@ -14,6 +14,7 @@
 
 #include "adrenoc.h"
 #include "bundle.h"
+#include "hints.h"
 #include "program.h"
 #include "program_build.h"
 
@@ -26,6 +27,7 @@ struct LoadOptions {
   std::string cache_folder;
   bool qualcomm_programs = false;
   bool no_record = false;
+  opencl::Hints hints;
 };
 
 class Model {
@@ -53,6 +55,11 @@ class Model {
   [[nodiscard]] void* opencl_context() const;
   [[nodiscard]] void* opencl_device() const;
 
+  // Gives back what is kept for the next run.
+  void trim();
+  // A line for each thing that a developer should know; good until the next call.
+  [[nodiscard]] const char* notes();
+
   void run();
   struct Pace {
     double ms;
@@ -78,6 +85,12 @@ class Model {
     std::optional<Tensor> memory;
   };
 
+  // Works under the lock; what a device says of a failure is explained by how it is then.
+  template <typename Work>
+  auto at_work(Work work) -> decltype(work());
+  void run_once();
+  [[nodiscard]] Pace run_in_a_row(uint32_t runs);
+  [[nodiscard]] const char* run_profiled();
   void load_programs(bool no_record);
   void upload_constants();
   // Builds kernels in the background, while constants move to the device.
@@ -109,6 +122,8 @@ class Model {
   opencl::LaunchReport launching_;
   adrenoc_times times_{};
   std::string profile_;
+  std::string unsaved_programs_;
+  std::string notes_;
   mutable std::mutex mutex_;
 };
 

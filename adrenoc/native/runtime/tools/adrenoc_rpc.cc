@@ -5,10 +5,13 @@
 //               [--max-message MIB] [--opencl LIBRARY] [--open]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
-// session and not the server.  With a tracker, it gives clients a key for one session; without, they
-// need KEY; without KEY it listens to this machine alone unless --open says that everybody may run
-// code here.  Prints {"port": N} when it listens (port 0 takes any free one), then a line for each
-// session.  A signal that ends it ends its session too, and nothing of that is left behind.
+// session and not the server, and so does a peer that leaves a session which does not end.  With a
+// tracker, it gives clients a key for one session; without, they need KEY; without KEY it listens to
+// this machine alone unless --open says that everybody may run code here.  Sessions have their
+// folders in FOLDER; without it beside this program, in $TMPDIR, /data/local/tmp or /tmp, whichever
+// is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port 0
+// takes any free one), then a line for each session.  A signal that ends it ends its session too, and
+// nothing of that is left behind.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -41,17 +44,22 @@ using adrenoc_rpc::Peer;
 using adrenoc_rpc::SessionFolder;
 using adrenoc_rpc::Socket;
 using adrenoc_rpc::TrackerEntry;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kUsageCode = 2;
 // How a session ended whose peer was refused, or vanished.
 constexpr int kRefusedCode = 3;
+// A session whose peer has left has so long to clean up; then it is ended, and has so long to go.
+constexpr int kLeftSeconds = 5;
+constexpr int kKilledSeconds = 5;
+constexpr int kTickMs = 100;
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 
 constexpr char kUsage[] =
     "usage: adrenoc_rpc [OPTION]...\n"
     "\n"
     "Serves TVM's RPC protocol, so that adrenoc on another machine can run bundles here.\n"
-    "Prints {\"port\": N} when it listens, then a line for each session.\n"
+    "Prints {\"port\": N, \"folder\": FOLDER} when it listens, then a line for each session.\n"
     "\n"
     "  --host ADDRESS         where to listen (127.0.0.1)\n"
     "  --port NUMBER          0 takes any free one (9090)\n"
@@ -59,7 +67,8 @@ constexpr char kUsage[] =
     "  --tracker HOST:PORT    offer this device at TVM's tracker\n"
     "  --advertise ADDRESS    by which clients of the tracker reach it\n"
     "  --timeout SECONDS      the longest session (600)\n"
-    "  --folder FOLDER        for the files of sessions\n"
+    "  --folder FOLDER        for the files of sessions (beside this program, $TMPDIR,\n"
+    "                         /data/local/tmp or /tmp)\n"
     "  --store FOLDER         where uploaded files are kept for later sessions\n"
     "  --max-message MIB      the largest message that is taken (1024)\n"
     "  --opencl LIBRARY       the OpenCL library to open\n"
@@ -74,16 +83,12 @@ struct Arguments {
   int tracker_port = 0;
   std::string address;
   int timeout_s = 600;
-  std::string folder = "/tmp";
+  std::string folder;
   std::string store;
   int max_message_mib = 1024;
   bool is_open = false;
   std::string opencl_library;
 };
-
-[[noreturn]] void fail(const std::string& deed) {
-  throw std::runtime_error(deed + ": " + std::strerror(errno));
-}
 
 int parse_number(const std::string& option, const std::string& text, long limit) {
   char* end = nullptr;
@@ -152,13 +157,20 @@ Arguments parse(int count, char** values) {
   return arguments;
 }
 
-// A session in a process of its own; returns its exit code.
-int serve(const Peer& peer, const Arguments& arguments, const std::string& folder) {
+// A session in a process of its own; returns its exit code.  With a `refusal`, the peer is told that
+// there is none.
+int serve(const Peer& peer, const Arguments& arguments, const std::string& folder,
+          const std::string& refusal) {
   peer.connection.prepare_session();
-  // Its signal ends this process, whatever a driver is doing in it.
-  alarm(peer.asked_s);
   adrenoc_rpc_options options{};
   options.struct_bytes = sizeof(options);
+  if (!refusal.empty()) {
+    options.refusal = refusal.c_str();
+    (void)adrenoc_serve_rpc(peer.connection.get(), &options);
+    return kRefusedCode;
+  }
+  // Its signal ends this process, whatever a driver is doing in it.
+  alarm(peer.asked_s);
   options.folder = folder.c_str();
   options.store = arguments.store.empty() ? nullptr : arguments.store.c_str();
   options.max_message_bytes = static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte;
@@ -177,20 +189,44 @@ std::string last_deed(const std::string& folder) {
   return text.empty() ? "" : "; last it was " + text;
 }
 
-// Waits for the process of a session, at most `timeout_s` (0: for ever), and says how it ended.
-std::string wait_for(pid_t session, int timeout_s, const std::string& folder) {
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::seconds(timeout_s);
-  int status = 0;
-  while (waitpid(session, &status, WNOHANG) == 0) {
-    const bool is_late = timeout_s != 0 && Clock::now() >= end;
-    if (is_late || adrenoc_rpc::ending_signal() != 0) {
-      kill(session, SIGKILL);
-      waitpid(session, &status, 0);
-      if (!is_late) return "was stopped with the server";
-      return "was stopped after " + std::to_string(timeout_s) + " s" + last_deed(folder);
-    }
+// Waits for the process of a session, at most `limit`; whether it has ended, and how.
+bool ends_within(pid_t session, std::chrono::milliseconds limit, int* status) {
+  const auto end = Clock::now() + limit;
+  while (waitpid(session, status, WNOHANG) == 0) {
+    if (Clock::now() >= end) return false;
     usleep(10000);
+  }
+  return true;
+}
+
+// Ends a session, and says why.  One that its driver does not let go is left to itself: it must not
+// keep the server too.
+std::string stop(pid_t session, const std::string& why, const std::string& last) {
+  int status = 0;
+  kill(session, SIGKILL);
+  const bool ended = ends_within(session, std::chrono::seconds(kKilledSeconds), &status);
+  return "was stopped " + why + last + (ended ? "" : "; its process does not end");
+}
+
+// Waits for the process of a session, at most `timeout_s` (0: for ever), and says how it ended.
+std::string wait_for(pid_t session, const Socket& connection, int timeout_s,
+                     const std::string& folder) {
+  const auto end = Clock::now() + std::chrono::seconds(timeout_s);
+  auto patience = Clock::time_point::max();
+  int status = 0;
+  while (!ends_within(session, std::chrono::milliseconds(kTickMs), &status)) {
+    if (adrenoc_rpc::ending_signal() != 0) return stop(session, "with the server", "");
+    if (timeout_s != 0 && Clock::now() >= end) {
+      return stop(session, "after " + std::to_string(timeout_s) + " s", last_deed(folder));
+    }
+    const bool has_left = patience != Clock::time_point::max();
+    if (!has_left && connection.peer_has_left()) {
+      patience = Clock::now() + std::chrono::seconds(kLeftSeconds);
+    }
+    if (has_left && Clock::now() >= patience) {
+      const std::string why = std::to_string(kLeftSeconds) + " s after its peer had left";
+      return stop(session, why, last_deed(folder));
+    }
   }
   if (WIFSIGNALED(status)) {
     return "crashed with signal " + std::to_string(WTERMSIG(status)) + last_deed(folder);
@@ -218,31 +254,37 @@ Peer next_peer(Greetings* greetings, const Arguments& arguments, TrackerEntry* t
 
 // Serves a peer in a process of its own, and says how that ended.
 std::string run_session(const Arguments& arguments, Greetings* greetings, const Peer& peer) {
-  const SessionFolder folder(arguments.folder);
+  std::unique_ptr<SessionFolder> made;
+  std::string refusal;
+  try {
+    made = std::make_unique<SessionFolder>(arguments.folder);
+  } catch (const std::runtime_error& error) {
+    refusal = error.what();  // the next may have more luck
+  }
+  const std::string folder = made == nullptr ? "" : made->path();
   const pid_t server = getpid();
   const pid_t session = fork();
-  if (session < 0) fail("cannot start a process");
+  if (session < 0) {
+    refusal = std::string("cannot start a process: ") + std::strerror(errno);
+    (void)serve(peer, arguments, folder, refusal);
+    return "was not started: " + refusal;
+  }
   if (session == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != server) _exit(1);  // the server ended before the line above
     adrenoc_rpc::forget_endings();
     greetings->close_all();
-    _exit(serve(peer, arguments, folder.path()));
+    _exit(serve(peer, arguments, folder, refusal));
   }
-  return wait_for(session, arguments.timeout_s, folder.path());
+  const std::string ending = wait_for(session, peer.connection, arguments.timeout_s, folder);
+  return refusal.empty() ? ending : "was not started: " + refusal;
 }
 
 [[noreturn]] void serve_all(const Arguments& arguments, Greetings greetings,
                             TrackerEntry* tracker, int ending) {
   for (uint64_t number = 1;; ++number) {
     const Peer peer = next_peer(&greetings, arguments, tracker, ending);
-    std::string said;
-    try {
-      said = run_session(arguments, &greetings, peer);
-    } catch (const std::runtime_error& error) {
-      // No room for its folder, no process: the next may have more luck.
-      said = std::string("was not started: ") + error.what();
-    }
+    const std::string said = run_session(arguments, &greetings, peer);
     std::printf("session %llu %s\n", static_cast<unsigned long long>(number), said.c_str());
     std::fflush(stdout);
   }
@@ -260,7 +302,8 @@ int main(int count, char** values) {
     return 0;
   }
   try {
-    const Arguments arguments = parse(count, values);
+    Arguments arguments = parse(count, values);
+    if (arguments.folder.empty()) arguments.folder = adrenoc_rpc::find_session_parent();
     int port = arguments.port;
     const int ending = adrenoc_rpc::catch_endings();
     Socket listening = adrenoc_rpc::listen_on(arguments.host, &port);
@@ -271,7 +314,8 @@ int main(int count, char** values) {
     }
     // A server that was killed could not do it.
     adrenoc_rpc::remove_left_folders(arguments.folder);
-    std::printf("{\"port\": %d}\n", port);
+    std::printf("{\"port\": %d, \"folder\": %s}\n", port,
+                adrenoc_rpc::quoted(arguments.folder).c_str());
     std::fflush(stdout);
     serve_all(arguments, Greetings(std::move(listening), arguments.key), tracker.get(), ending);
   } catch (const std::invalid_argument& error) {

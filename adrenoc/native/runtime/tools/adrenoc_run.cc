@@ -36,6 +36,8 @@ constexpr char kUsage[] =
     "  --cache FOLDER         where built kernels are kept for the next start\n"
     "  --qualcomm-programs    keep them as Qualcomm's own rule says\n"
     "  --no-record            run all through TVM's virtual machine\n"
+    "  --perf-hint LEVEL      ask the driver for a low, normal or high clock\n"
+    "  --priority LEVEL       ask it to let others go first, or this; \"notes\" tell what became\n"
     "  --trust-files          do not check the digests of the bundle's files\n"
     "  --version, --help\n"
     "\n"
@@ -64,6 +66,13 @@ long parse_count(const std::string& option, const std::string& text) {
     throw UsageError(option + " is \"" + text + "\", expected a number");
   }
   return value;
+}
+
+adrenoc_level parse_level(const std::string& option, const std::string& text) {
+  if (text == "low") return ADRENOC_LEVEL_LOW;
+  if (text == "normal") return ADRENOC_LEVEL_NORMAL;
+  if (text == "high") return ADRENOC_LEVEL_HIGH;
+  throw UsageError(option + " is \"" + text + "\", expected low, normal or high");
 }
 
 void add_pair(const std::string& option, const std::string& text, const char* expected,
@@ -124,6 +133,10 @@ Arguments parse(int count, char** values) {
       arguments.queue = parse_count(option, value);
     } else if (option == "--profile") {
       arguments.profile = value;
+    } else if (option == "--perf-hint") {
+      arguments.options.performance = parse_level(option, value);
+    } else if (option == "--priority") {
+      arguments.options.priority = parse_level(option, value);
     } else if (option == "--device") {
       arguments.options.device = value;
     } else if (option == "--opencl") {
@@ -165,6 +178,17 @@ void write_file(const std::string& path, const std::vector<char>& content) {
   if (!stream) throw UsageError("cannot write " + path);
 }
 
+// A JSON list of lines.
+std::string quoted_lines(const std::string& text) {
+  std::string list = "[";
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    list += (list.size() > 1 ? ", " : "") + quoted(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return list + "]";
+}
+
 // Every name that the user gave must be one of the model's.
 void check_names(const std::map<std::string, std::string>& files,
                  const std::vector<adrenoc::Tensor>& tensors, const char* kind) {
@@ -196,7 +220,8 @@ double percentile(const std::vector<double>& ascending, size_t percent) {
 }
 
 void print_result(const adrenoc_launching& launching, const adrenoc::Model& model,
-                  std::vector<double> warm_ms, const adrenoc::Model::Pace& pace) {
+                  std::vector<double> warm_ms, const adrenoc::Model::Pace& pace,
+                  const std::string& notes) {
   std::sort(warm_ms.begin(), warm_ms.end());
   const adrenoc_times times = model.times();
   // Kernels are built while the constants move: `build_ms` holds that time.
@@ -206,14 +231,16 @@ void print_result(const adrenoc_launching& launching, const adrenoc::Model& mode
       "\"first_ms\": %.3f, \"cold_ms\": %.3f, \"p50_ms\": %.3f, \"p90_ms\": %.3f, "
       "\"p99_ms\": %.3f, \"queued_ms\": %.3f, \"host_ms\": %.3f, \"runs\": %llu, "
       "\"cache_hits\": %u, \"cache_misses\": %u, \"cache_damaged\": %u, \"launches\": %u, "
-      "\"api_calls\": %u, \"launch_ms\": %.4f, \"mode\": %s, \"mode_reason\": %s}\n",
+      "\"api_calls\": %u, \"launch_ms\": %.4f, \"mode\": %s, \"mode_reason\": %s, "
+      "\"notes\": %s}\n",
       quoted(adrenoc_runtime_version()).c_str(), quoted(model.name()).c_str(),
       quoted(model.device()).c_str(), load_ms, times.build_ms, times.first_compute_ms,
       load_ms + times.build_ms + times.first_compute_ms, percentile(warm_ms, 50),
       percentile(warm_ms, 90), percentile(warm_ms, 99), pace.ms, pace.host_ms,
       static_cast<unsigned long long>(times.runs), times.cache_hits, times.cache_misses,
       times.cache_damaged, launching.launches, launching.api_calls, launching.host_ms,
-      quoted(launching.mode).c_str(), quoted(launching.reason).c_str());
+      quoted(launching.mode).c_str(), quoted(launching.reason).c_str(),
+      quoted_lines(notes).c_str());
 }
 
 void run(const Arguments& arguments) {
@@ -255,7 +282,7 @@ void run(const Arguments& arguments) {
     const std::string text = model.profile();
     write_file(arguments.profile, std::vector<char>(text.begin(), text.end()));
   }
-  print_result(launching, model, std::move(warm_ms), pace);
+  print_result(launching, model, std::move(warm_ms), pace, model.notes());
 }
 
 }  // namespace

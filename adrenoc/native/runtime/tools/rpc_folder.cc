@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -36,6 +37,15 @@ bool remove_folder(const std::string& path) {
   return rmdir(path.c_str()) == 0;
 }
 
+// Where the program that runs lies; empty where the system does not tell.
+std::string program_folder() {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return "";
+  path.resize(static_cast<size_t>(length));
+  return path.substr(0, path.rfind('/'));
+}
+
 }  // namespace
 
 SessionFolder::SessionFolder(const std::string& parent) {
@@ -55,6 +65,23 @@ SessionFolder::SessionFolder(const std::string& parent) {
 SessionFolder::~SessionFolder() {
   remove_folder(path_);
   close(lock_);
+}
+
+std::string find_session_parent() {
+  std::string tried;
+  const char* const named = std::getenv("TMPDIR");
+  for (const std::string& parent : {program_folder(), std::string(named == nullptr ? "" : named),
+                                    std::string("/data/local/tmp"), std::string("/tmp")}) {
+    if (parent.empty()) continue;
+    // Asked by doing it: a disk that is only read, or is full, says so only then.
+    std::string probe = parent + "/" + kPrefix + "XXXXXX";
+    if (mkdtemp(probe.data()) != nullptr) {
+      rmdir(probe.c_str());
+      return parent;
+    }
+    tried += (tried.empty() ? "" : "; ") + parent + ": " + std::strerror(errno);
+  }
+  throw std::runtime_error("there is no folder for sessions (" + tried + ")");
 }
 
 int remove_left_folders(const std::string& parent) {

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -24,6 +25,11 @@ void set_option(int descriptor, int level, int option, const Value& value) {
 
 Socket::~Socket() {
   if (is_open()) close(descriptor_);
+}
+
+bool Socket::peer_has_left() const {
+  pollfd watched{descriptor_, POLLRDHUP, 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 void Socket::limit_waits(int seconds) const {
@@ -86,6 +92,15 @@ Socket connect_to(const std::string& host, int port, int seconds) {
   }
   freeaddrinfo(found);
   return connection;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') out += '\\';
+    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
+  }
+  return out + "\"";
 }
 
 std::string number_bytes(int32_t number) {

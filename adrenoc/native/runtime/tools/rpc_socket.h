@@ -25,6 +25,9 @@ class Socket {
   [[nodiscard]] int get() const { return descriptor_; }
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
 
+  // Whether the peer has left; what it sent before may still be there to be read.
+  [[nodiscard]] bool peer_has_left() const;
+
   // Seconds to wait in each call; 0 for ever.
   void limit_waits(int seconds) const;
   // Small messages go at once, and a peer that vanished without a word is noticed.
@@ -47,6 +50,9 @@ class Socket {
 
 // A number of a message, in the byte order that TVM's protocol has.
 [[nodiscard]] std::string number_bytes(int32_t number);
+
+// A text as JSON has it.
+[[nodiscard]] std::string quoted(const std::string& text);
 
 }  // namespace adrenoc_rpc
 

@@ -30,15 +30,6 @@ std::string random_text() {
   return text;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') out += '\\';
-    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
-  }
-  return out + "\"";
-}
-
 }  // namespace
 
 TrackerEntry::TrackerEntry(std::string host, int tracker_port, std::string key, std::string address,

@@ -112,6 +112,10 @@ JNIEXPORT jdouble JNICALL Java_org_adrenoc_sample_Adrenoc_runRepeatedly(JNIEnv* 
   return run_ms;
 }
 
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_trim(JNIEnv* env, jclass, jlong handle) {
+  check(env, adrenoc_trim(model_of(handle)));
+}
+
 JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_free(JNIEnv*, jclass, jlong handle) {
   adrenoc_free(model_of(handle));
 }

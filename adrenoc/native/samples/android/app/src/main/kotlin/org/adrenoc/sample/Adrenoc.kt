@@ -44,6 +44,9 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
     /** Runs so often without waiting in between; the milliseconds of one run. */
     fun runRepeatedly(runs: Int): Double = runRepeatedly(handle, runs)
 
+    /** Gives GPU memory back, as when the system asks apps to trim theirs; the next run takes longer. */
+    fun trim() = trim(handle)
+
     override fun close() {
         free(handle)
         handle = 0
@@ -75,6 +78,7 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
         private external fun bind(handle: Long, isInput: Boolean, index: Int, buffer: ByteBuffer)
         @JvmStatic private external fun run(handle: Long)
         @JvmStatic private external fun runRepeatedly(handle: Long, runs: Int): Double
+        @JvmStatic private external fun trim(handle: Long)
         @JvmStatic private external fun free(handle: Long)
     }
 }

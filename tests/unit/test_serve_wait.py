@@ -1,0 +1,41 @@
+"""When a server of RPC sessions stops waiting for one."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from adrenoc.device import serve
+
+
+def test_a_session_without_a_peer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hang in a driver, and would keep the server from everybody else."""
+    monkeypatch.setattr(serve, "_LEFT_S", 0.2)
+    mine, peers = socket.socketpair()
+    command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with mine, subprocess.Popen(command) as session:
+        peers.sendall(b"a request that nobody reads")
+        peers.close()
+        with pytest.raises(serve._StoppedError, match="after its peer had left"):
+            serve._wait(session, mine, 0)
+        session.kill()
+
+
+def test_a_peer_that_stays_gets_all_the_time_that_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "_LEFT_S", 0.0)
+    mine, peers = socket.socketpair()
+    with mine, peers:
+        # Data that waits to be read is no farewell.
+        peers.sendall(b"a request")
+        with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as session:
+            assert serve._wait(session, mine, 0) == 3
+        command = [sys.executable, "-c", "import time; time.sleep(1000)"]
+        with subprocess.Popen(command) as session:
+            with pytest.raises(serve._StoppedError, match="after 1 s"):
+                serve._wait(session, mine, 1)
+            session.kill()
