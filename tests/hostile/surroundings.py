@@ -202,7 +202,6 @@ def _options() -> Iterator[Case]:
         ("targets", "\x9b31m"),
         ("doctor", "--app", "p.npy"),
         ("doctor", "--app", "/dev/zero"),
-        ("package", "b", "--aar", "-o", "/dev/null"),
         ("package", "b", "--cmake", "-o", "b"),
         ("tune-log", "diff", "p.npy", "/dev/zero"),
         ("tune-log", "merge", "/dev/zero", "-o", "x.json"),
