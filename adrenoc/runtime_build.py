@@ -149,9 +149,12 @@ def build_runtime(
         shutil.rmtree(place)  # what is left of one: an entry of the cache is never the user's
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
-            made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
-            _check(made, toolchain, files=(RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER))
-            _copy(made, place)
+            # Another process may have made it while this one waited, and started its server.
+            if not (place / RUNNER).is_file():
+                made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
+                programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
+                _check(made, toolchain, files=programs)
+                _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
 
 
