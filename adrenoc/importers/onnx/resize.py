@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,14 @@ import onnx
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import make_constant
+from adrenoc.importers.onnx.resize_whole import (
+    MODES,
+    float_places,
+    is_whole,
+    nearest_places,
+    resize_whole,
+)
+from adrenoc.relax.values import dtype_of, make_constant
 
 # Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
 Wanted = tuple[float | None, int | None, tuple[float, float] | None]
@@ -58,6 +66,9 @@ def convert_resize(node: Node) -> relax.Expr:
         matrices = _keep_aspect(matrices, shape, policy)
     if not matrices:
         return node.inputs[0]
+    if is_whole(node) and attrs["mode"] != b"nearest":
+        cut = _as_cut_off(node, matrices, shape, attrs)
+        return cut if cut is not None else _as_rounded(node, matrices, shape, attrs)
     exact = _as_resize2d(node, matrices, shape, attrs)
     return exact if exact is not None else _as_products(node, matrices, shape, attrs)
 
@@ -135,6 +146,44 @@ def _as_resize2d(
     )
 
 
+def _as_cut_off(
+    node: Node,
+    wanted: dict[int, Wanted],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr | None:
+    """Integers between two rows and two columns, as onnxruntime cuts them off."""
+    rank, mode = len(shape), attrs["coordinate_transformation_mode"].decode()
+    if rank not in (2, 4) or not set(wanted) <= {rank - 2, rank - 1} or attrs["antialias"]:
+        return None
+    if attrs["mode"] != b"linear" or mode not in MODES:
+        return None
+    places = []
+    for axis in (rank - 2, rank - 1):
+        scale, size, _ = wanted.get(axis, (None, shape[axis], None))
+        target = _extent(shape[axis], scale, size)
+        _check_size(shape[axis], (scale, size, None), 1)
+        places.append(float_places(shape[axis], target, None if size else scale, mode))
+    return node.emit(resize_whole(node, (places[0], places[1])))
+
+
+def _as_rounded(
+    node: Node,
+    wanted: dict[int, Wanted],
+    shape: tuple[int, ...],
+    attrs: dict[str, Any],
+) -> relax.Expr:
+    """Integers by other ways: the shares are fractions, which no integer holds."""
+    dtype = dtype_of(node.inputs[0])
+    floats = replace(node, inputs=[node.emit(relax.op.astype(node.inputs[0], "float32"))])
+    value = node.emit(_as_products(floats, wanted, shape, attrs))
+    value = node.emit(relax.op.round(value) if attrs["antialias"] else relax.op.trunc(value))
+    bounds = np.iinfo(dtype)
+    if bounds.bits <= 16:
+        value = node.emit(relax.op.clip(value, float(bounds.min), float(bounds.max)))
+    return node.emit(relax.op.astype(value, dtype))
+
+
 def _as_products(
     node: Node,
     wanted: dict[int, Wanted],
@@ -192,6 +241,13 @@ def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
 def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """The element that each result takes: resized numbers of elements are such numbers."""
     _check_size(extent, wanted, 1)
+    if wanted[1] is not None:
+        mode, rounding = (
+            attrs[key].decode() for key in ("coordinate_transformation_mode", "nearest_mode")
+        )
+        found = nearest_places(extent, wanted[1], wanted[0], mode, rounding)
+        if found is not None:
+            return found
     return _resized(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(np.int32)
 
 
