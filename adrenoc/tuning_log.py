@@ -29,6 +29,11 @@ SUFFIX = ".tune.json"
 MOST_LOG_BYTES = 1 << 30
 _LINE_BEGIN = b'{"actions":'
 
+WORTH = 0.98
+"""Of the untuned schedule's time, measured in turn with it: what takes longer is no gain."""
+WORTH_UNCONFIRMED = 0.9
+"""The same, where they were measured apart."""
+
 Actions = Mapping[str, Any]
 """One schedule of a family as JSON values."""
 
@@ -183,7 +188,8 @@ def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:
     """The fastest right schedule of each kernel.
 
     Trials that were measured in turn with the untuned schedule outweigh all others; of those of
-    one schedule the last counts.  A schedule that ever failed is out.
+    one schedule the last counts.  A schedule that ever failed is out, and so is one that beats the
+    untuned schedule of the same GPU by less than measurements are worth.
     """
     last: dict[tuple[str, str], Trial] = {}
     failed: set[tuple[str, str]] = set()
@@ -193,13 +199,25 @@ def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:
         elif trial.confirmed or not (trial.key in last and last[trial.key].confirmed):
             last[trial.key] = trial
     best: dict[str, Trial] = {}
+    untuned: dict[str, Trial] = {}
     for key, trial in last.items():
         if key in failed:
             continue
+        if trial.untuned:
+            untuned[trial.kernel] = trial
         known = best.get(trial.kernel)
         if known is None or _rank(trial) < _rank(known):
             best[trial.kernel] = trial
+    for kernel, usual in untuned.items():
+        if usual.gpu == best[kernel].gpu and not _is_worth_it(best[kernel], usual):
+            best[kernel] = usual
     return best
+
+
+def _is_worth_it(trial: Trial, usual: Trial) -> bool:
+    """Whether a schedule is faster than the untuned one by more than luck."""
+    sure = trial.confirmed and usual.confirmed
+    return trial.median_us < usual.median_us * (WORTH if sure else WORTH_UNCONFIRMED)
 
 
 def _rank(trial: Trial) -> tuple[bool, float]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from adrenoc.device.greeting import Greetings, Peer
 from adrenoc.device.rpc_refusal import refuse
 from adrenoc.device.session_folder import remove_left_folders, session_folder
+from adrenoc.device.standby import Standby
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
 from adrenoc.reporter import Reporter
@@ -84,6 +85,8 @@ class RpcServer:
         remove_left_folders()
         self.port: int = self._listening.getsockname()[1]
         self._greetings = Greetings(self._listening, own_key=options.key)
+        self._standby: Standby | None = None
+        self._served = 0
         self._entry: TrackerEntry | None = None
         if options.tracker is not None:
             self._entry = TrackerEntry(
@@ -93,6 +96,13 @@ class RpcServer:
     def close(self) -> None:
         """Stop listening."""
         self._listening.close()
+        if self._standby is not None:
+            self._standby.close()
+
+    def prepare(self) -> None:
+        """Start the process of the next session ahead."""
+        if self._standby is None:
+            self._standby = Standby()
 
     def serve_one(self, reporter: Reporter) -> None:
         """Wait for a peer and serve it until it leaves; tell the reporter how that went."""
@@ -139,11 +149,7 @@ class RpcServer:
         store = "" if options.store is None else str(options.store)
         with session_folder() as made:
             folder = made.path
-            command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), str(folder)]
-            command += [store, str(options.max_message_bytes), str(os.getpid())]
-            session = subprocess.Popen(
-                command, pass_fds=(number, made.lock), stdin=subprocess.DEVNULL
-            )
+            session = self._session(number, made.lock, str(folder), store)
             try:
                 code = _wait(session, connection, limit_s)
             except _StoppedError as stopped:
@@ -156,6 +162,25 @@ class RpcServer:
             if code < 0:
                 return f"crashed with signal {-code}{_last_deed(folder)}"
         return "ended" if code == 0 else "failed"
+
+    def _session(self, number: int, lock: int, folder: str, store: str) -> subprocess.Popen[bytes]:
+        """The process that serves the connection `number`.
+
+        Who has come twice comes again: from then on the next one's process is started ahead.
+        """
+        longest = self._options.max_message_bytes
+        session = None
+        if self._standby is not None:
+            session = self._standby.serve(number, lock, folder, store, longest)
+            self._standby = None
+        if session is None:
+            command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), folder]
+            command += [store, str(longest), str(os.getpid())]
+            session = subprocess.Popen(command, pass_fds=(number, lock), stdin=subprocess.DEVNULL)
+        self._served += 1
+        if self._served > 1:
+            self.prepare()
+        return session
 
 
 class _StoppedError(Exception):

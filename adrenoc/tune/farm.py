@@ -1,8 +1,8 @@
 """Devices at work: one lane each, and what comes and goes among them.
 
-A lane is a thread with a worker process (`adrenoc.tune.worker`).  A candidate that breaks the
-connection is tried again, for a server may have died of something else; a device that is not there
-costs time and no candidate.
+A lane is a thread with a worker process (`adrenoc.tune.worker`), which holds several trials at a
+time: some are built while one is measured.  A candidate that breaks the connection is tried again:
+a server may have died of something else.  A device that is not there costs time and no candidate.
 """
 
 from __future__ import annotations
@@ -19,22 +19,28 @@ from typing import Any
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import Tracker
 from adrenoc.errors import RemoteError
-from adrenoc.tune.lane import Answered, Worker
+from adrenoc.tune.lane import Event, Worker
+from adrenoc.tune.session import Place
 from adrenoc.tune.variant import Variant
 from adrenoc.tuning_log import Device, Status
 
 MOST_ATTEMPTS = 3
 """Connections that break before the candidate is to blame."""
+WINDOW = 12
+"""Trials that a lane holds: enough that building never waits for measuring, nor the other way."""
 POLL_S = 2.0
+TAKE_S = 0.2
+SHORTEST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 TRACKER_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a lane measures: variants in turn; the last is compared with the `reference` file.
+    """What a lane measures: variants in turn, compared with the `reference` file.
 
-    `tag` is for the one who asked.
+    `tag` is for the one who asked.  A variant alone that takes longer than `stop_us` is measured
+    once.
     """
 
     tag: Any
@@ -42,19 +48,21 @@ class Job:
     reference: Path
     write_reference: bool = False
     tolerance: float = 0.0
+    stop_us: float = 0.0
     attempts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a job; `times_us` holds the measurements of each variant."""
+    """What came of a job: measurements and error of each variant, or which one (`index`) failed."""
 
     job: Job
     status: Status
     device: Device
     detail: str = ""
+    index: int = -1
     times_us: tuple[tuple[float, ...], ...] = ()
-    error: float = 0.0
+    errors: tuple[float, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -81,7 +89,8 @@ class Farm:
         self._serial = 0
         self._stop = threading.Event()
         self._lanes: list[_Lane] = []
-        self._last_seen = time.monotonic()
+        self._absent_since: float | None = None
+        self._last_word = ""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Farm:
@@ -102,6 +111,11 @@ class Farm:
         """Devices at work, or believed to be."""
         return len([lane for lane in self._lanes if lane.is_alive()])
 
+    @property
+    def capacity(self) -> int:
+        """Jobs that keep all devices busy, with some to spare."""
+        return (WINDOW + 2) * max(1, self.lanes)
+
     def submit(self, job: Job, *, first: bool = False) -> None:
         """Queue a job."""
         with self._lock:
@@ -116,11 +130,13 @@ class Farm:
         """
         with suppress(queue.Empty):
             return self._outcomes.get(timeout=timeout_s)
-        gone_s = time.monotonic() - self._last_seen
+        since = self._absent_since
+        gone_s = 0.0 if since is None else time.monotonic() - since
         if gone_s > self._options.patience_s + self._options.limit_s:
             raise RemoteError(
                 f"no device was there for {gone_s:.0f} s: "
-                f"{', '.join(str(p.where) for p in self._options.places)}",
+                f"{', '.join(str(p.where) for p in self._options.places)}"
+                f"{self._last_word and f' ({self._last_word})'}",
                 hint="start adrenoc serve there; the same adrenoc tune command goes on then",
             )
         return None
@@ -144,10 +160,10 @@ class Farm:
             for lane in own[max(1, wanted.count(place)) :]:
                 lane.leave.set()
 
-    def take(self) -> Job | None:
-        """For lanes: the next job, None if there is none now."""
+    def take(self, wait_s: float) -> Job | None:
+        """For lanes: the next job, None if there is none in that time."""
         with suppress(queue.Empty):
-            return self._jobs.get(timeout=0.2)[2]
+            return self._jobs.get(block=wait_s > 0, timeout=wait_s or None)[2]
         return None
 
     def finish(self, outcome: Outcome) -> None:
@@ -156,7 +172,14 @@ class Farm:
 
     def seen(self) -> None:
         """For lanes: a device was there."""
-        self._last_seen = time.monotonic()
+        self._absent_since = None
+
+    def absent(self, word: str) -> None:
+        """For lanes: a device was not there, and why."""
+        self._last_word = word
+        if self._absent_since is None:
+            self._absent_since = time.monotonic()
+        self._options.on_event(word)
 
     @property
     def stopping(self) -> threading.Event:
@@ -184,8 +207,11 @@ class _Lane(threading.Thread):
         self.place = place
         self.leave = threading.Event()
         self._farm, self._options = farm, options
-        self._worker = Worker()
-        self._pause_s = 0.5
+        self._worker = Worker(_worker_place(place, options))
+        self._held: dict[int, Job] = {}
+        self._serial = 0
+        self._device = Device(name="unknown")
+        self._pause_s = SHORTEST_PAUSE_S
 
     def end(self) -> None:
         """Stop at once, whatever is under way."""
@@ -195,68 +221,128 @@ class _Lane(threading.Thread):
     def run(self) -> None:
         """Work until told to leave."""
         try:
-            while not (self.leave.is_set() or self._farm.stopping.is_set()):
-                job = self._farm.take()
-                if job is not None:
-                    self._do(job)
+            while not self._ending:
+                self._worker.start()
+                self._give()
+                if self._held:
+                    self._listen()
+                else:
+                    self._worker.rest()
         finally:
             self._worker.kill()
+            for job in self._held.values():
+                self._farm.submit(job, first=True)
 
-    def _do(self, job: Job) -> None:
-        answered = self._worker.ask(self._request(job), limit_s=self._options.limit_s)
-        if self._farm.stopping.is_set():
+    @property
+    def _ending(self) -> bool:
+        return self.leave.is_set() or self._farm.stopping.is_set()
+
+    def _give(self) -> None:
+        """Fill the worker's hands."""
+        while len(self._held) < WINDOW:
+            job = self._farm.take(0.0 if self._held else TAKE_S)
+            if job is None:
+                return
+            self._serial += 1
+            self._held[self._serial] = job
+            self._worker.send(_request(job, self._serial))  # a death is heard of in _listen
+
+    def _listen(self) -> None:
+        try:
+            event = self._worker.event(TAKE_S)
+        except EOFError:
+            self._died("the worker process died", late=False)
             return
-        if answered.event == "absent":
-            self._options.on_event(f"{self.place.where}: {answered.detail}")
+        if event is not None:
+            self._hear(event)
+        elif self._worker.overdue:
+            self._died(f"no end within {self._options.limit_s:.0f} s", late=True)
+
+    def _hear(self, event: Event) -> None:
+        if event["event"] == "connected":
+            self._device = Device(**event["device"])
+            self._pause_s = SHORTEST_PAUSE_S
+            self._farm.seen()
+        elif event["event"] == "end":
+            self._end_of(self._held.pop(event["id"]), event["answer"])
+
+    def _end_of(self, job: Job, answer: Event) -> None:
+        """One trial came to its end, or back."""
+        if answer["event"] == "absent":
             self._farm.submit(job, first=True)
-            self._farm.stopping.wait(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            if not self._held:  # the last of them
+                self._farm.absent(f"{self.place.where}: {answer['detail']}")
+                self._farm.stopping.wait(self._pause_s)
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
-        self._pause_s = 0.5
         self._farm.seen()
-        if answered.event == "refused" and answered.kind == "lost" and job.attempts < MOST_ATTEMPTS:
+        if answer.get("kind") == "lost" and job.attempts < MOST_ATTEMPTS:
             self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
             self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
             return
-        self._farm.finish(_outcome(job, answered))
+        self._farm.finish(_outcome(job, answer, self._device))
 
-    def _request(self, job: Job) -> dict[str, Any]:
-        place = self.place
-        return {
-            "place": {
-                "host": place.where.host,
-                "port": place.where.port,
-                "key": place.key,
-                "tracked": place.tracked,
-            },
-            "device": self._options.cl_device,
-            "limit_s": self._options.limit_s,
-            "variants": [variant.plain() for variant in job.variants],
-            "reference": str(job.reference),
-            "write_reference": job.write_reference,
-            "tolerance": job.tolerance,
-        }
+    def _died(self, detail: str, *, late: bool) -> None:
+        """The worker is no good: blame what the device had, and have the rest done anew."""
+        begun = self._worker.begun
+        self._worker.kill()
+        if self._ending:
+            return
+        held, self._held = self._held, {}
+        for number, job in held.items():
+            if number != begun:
+                self._farm.submit(job, first=True)
+                continue
+            kind = "timeout" if late else "lost"
+            self._end_of(job, {"event": "refused", "kind": kind, "detail": detail})
+        if begun is None:
+            self._farm.absent(f"{self.place.where}: {detail}")
+
+
+def _worker_place(place: RemoteAddress, options: FarmOptions) -> Place:
+    return Place(
+        host=place.where.host,
+        port=place.where.port,
+        key=place.key,
+        tracked=place.tracked,
+        device=options.cl_device,
+        limit_s=options.limit_s,
+    )
+
+
+def _request(job: Job, number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "variants": [variant.plain() for variant in job.variants],
+        "reference": str(job.reference),
+        "write_reference": job.write_reference,
+        "tolerance": job.tolerance,
+        "stop_us": job.stop_us,
+        "careful": job.attempts > 1,
+    }
 
 
 _STATUS_OF_KIND = {
     "wrong": Status.WRONG,
     "unstable": Status.UNSTABLE,
     "build": Status.BUILD,
+    "group": Status.BUILD,
     "timeout": Status.TIMEOUT,
 }
 
 
-def _outcome(job: Job, answered: Answered) -> Outcome:
+def _outcome(job: Job, answer: Event, device: Device) -> Outcome:
     status = Status.OK
-    if answered.event != "measured":
+    if answer["event"] != "measured":
         # What fails on the device without more ado (no resources, a bad launch) is no better
         # than a crash.
-        status = _STATUS_OF_KIND.get(answered.kind, Status.CRASH)
+        status = _STATUS_OF_KIND.get(answer["kind"], Status.CRASH)
     return Outcome(
         job=job,
         status=status,
-        device=answered.device or Device(name="unknown"),
-        detail=answered.detail,
-        times_us=answered.times_us,
-        error=answered.error,
+        device=device,
+        detail=answer.get("detail", ""),
+        index=answer.get("index", -1),
+        times_us=tuple(tuple(times) for times in answer.get("times_us", ())),
+        errors=tuple(answer.get("errors", ())),
     )

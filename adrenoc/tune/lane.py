@@ -1,4 +1,4 @@
-"""The tuner's end of a worker process: asks, waits with a limit, starts it anew."""
+"""The tuner's end of a worker process: sends trials, hears what comes of them, starts it anew."""
 
 from __future__ import annotations
 
@@ -9,76 +9,83 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.tuning_log import Device
+from adrenoc.tune.session import SERVER_GRACE_S, START_S, Place
 
-START_S = 60.0
-"""For a worker to load TVM, on a busy machine."""
-GRACE_S = 3.0
+GRACE_S = 6.0
 """What a worker that noticed a time-out itself may take to say so."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """The end of a request: `event` is measured, refused or absent; `kind` says how refused."""
-
-    event: str
-    kind: str = ""
-    detail: str = ""
-    device: Device | None = None
-    times_us: tuple[tuple[float, ...], ...] = ()
-    error: float = 0.0
+Event = dict[str, Any]
 
 
 class Worker:
-    """A worker process, started on first use and again after it died or was killed."""
+    """A worker process, started ahead and again after it died or was killed.
 
-    def __init__(self) -> None:
+    `begun` is the trial that the device has, by its number; `overdue` tells that an answer is late.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
+        self._due = time.monotonic()
+        self.begun: int | None = None
 
-    def ask(self, request: dict[str, Any], *, limit_s: float) -> Answered:
-        """Have one request served; `limit_s` counts from when a device is there."""
-        fresh = self._process is None or self._process.poll() is not None
-        process = self._start() if fresh else self._process
+    def start(self) -> None:
+        """Have a process."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.kill()
+        place = json.dumps(self._place.__dict__)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "adrenoc.tune.worker", place],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the tuner
+        )
+        self._await()
+
+    def send(self, request: dict[str, Any]) -> bool:
+        """Hand over a trial; False where the process is gone."""
+        process = self._process
         if process is None or process.stdin is None:
-            raise ValueError("the worker has no input")
+            return False
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        except OSError:
-            self.kill()
-            return Answered(event="absent", detail="the worker process died")
-        greeting = self._answer(limit_s + GRACE_S + (START_S if fresh else 0.0))
-        if greeting is None:
-            self.kill()
-            return Answered(event="absent", detail=f"no device within {limit_s:.0f} s")
-        if greeting["event"] != "connected":
-            return _answered(greeting, None)
-        device = Device(**greeting["device"])
-        started = time.monotonic()
-        last = self._answer(limit_s + GRACE_S)
-        late = time.monotonic() - started > 0.9 * limit_s
-        if last is None:
-            self.kill()
-            if not late:
-                return Answered(
-                    event="refused", kind="lost", detail="the worker process died", device=device
-                )
-        if last is None:
-            return Answered(
-                event="refused",
-                kind="timeout",
-                detail=f"no end within {limit_s:.0f} s",
-                device=device,
-            )
-        return _answered(last, device)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def event(self, timeout_s: float) -> Event | None:
+        """The next thing that it says, None where there is none in that time.
+
+        Raises:
+            EOFError: the process is gone.
+        """
+        line = self._line(timeout_s)
+        if line is None:
+            return None
+        event: Event = json.loads(line)
+        self.begun = event["id"] if event["event"] == "begin" else None
+        self._await()
+        return event
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it should have said something."""
+        return time.monotonic() > self._due
+
+    def rest(self) -> None:
+        """It has had nothing to do: what it says next is not late."""
+        self._await()
 
     def kill(self) -> None:
         """End the process."""
         process, self._process = self._process, None
+        self._buffer, self.begun = b"", None
         if process is None:
             return
         with suppress(OSError):
@@ -90,46 +97,25 @@ class Worker:
             process.stdout.close()
         process.wait()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self.kill()
-        self._buffer = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "adrenoc.tune.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the tuner
-        )
-        return self._process
+    def _await(self) -> None:
+        limit_s = self._place.limit_s + SERVER_GRACE_S + GRACE_S
+        self._due = time.monotonic() + limit_s + (START_S if self.begun is None else 0.0)
 
-    def _answer(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next line, None when it is late or the process is gone."""
+    def _line(self, timeout_s: float) -> bytes | None:
         end = time.monotonic() + timeout_s
         process = self._process
         if process is None or process.stdout is None:
-            return None
+            raise EOFError
         try:
             while b"\n" not in self._buffer:
-                left_s = end - time.monotonic()
-                if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                left_s = max(0.0, end - time.monotonic())
+                if not select.select([process.stdout], [], [], left_s)[0]:
                     return None
                 piece = os.read(process.stdout.fileno(), 1 << 16)
                 if not piece:
-                    return None
+                    raise EOFError
                 self._buffer += piece
-        except (OSError, ValueError):  # killed by the one who ends the lane
-            return None
+        except (OSError, ValueError) as error:  # killed by the one who ends the lane
+            raise EOFError from error
         line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def _answered(answer: dict[str, Any], device: Device | None) -> Answered:
-    return Answered(
-        event=answer["event"],
-        kind=answer.get("kind", ""),
-        detail=answer.get("detail", ""),
-        device=device,
-        times_us=tuple(tuple(times) for times in answer.get("times_us", ())),
-        error=float(answer.get("error", 0.0)),
-    )
+        return line

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from adrenoc import native
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.serve import RpcServer, ServeOptions
 from adrenoc.device.tracker import HostPort
@@ -17,7 +18,9 @@ from adrenoc.reporter import SilentReporter
 def local_server() -> Iterator[RemoteAddress]:
     """Serve on loopback while the block runs; each session is a process of its own."""
     key = secrets.token_hex(16)
-    server = RpcServer(ServeOptions(key=key))
+    native.build()  # a session would be late that has to compile it first
+    server = RpcServer(ServeOptions(key=key, session_s=0))
+    server.prepare()
 
     def serve() -> None:
         while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,6 @@ from tvm.s_tir.meta_schedule.mutator import PyMutator
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from adrenoc.errors import DependencyError
-from adrenoc.rules.schedule import actions_of
 from adrenoc.tune.tasks import Task
 
 BLOCK = "kernel"
@@ -53,10 +52,10 @@ class CostModel:
     def __init__(self, tasks: Sequence[Task]) -> None:
         _need_xgboost()
         logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
-        self._features = {task.digest: features(task) for task in tasks}
-        self._estimates = {task.digest: np.array(task.estimates) for task in tasks}
+        self._tasks = {task.digest: task for task in tasks}
+        self._features: dict[str, np.ndarray] = {}
         self._xgb = XGBModel(
-            extractor=_Extractor(self._features),
+            extractor=_Extractor(self.features),
             num_warmup_samples=WARM_UP,
             early_stopping_rounds=20,
             verbose_eval=0,
@@ -64,11 +63,19 @@ class CostModel:
         )
         self.handle = _Scores(self)
 
-    def scores(self, context: Any, candidates: Sequence[Any]) -> np.ndarray:
-        """More is better."""
+    def features(self, digest: str) -> np.ndarray:
+        """The table of a task; made when it is first asked for, as most models have many tasks."""
+        if digest not in self._features:
+            self._features[digest] = features(self._tasks[digest])
+        return self._features[digest]
+
+    def scores(self, digest: str, numbers: Sequence[int]) -> np.ndarray:
+        """Of candidates of a task; more is better."""
         if self._xgb.data_size >= WARM_UP and self._xgb.booster is not None:
-            return np.asarray(self._xgb.predict(context, candidates))
-        estimates = self._estimates[_digest(context)][[_number(c) for c in candidates]]
+            rows = self.features(digest)[list(numbers)].astype("float32")
+            # Its `predict` wants each candidate as a schedule, which takes a hundred times longer.
+            return np.asarray(self._xgb._predict(xs=[row[None] for row in rows]))
+        estimates = np.array(self._tasks[digest].estimates)[list(numbers)]
         ranked: np.ndarray = 1.0 / (1.0 + estimates / max(estimates.min(), 1e-9))
         return ranked
 
@@ -96,6 +103,7 @@ class Search:
         self._seeds = list(dict.fromkeys(seeds))
         self._waiting: dict[int, Any] = {}
         count = len(task.candidates)
+        near = Neighbours(model.features(task.digest))
 
         def space(schedule: Any) -> None:
             chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count)
@@ -104,7 +112,7 @@ class Search:
         self._context = _Context(
             _stand_in(task.digest),
             ms.space_generator.ScheduleFn(
-                space, sch_rules=[], postprocs=[], mutator_probs={_Step(neighbours(task), seed): 1}
+                space, sch_rules=[], postprocs=[], mutator_probs={_Step(near, seed): 1}
             ),
             ms.search_strategy.EvolutionarySearch(
                 population_size=64,
@@ -144,7 +152,7 @@ class Search:
         if len(picked) < count and not self.exhausted:
             # The evolution met nothing new: a space of this size can simply be ranked.
             rest = [n for n in range(len(self.task.candidates)) if n not in self._tried]
-            scores = self._model.scores(self._context, [self._candidate(n) for n in rest])
+            scores = self._model.scores(self.task.digest, rest)
             best = [rest[i] for i in np.argsort(-scores, kind="stable")[: count - len(picked)]]
             self._tried.update(best)
             picked += best
@@ -236,7 +244,7 @@ def features(task: Task) -> np.ndarray:
     Words (routes) are numbered.  The features of one family line up over its kernels, so that
     one model learns from all.
     """
-    actions = [_numbers(actions_of(tile)) for tile in task.candidates]
+    actions = [_numbers(each) for each in task.actions]
     table = np.zeros((len(actions), _FEATURES))
     estimates = np.array(task.estimates)
     table[:, 0] = np.log2(1 + estimates / max(estimates.min(), 1e-9))
@@ -261,31 +269,38 @@ def _numbers(value: Any) -> list[float]:
     return [float(value or 0)]
 
 
-def neighbours(task: Task) -> list[list[int]]:
-    """For each candidate those that differ least in their actions."""
-    table = features(task)[:, 4:]
-    near: list[list[int]] = []
-    for row in table:
-        distance = np.abs(table - row).sum(axis=1)
-        near.append([int(i) for i in np.argsort(distance, kind="stable")[1 : 1 + NEIGHBOURS]])
-    return near
+class Neighbours:
+    """For each candidate those that differ least in their actions, found when asked for."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self._table = table[:, 4:]
+        self._near: dict[int, list[int]] = {}
+
+    def of(self, number: int) -> list[int]:
+        """Numbers of candidates, the nearest first."""
+        if number not in self._near:
+            distance = np.abs(self._table - self._table[number]).sum(axis=1)
+            distance[number] = -1  # itself is the first, and left out
+            order = np.argsort(distance, kind="stable")[1 : 1 + NEIGHBOURS]
+            self._near[number] = [int(i) for i in order]
+        return self._near[number]
 
 
 @derived_object
 class _Extractor(PyFeatureExtractor):
-    def __init__(self, tables: dict[str, np.ndarray]) -> None:
+    def __init__(self, table_of: Callable[[str], np.ndarray]) -> None:
         super().__init__()
-        self._tables = tables
+        self._table_of = table_of
 
     def extract_from(self, context: Any, candidates: Any) -> list[Any]:
         """One row a candidate."""
-        table = self._tables[_digest(context)]
+        table = self._table_of(_digest(context))
         return [tvm.runtime.tensor(table[[_number(c)]]) for c in candidates]
 
 
 @derived_object
 class _Step(PyMutator):
-    def __init__(self, near: list[list[int]], seed: int) -> None:
+    def __init__(self, near: Neighbours, seed: int) -> None:
         super().__init__()
         self._near = near
         self._random = random.Random(seed)
@@ -296,7 +311,7 @@ class _Step(PyMutator):
     def apply(self, trace: Any, _: Any) -> Any:
         """The trace with a decision nearby."""
         instruction, decision = next(iter(trace.decisions.items()))
-        near = self._near[int(decision)]
+        near = self._near.of(int(decision))
         if not near:
             return None
         return trace.with_decision(instruction, self._random.choice(near), True)
@@ -323,7 +338,8 @@ class _Scores(PyCostModel):
 
     def predict(self, context: Any, candidates: Any) -> Any:
         """Scores, more is better."""
-        return self._model.scores(context, candidates).astype("float64")
+        numbers = [_number(candidate) for candidate in candidates]
+        return self._model.scores(_digest(context), numbers).astype("float64")
 
 
 def _need_xgboost() -> None:

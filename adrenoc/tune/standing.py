@@ -31,22 +31,29 @@ class Standing:
         self.has_reference = False
         self.awaits_reference = False
         self.in_flight = 0
+        self.trials_out = 0
         self.base: int | None = 0
         self.queue: list[int] = []
         self.search: Search | None = None
         self._since_gain = 0
         self._untold: list[Measured] = []
+        self.fastest_us = self._fastest()
+        """The shortest time of any right trial, luck or not; infinite where there is none."""
         self._pick_base()
+        self.untuned_us = self._untuned()
+        """The time to beat, infinite where it is not known."""
 
     def add(self, trial: Trial) -> None:
         """A trial came back."""
-        before = self.best_us
+        before = self.fastest_us
         self.trials.append(trial)
+        self.fastest_us = self._fastest()
         if trial.status is not Status.OK:
             self._pick_base()
+        self.untuned_us = self._untuned()
         if trial.confirmed or trial.untuned:
             return
-        self._since_gain = 0 if self.best_us < before else self._since_gain + 1
+        self._since_gain = 0 if self.fastest_us < before else self._since_gain + 1
         number = self.task.position(dict(trial.actions))
         if number is not None:
             time_us = trial.median_us if trial.status is Status.OK else None
@@ -102,9 +109,7 @@ class Standing:
         """What counts as trials: no reference runs, no confirmations."""
         return [t for t in self.trials if not (t.untuned or t.confirmed)]
 
-    @property
-    def untuned_us(self) -> float:
-        """The time to beat, infinite where it is not known."""
+    def _untuned(self) -> float:
         if self.base is None:
             return math.inf
         wanted = actions_key(actions_of(self.task.candidates[self.base]))
@@ -118,10 +123,11 @@ class Standing:
         """The fastest right trial."""
         return best_trials(self.trials).get(self.task.digest)
 
-    @property
-    def best_us(self) -> float:
-        """Its time, infinite where there is none."""
-        return self.best.median_us if self.best is not None else math.inf
+    def _fastest(self) -> float:
+        failed = self._failed()
+        right = (t for t in self.trials if t.status is Status.OK)
+        times = (t.median_us for t in right if actions_key(t.actions) not in failed)
+        return min(times, default=math.inf)
 
     def contenders(self, count: int) -> list[int]:
         """Candidates that look faster than the untuned one and were not measured beside it."""
@@ -139,9 +145,13 @@ class Standing:
         return [n for n in numbers if n is not None and n != self.base]
 
     def interest(self) -> float:
-        """How much time a run spends here, less the longer nothing was gained."""
-        best_us = self.best_us if math.isfinite(self.best_us) else 1e12
-        return self.task.calls * best_us * 0.5 ** (self._since_gain / PATIENCE_TRIALS)
+        """How much time a run spends here, less the longer nothing was gained.
+
+        What is out counts as if it gained nothing, so that many trials at a time spread.
+        """
+        fastest_us = self.fastest_us if math.isfinite(self.fastest_us) else 1e12
+        idle = (self._since_gain + self.trials_out) / PATIENCE_TRIALS
+        return self.task.calls * fastest_us * 0.5**idle
 
     def progress(self) -> KernelProgress:
         """What people see of it."""

@@ -18,7 +18,7 @@ from adrenoc.reporter import Reporter
 from adrenoc.rules.context import KernelCall, RuleContext
 from adrenoc.rules.schedule import Choice, actions_of, is_of
 from adrenoc.target import Target
-from adrenoc.tuning_log import Tuning
+from adrenoc.tuning_log import Actions, actions_key
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,10 +47,21 @@ class Task:
 
     def position(self, actions: Any) -> int | None:
         """The number of the candidate with these actions."""
-        for number, tile in enumerate(self.candidates):
-            if is_of(tile, actions):
-                return number
-        return None
+        number = self._positions.get(actions_key(actions))
+        if number is not None:
+            return number
+        # A log may lack what the family has learnt since.
+        partial = (n for n, tile in enumerate(self.candidates) if is_of(tile, actions))
+        return next(partial, None)
+
+    @cached_property
+    def actions(self) -> tuple[Actions, ...]:
+        """The actions of each candidate."""
+        return tuple(actions_of(tile) for tile in self.candidates)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {actions_key(actions): number for number, actions in enumerate(self.actions)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,18 +76,18 @@ class TunePlan:
 
     def call(self, task: Task, tile: Any) -> tuple[KernelCall, RuleContext]:
         """Write the kernel of a task with one of its candidates."""
-        actions = {task.digest: actions_of(tile)}
         context = RuleContext(
             graph=self.graph,
             options=self.options,
             limits=self.target.limits,
             performance=self.target.performance,
             log=DecisionLog(),
-            tuning=Tuning(actions=actions),
         )
+        # Chosen already: there may be thousands of others to compare it with.
+        context.schedules.chosen[task.digest] = replace(task.choice, tile=tile)
         call = kernel_of(context, task.node)
-        if context.schedules.chosen[task.digest].tile != tile:
-            raise ValueError(f"{task.title} did not take {actions}")
+        if task.digest not in {choice.digest for choice in context.schedules.of_node.values()}:
+            raise ValueError(f"{task.title} did not take {actions_of(tile)}")
         return call, context
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from adrenoc.cache import tool_versions
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import OptionError
-from adrenoc.link import find_linker
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target import Target
@@ -61,13 +60,8 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
             hint="adrenoc tune MODEL --tracker HOST:PORT --key KEY, or --rpc HOST:PORT, "
             "or --offline",
         )
-    plan = _plan(request, reporter)
-    linker = find_linker(
-        host=request.target.host, ndk=Path(request.options.ndk) if request.options.ndk else None
-    )
     with ExitStack() as stack:
-        writer, known = _open_log(request, plan, reporter, stack)
-        scratch = stack.enter_context(TemporaryFolder("tune"))
+        # Both take their time to begin, as does the plan.
         places = request.places or (stack.enter_context(local_server()),)
         farm = stack.enter_context(
             Farm(
@@ -80,10 +74,13 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
                 )
             )
         )
+        plan = _plan(request, reporter)
+        writer, known = _open_log(request, plan, reporter, stack)
+        scratch = stack.enter_context(TemporaryFolder("tune"))
         tuner = Tuner(
             plan,
             farm=farm,
-            build=VariantBuilder(plan, linker, scratch),
+            build=VariantBuilder(plan, scratch),
             writer=writer,
             known=known,
             options=_options(request),

@@ -28,6 +28,13 @@ from adrenoc.tuning_log import Device, LogWriter, Status, Trial
 
 CONTENDERS = 2
 """Schedules a kernel that are measured once more, in turn with the untuned one."""
+SLOW = 2.0
+"""A candidate that takes so many times as long as the best known is measured once."""
+SEARCH_SHARE = 0.85
+"""Of a budget of time; what is left is for the contests."""
+TELL_S = 0.2
+BATCH = 8
+"""Candidates that a search proposes at a time."""
 TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
 """Largest difference to the reference over its largest value: the order of sums may differ."""
 
@@ -78,6 +85,7 @@ class Tuner:
         self._resumed = self._measured
         self._model = CostModel(plan.tasks)
         self._started = time.monotonic()
+        self._told = 0.0
         self._in_flight = 0
         self._trials_in_flight = 0
         self._drivers = {(t.device.name, t.device.driver) for t in own if t.runs}
@@ -106,21 +114,26 @@ class Tuner:
     def _work(self, next_job: Any, phase: str) -> None:
         """Keep the lanes busy until there is no next job and none is out."""
         while True:
-            while self._in_flight < self._farm.lanes + 1:
-                job = next_job()
-                if job is None:
-                    break
+            job = next_job() if self._in_flight < self._farm.capacity else None
+            if job is not None:
                 self._in_flight += 1
-                self._trials_in_flight += job.tag.kind == "trial"
+                if job.tag.kind == "trial":
+                    self._trials_in_flight += 1
+                    job.tag.standing.trials_out += 1
                 self._farm.submit(job)
             if not self._in_flight:
                 return
-            outcome = self._farm.next_outcome(0.5)
+            # What came back is looked at before another candidate is chosen.
+            outcome = self._farm.next_outcome(0.5 if job is None else 0.0)
             if outcome is not None:
                 self._in_flight -= 1
-                self._trials_in_flight -= outcome.job.tag.kind == "trial"
+                if outcome.job.tag.kind == "trial":
+                    self._trials_in_flight -= 1
+                    outcome.job.tag.standing.trials_out -= 1
                 self._take(outcome)
-            self._observer.progress(self._progress(phase))
+            if time.monotonic() - self._told > TELL_S:
+                self._told = time.monotonic()
+                self._observer.progress(self._progress(phase))
 
     @property
     def _measured(self) -> int:
@@ -129,7 +142,8 @@ class Tuner:
     @property
     def _spent(self) -> bool:
         elapsed_s = time.monotonic() - self._started
-        over = 0 < self._options.budget_s < elapsed_s
+        # What is left goes to the contests.
+        over = 0 < self._options.budget_s * SEARCH_SHARE < elapsed_s
         return over or self._measured + self._trials_in_flight >= self._options.trials
 
     # Jobs
@@ -169,11 +183,10 @@ class Tuner:
     def _trial_job(self, standing: Standing) -> Job | None:
         if standing.search is None:
             start = seeds(standing.task, self._known)
-            batch = max(4, 2 * self._farm.lanes)
-            standing.start_search(self._model, start, batch, self._options.seed)
+            standing.start_search(self._model, start, BATCH, self._options.seed)
         while not standing.finished:
             if not standing.queue:
-                standing.propose(max(4, 2 * self._farm.lanes))
+                standing.propose(BATCH)
             while standing.queue and not self._spent:
                 number = standing.queue.pop(0)
                 group = getattr(standing.task.candidates[number], "work_group", None)
@@ -208,11 +221,13 @@ class Tuner:
     def _compared(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
         options = self._plan.options
         mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
+        fastest_us = standing.fastest_us
         return Job(
             tag=_Tag(kind=kind, standing=standing, numbers=numbers),
             variants=variants,
             reference=standing.reference,
             tolerance=TOLERANCE["mixed" if mixed else options.compute_dtype],
+            stop_us=SLOW * fastest_us if math.isfinite(fastest_us) else 0.0,
         )
 
     def _built(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
@@ -246,7 +261,7 @@ class Tuner:
                 standing.in_flight = 1  # not again in this run
             self._log(
                 standing,
-                tag.numbers[-1],
+                tag.numbers[outcome.index],
                 status=outcome.status,
                 device=outcome.device,
                 detail=outcome.detail,
@@ -255,7 +270,8 @@ class Tuner:
             return
         if tag.kind == "contest":
             standing.in_flight = 0
-        for number, times_us in zip(tag.numbers, outcome.times_us, strict=True):
+        found = zip(tag.numbers, outcome.times_us, outcome.errors, strict=True)
+        for number, times_us, error in found:
             self._log(
                 standing,
                 number,
@@ -264,7 +280,7 @@ class Tuner:
                 median_us=statistics.median(times_us),
                 spread_us=_spread(times_us),
                 runs=len(times_us),
-                error=outcome.error,
+                error=error,
                 untuned=number == standing.base,
                 confirmed=tag.kind == "contest",
             )

@@ -1,4 +1,4 @@
-"""One candidate as a library that a device can load, with the tensors that it is launched on.
+"""One candidate as OpenCL C that a device can build, with the tensors that it is launched on.
 
 Weights are the model's own; other inputs are random, the same for all candidates of a task.
 Tensors lie in files of a scratch folder, so that candidates share them.
@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.build import build_kernel
+from adrenoc.build import device_kernel
+from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.layout import Fold
-from adrenoc.link import Linker, link_library
 from adrenoc.operand import Memory, OperandSpec
 from adrenoc.rules.context import KernelCall
 from adrenoc.tune.tasks import Task, TunePlan
-from adrenoc.tvmapi import PrimFunc
 
 KERNEL = "kernel"
-"""The name of the one kernel of a library."""
+"""What a candidate's kernel is called before TVM splits it from what launches it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +37,17 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A built candidate; the last argument is the output and has no file."""
+    """A candidate as a device takes it: OpenCL C, work-items, arguments.
 
-    library: str
+    The last argument is the output and has no file; `bytes`: its words hold four quanta each.
+    """
+
+    kernel: str
+    source: str
+    work_items: tuple[int, int, int]
+    work_group: tuple[int, int, int]
     arguments: tuple[Argument, ...]
+    bytes: bool = False
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
@@ -53,38 +59,52 @@ BuildVariant = Callable[[Task, int], Variant]
 
 
 class VariantBuilder:
-    """Builds candidates into `scratch`."""
+    """Builds candidates; their tensors lie in `scratch`."""
 
-    def __init__(self, plan: TunePlan, linker: Linker, scratch: Path) -> None:
-        self._plan, self._linker, self._scratch = plan, linker, scratch
+    def __init__(self, plan: TunePlan, scratch: Path) -> None:
+        self._plan, self._scratch = plan, scratch
 
     def __call__(self, task: Task, number: int) -> Variant:
         """Build one candidate.
 
         Raises:
-            AdrenocError: it cannot be compiled or linked.
+            AdrenocError: it cannot be compiled.
         """
         call, context = self._plan.call(task, task.candidates[number])
-        module = build_kernel(self.kernel(task, number, call), self._plan.target)
-        library = self._scratch / f"{task.digest}_{number}.so"
-        triple = self._plan.target.llvm_triple
-        link_library(module, library, triple=triple, linker=self._linker)
+        builder = self.builder(task, number, call)
+        kernel = device_kernel(builder.build(KERNEL), self._plan.target)
+        launch = builder.launch
+        if launch is None:
+            raise ValueError(f"{task.title} launches no threads")
         arguments = []
-        for place, name in enumerate(call.arguments):
+        output = len(call.arguments) - 1
+        for place in kernel.arguments:
+            name = call.arguments[place]
             param = context.params.get(name)
             spec = param.spec if param is not None else context.graph.operand(name)
             file = ""
-            if place + 1 < len(call.arguments):
+            if place != output:
                 value = param.value if param is not None else None
                 file = str(self._saved(task, place, name, spec, value))
             shape = tuple(param.value.shape) if param is not None else spec.physical
             dtype = str(param.value.dtype) if param is not None else spec.dtype
             arguments.append(Argument(shape=shape, dtype=dtype, scope=spec.scope, file=file))
-        return Variant(library=str(library), arguments=tuple(arguments))
+        if kernel.arguments[-1] != output:
+            raise ValueError(f"{task.title} does not write its last argument")
+        groups = zip(launch.work_group, launch.grid, strict=True)
+        width, height, depth = (threads * count for threads, count in groups)
+        return Variant(
+            kernel=kernel.name,
+            source=kernel.source,
+            work_items=(width, height, depth),
+            work_group=launch.work_group,
+            arguments=tuple(arguments),
+            bytes=spec.memory is Memory.BYTES,
+        )
 
-    def kernel(self, task: Task, number: int, call: KernelCall) -> PrimFunc:
-        """The kernel of a candidate."""
-        return call.builder.build(KERNEL)
+    def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
+        """What holds the kernel of a candidate."""
+        return call.builder
 
     def _saved(
         self, task: Task, place: int, name: str, spec: OperandSpec, value: np.ndarray | None

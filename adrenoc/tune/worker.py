@@ -1,63 +1,228 @@
-"""A process that takes one candidate after the other to a device and measures it there.
+"""A process that takes trials to a device, many a session, and measures one at a time there.
 
-`python -m adrenoc.tune.worker` reads a JSON request a line and answers with JSON lines: first
-that a device is there, then what came of the candidate.  The tuner ends this process when an
-answer is late, so nothing here has to survive a device.
+`python -m adrenoc.tune.worker PLACE` reads a JSON request a line, each with an `id`, and answers
+with JSON lines: `connected` when a session is open, `begin` before a trial runs, and one `end` for
+each request.  Kernels are built on the server while earlier ones are measured, unless the device
+is a CPU.  After a session broke, what was under way is gone through one by one, so that the next
+break names the one to blame.  The tuner ends this process when an answer is late.
 """
 
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 import os
+import queue
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections import deque
+from dataclasses import dataclass
 from typing import Any, TextIO
 
-import numpy as np
+from adrenoc.errors import AdrenocError
+from adrenoc.tune.session import Answer, Place, Request, Session, said
 
-from adrenoc.device.gpu_state import GpuState, read_gpu_state
-from adrenoc.device.opencl import choose_device
-from adrenoc.device.remote import RemoteAddress, open_session
-from adrenoc.device.tracker import HostPort
-from adrenoc.errors import AdrenocError, DeviceError, RemoteError
-
-REPLAYS = 3
-WARM_RUNS = 2
-MEASUREMENTS = 7
-MIN_MEASUREMENT_MS = 3
-"""A measurement repeats a short kernel until it takes so long."""
-SERVER_GRACE_S = 6.0
-"""What a server gets beyond the limit: its session counts from before it can work."""
 LATE = 0.9
-"""A session that breaks after so much of its limit was ended for it."""
-_FROM_SERVER = "Error caught from RPC call"
-
-Answer = dict[str, Any]
-
-
-class _RefusedError(Exception):
-    """The candidate failed: `kind` is the answer's, the text its detail."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
+"""A session that breaks after so much of a trial's limit was ended for it."""
+BUILD_TICK_MS = 100
+BROKEN = (AdrenocError, RuntimeError, ValueError, AttributeError, OSError, MemoryError)
+"""What a session or a device that fails raises."""
 
 
-def main() -> int:
+@dataclass(kw_only=True)
+class _Trial:
+    """A request on its way; `number` is the server's, 0 before it knows of it."""
+
+    request: Request
+    number: int = 0
+    careful: bool = False
+    """Nothing else is built or measured beside it."""
+    doubted: bool = False
+    """It was refused once, where another one may be to blame."""
+
+    @property
+    def id(self) -> int:
+        """The tuner's number."""
+        return int(self.request["id"])
+
+
+class Desk:
+    """Trials that wait, trials that are being built, and the session that they are built in."""
+
+    def __init__(self, place: Place, inbox: queue.Queue[Request | None], tell: Any) -> None:
+        self._place, self._inbox, self._tell = place, inbox, tell
+        self._open = True
+        self._waiting: deque[_Trial] = deque()
+        self._started: deque[_Trial] = deque()
+        self._session: Session | None = None
+
+    def run(self) -> None:
+        """Work until the tuner closes the input."""
+        while self._take():
+            self._step()
+        self._close()
+
+    def _take(self, *, busy: bool = False) -> bool:
+        """Fetch what the tuner sent, waiting where there is nothing to do; False at the end."""
+        while self._open:
+            idle = not (busy or self._waiting or self._started)
+            try:
+                request = self._inbox.get(block=idle)
+            except queue.Empty:
+                break
+            if request is None:
+                self._open = False
+                return False
+            self._waiting.append(_Trial(request=request, careful=request["careful"]))
+        return self._open
+
+    def _step(self) -> None:
+        """Open a session, or bring the next trial to its end."""
+        if self._session is None:
+            try:
+                session = Session(self._place)
+            except BROKEN as error:
+                self._absent(said(error)[1])
+                return
+            self._session = session
+            self._tell({"event": "connected", "device": session.device})
+        trial: _Trial | None = None
+        try:
+            self._start_more(self._session)
+            if not self._started:  # it has grown old
+                self._close()
+                return
+            trial = self._started.popleft()
+            self._await_kernels(self._session, trial)
+        except BROKEN as error:
+            self._broken_outside(trial, error)
+            return
+        self._measure(self._session, trial)
+
+    # Builds
+
+    def _start_more(self, session: Session) -> None:
+        """Begin to build what waits: all of it, or what may not have company."""
+        batch = session.is_cpu and self._started
+        while self._waiting and not (batch or session.is_old):
+            careful = self._waiting[0].careful
+            if self._started and (careful or self._started[0].careful):
+                return
+            trial = self._waiting[0]
+            trial.number = session.start(trial.request)
+            self._started.append(self._waiting.popleft())
+
+    def _await_kernels(self, session: Session, trial: _Trial) -> None:
+        """Wait until the kernels of a trial are built; of all, where they would be in its way."""
+        wanted = [trial, *self._started] if session.is_cpu else [trial]
+        for other in wanted:
+            while not session.is_built(other.number, BUILD_TICK_MS):
+                self._take(busy=True)
+                if not (session.is_cpu or trial.careful):
+                    self._start_more(session)
+
+    # Ends
+
+    def _measure(self, session: Session, trial: _Trial) -> None:
+        try:
+            tensors = session.prepare(trial.request)
+        except BROKEN as error:
+            self._broken_outside(trial, error)
+            return
+        first = session.measured == 0
+        self._tell({"event": "begin", "id": trial.id})
+        begun = time.monotonic()
+        try:
+            answer = session.measure(trial.number, trial.request, tensors)
+        except BROKEN as error:
+            kind, detail = said(error)
+            if kind == "lost" and time.monotonic() - begun > LATE * self._place.limit_s:
+                kind, detail = "timeout", f"no end within {self._place.limit_s:.0f} s"
+            answer = {"event": "refused", "kind": kind, "index": -1, "detail": detail}
+        self._judge(session, trial, answer, first=first)
+
+    def _judge(self, session: Session, trial: _Trial, answer: Answer, *, first: bool) -> None:
+        """Believe an answer, or doubt it: an earlier candidate may have spoilt what it found."""
+        kind = answer.get("kind", "")
+        doubts = not (first or trial.doubted)
+        if kind in ("wrong", "unstable"):
+            session.forget()  # a kernel that goes astray may have written into any tensor
+        elif kind in ("failed", "lost", "timeout"):
+            self._break()
+            doubts = doubts and kind == "failed"
+        else:
+            doubts = False
+        if not doubts:
+            self._end(trial, answer)
+            return
+        trial.doubted = trial.careful = True
+        # What was begun stays begun; it comes after.
+        self._waiting.appendleft(trial)
+        if self._session is not None:
+            self._careful_now(session)
+
+    def _careful_now(self, session: Session) -> None:
+        """Build the first of those that wait at once, before what is built already."""
+        trial = self._waiting.popleft()
+        try:
+            trial.number = session.start(trial.request)
+            self._await_kernels(session, trial)
+        except BROKEN as error:
+            self._broken_outside(trial, error)
+            return
+        self._measure(session, trial)
+
+    def _broken_outside(self, trial: _Trial | None, error: Exception) -> None:
+        """The session failed while nothing was measured."""
+        kind, detail = said(error)
+        alone = trial is not None and trial.careful and not self._started
+        self._break(after=trial)
+        if trial is not None and alone:
+            self._waiting.remove(trial)
+            self._end(trial, {"event": "refused", "kind": kind, "index": -1, "detail": detail})
+
+    def _break(self, after: _Trial | None = None) -> None:
+        """Leave a session that is no good; what was under way is tried one by one."""
+        again = [*([after] if after is not None else []), *self._started]
+        for trial in again:
+            trial.careful = True
+        self._waiting.extendleft(reversed(again))
+        self._started.clear()
+        self._close()
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+            del session
+            gc.collect()  # the last references of a session keep the server busy
+
+    def _absent(self, detail: str) -> None:
+        while self._waiting:
+            trial = self._waiting.popleft()
+            self._end(trial, {"event": "absent", "detail": detail})
+
+    def _end(self, trial: _Trial, answer: Answer) -> None:
+        self._tell({"event": "end", "id": trial.id, "answer": answer})
+
+
+def main(place: str) -> int:
     """Serve requests until the tuner closes the input."""
     # What libraries print must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = _serve(request, lambda a: _send(answers, a))
-        gc.collect()  # the last references of the session, which keep the server busy
-        _send(answers, answer)
+    inbox: queue.Queue[Request | None] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            inbox.put(json.loads(line))
+        inbox.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    import tvm  # noqa: F401  (takes a second, best while nobody waits)
+
+    Desk(Place(**json.loads(place)), inbox, lambda answer: _send(answers, answer)).run()
     return 0
 
 
@@ -66,166 +231,5 @@ def _send(answers: TextIO, answer: Answer) -> None:
     answers.flush()
 
 
-def _serve(request: Mapping[str, Any], tell: Callable[[Answer], None]) -> Answer:
-    """One candidate; `tell` is called when a device is there.
-
-    The answer's `event` is `measured`, `refused` (the candidate's fault, or the device died of
-    it) or `absent` (no device).
-    """
-    connected, opened, limit_s = False, time.monotonic(), request["limit_s"]
-    try:
-        with _session(request) as (session, where):
-            opened = time.monotonic()
-            number, facts = choose_device(
-                json.loads(session.get_function("adrenoc.opencl.devices")()), request["device"]
-            )
-            tell({"event": "connected", "where": where, "device": _device(session, facts)})
-            connected = True
-            return {"event": "measured", **_measure(session, number, request)}
-    except _RefusedError as refused:
-        return {"event": "refused", "kind": refused.kind, "detail": str(refused)}
-    except AdrenocError as error:
-        kind = "lost" if isinstance(error, RemoteError | DeviceError) else "failed"
-        detail = error.message
-    except (RuntimeError, ValueError, AttributeError, OSError, MemoryError) as error:
-        first, _, rest = str(error).partition("\n")
-        kind = "failed" if _FROM_SERVER in first else "lost"
-        detail = next((line.strip() for line in rest.splitlines() if line.strip()), first)[:400]
-    if not connected:
-        return {"event": "absent", "detail": detail}
-    # The wait has a limit, and the server ends a session that takes too long.
-    if kind == "lost" and time.monotonic() - opened > LATE * limit_s:
-        kind, detail = "timeout", f"no end within {limit_s:.0f} s"
-    return {"event": "refused", "kind": kind, "detail": detail}
-
-
-@contextmanager
-def _session(request: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    place = request["place"]
-    address = RemoteAddress(
-        where=HostPort(host=place["host"], port=place["port"]),
-        key=place["key"],
-        tracked=place["tracked"],
-        timeout_s=request["limit_s"],
-        session_s=request["limit_s"] + SERVER_GRACE_S,
-    )
-    with open_session(address) as (session, where):
-        try:
-            yield session, str(where)
-        finally:
-            with suppress(RuntimeError, AttributeError):  # it may be closed already
-                session.get_function("CloseRPCConnection")()
-
-
-def _device(session: Any, facts: Mapping[str, Any]) -> Answer:
-    try:
-        state = read_gpu_state(session.get_function("adrenoc.runtime.gpu_state"))
-    except AttributeError:
-        state = GpuState()  # an older runtime
-    return {
-        "name": str(facts.get("name", "")),
-        "driver": str(facts.get("driver", "")),
-        "platform": str(facts.get("platform", "")),
-        "clock_mhz": round(state.clock_mhz),
-    }
-
-
-def _measure(session: Any, number: int, request: Mapping[str, Any]) -> Answer:
-    device = session.device("opencl", number)
-    runs = [_Loaded(session, device, number, v, i) for i, v in enumerate(request["variants"])]
-    outputs = [run.replayed() for run in runs]
-    _compare(outputs[-1], request)
-    times = [[] for _ in runs]  # type: list[list[float]]
-    for _ in range(MEASUREMENTS):
-        for run, collected in zip(runs, times, strict=True):  # in turn: what disturbs, disturbs all
-            collected.append(run.time_us())
-    return {"times_us": times, "error": _error(outputs[-1], request)}
-
-
-class _Loaded:
-    """A candidate on the device, with its tensors."""
-
-    def __init__(
-        self, session: Any, device: Any, number: int, variant: Mapping[str, Any], place: int
-    ) -> None:
-        import tvm
-
-        self._device = device
-        name = f"variant{place}.so"
-        session.upload(variant["library"], name)
-        module = session.load_module(name)
-        try:
-            session.get_function("adrenoc.opencl.build_all")(module, number)
-        except RuntimeError as error:
-            if _FROM_SERVER not in str(error).partition("\n")[0]:
-                raise
-            raise _RefusedError("build", str(error)[-400:]) from error
-        self._tensors = []
-        for argument in variant["arguments"]:
-            scope = None if argument["scope"] == "global" else argument["scope"]
-            tensor = tvm.runtime.empty(
-                tuple(argument["shape"]), argument["dtype"], device, mem_scope=scope
-            )
-            if argument["file"]:
-                tensor.copyfrom(np.load(argument["file"]))
-            self._tensors.append(tensor)
-        self._function = module["kernel"]
-        self._evaluator = module.time_evaluator(
-            "kernel", device, number=1, repeat=1, min_repeat_ms=MIN_MEASUREMENT_MS
-        )
-
-    def replayed(self) -> np.ndarray:
-        """The output, equal in every bit over replays onto different old contents."""
-        out, digests = self._tensors[-1], set()
-        for replay in range(REPLAYS):
-            out.copyfrom(np.full(out.shape, replay + 1).astype(out.dtype))
-            self._function(*self._tensors)
-            self._device.sync()
-            value = out.numpy()
-            digests.add(hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest())
-        if len(digests) > 1:
-            raise _RefusedError(
-                "unstable", f"{len(digests)} different outputs in {REPLAYS} runs on the same input"
-            )
-        for _ in range(WARM_RUNS):
-            self._function(*self._tensors)
-        self._device.sync()
-        return np.asarray(value)
-
-    def time_us(self) -> float:
-        """Microseconds of one run, by the device's own clock where it has one."""
-        return float(self._evaluator(*self._tensors).mean * 1e6)
-
-
-def _error(output: np.ndarray, request: Mapping[str, Any]) -> float:
-    """The largest difference to the reference, relative to its largest value."""
-    if request["write_reference"] or not request["reference"]:
-        return 0.0
-    wanted = np.load(request["reference"]).astype(np.float64)
-    got = output.astype(np.float64)
-    if not np.array_equal(np.isfinite(got), np.isfinite(wanted)):
-        return float("inf")
-    finite = np.isfinite(wanted)
-    if not finite.any():
-        return 0.0
-    largest = float(np.abs(wanted[finite]).max()) or 1.0
-    return float(np.abs(got[finite] - wanted[finite]).max()) / largest
-
-
-def _compare(output: np.ndarray, request: Mapping[str, Any]) -> None:
-    if request["write_reference"]:
-        path = Path(request["reference"])
-        partial = path.with_suffix(".part.npy")
-        np.save(partial, output)
-        partial.replace(path)
-        return
-    error = _error(output, request)
-    if error > request["tolerance"]:
-        raise _RefusedError(
-            "wrong",
-            f"off by {error:.1e} of the largest value, at most {request['tolerance']:.1e}",
-        )
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -23,9 +22,9 @@ from adrenoc.tune.farm import Job, Outcome
 from adrenoc.tune.progress import SilentObserver, TuneProgress
 from adrenoc.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.tune.tuner import TuneOptions, Tuner
-from adrenoc.tune.variant import KERNEL, Argument, Variant, VariantBuilder
+from adrenoc.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.tuning_log import Device, LogWriter, Status, Trial, read_log
-from adrenoc.tvmapi import PrimFunc, fconst, iconst, splat
+from adrenoc.tvmapi import fconst, iconst, splat
 from tests.models import graph
 
 DEVICE = Device(name="rule", driver="1")
@@ -62,6 +61,7 @@ class RuleFarm:
     """A farm of one device that answers by a rule, at once and in order."""
 
     lanes = 1
+    capacity = 2
 
     def __init__(self, rule: Rule, *, interrupt_after: int | None = None) -> None:
         self._rule = rule
@@ -84,13 +84,16 @@ class RuleFarm:
         job = self._jobs.pop(0)
         times = []
         for variant in job.variants:
-            digest, number = variant.library.split(":")
+            digest, number = variant.kernel.split(":")
             task = TASKS[digest]
             answer = self._rule(task, int(number), job)
             if isinstance(answer, Outcome):
                 return answer
             times.append((answer, answer * 1.01, answer * 0.99))
-        return Outcome(job=job, status=Status.OK, device=DEVICE, times_us=tuple(times))
+        errors = tuple(0.0 for _ in times)
+        return Outcome(
+            job=job, status=Status.OK, device=DEVICE, times_us=tuple(times), errors=errors
+        )
 
 
 TASKS: dict[str, Task] = {}
@@ -100,7 +103,13 @@ def named_variant(task: Task, number: int) -> Variant:
     """A variant that is a name only."""
     TASKS[task.digest] = task
     argument = Argument(shape=(1,), dtype="float32", scope="global", file="")
-    return Variant(library=f"{task.digest}:{number}", arguments=(argument,))
+    return Variant(
+        kernel=f"{task.digest}:{number}",
+        source="",
+        work_items=(1, 1, 1),
+        work_group=(1, 1, 1),
+        arguments=(argument,),
+    )
 
 
 def tune_by_rule(
@@ -137,17 +146,15 @@ Body = Callable[[KernelBuilder, list[Access], Access], None]
 class PlantedBuilder(VariantBuilder):
     """Builds candidates, some of them with another kernel than they should have."""
 
-    def __init__(
-        self, plan: TunePlan, linker: Any, scratch: Path, planted: dict[tuple[str, int], Body]
-    ) -> None:
-        super().__init__(plan, linker, scratch)
+    def __init__(self, plan: TunePlan, scratch: Path, planted: dict[tuple[str, int], Body]) -> None:
+        super().__init__(plan, scratch)
         self._planted = planted
 
-    def kernel(self, task: Task, number: int, call: KernelCall) -> PrimFunc:
-        """The planted kernel, where there is one."""
+    def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
+        """What holds the planted kernel, where there is one."""
         body = self._planted.get((task.family, number))
         if body is None:
-            return super().kernel(task, number, call)
+            return super().builder(task, number, call)
         _, context = self._plan.call(task, task.candidates[number])
         params, placed = context.params, context.graph
         specs = [
@@ -156,7 +163,7 @@ class PlantedBuilder(VariantBuilder):
         builder = KernelBuilder("planted", compute="float32", limits=self._plan.target.limits)
         inputs = [builder.input(spec) for spec in specs[:-1]]
         body(builder, inputs, builder.output(specs[-1]))
-        return builder.build(KERNEL)
+        return builder
 
 
 def wrong(builder: KernelBuilder, inputs: list[Access], out: Access) -> None:

@@ -26,7 +26,6 @@ from adrenoc import native
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import OptionError, RemoteError
-from adrenoc.link import find_linker
 from adrenoc.rules.schedule import actions_of
 from adrenoc.tune.farm import Farm, FarmOptions, Job
 from adrenoc.tune.local import local_server
@@ -68,9 +67,7 @@ def _outcomes(
 ) -> dict[int, tuple[Status, str]]:
     """Candidates 1 and on against candidate 0, some of them planted."""
     (task,) = plan.tasks
-    build = PlantedBuilder(
-        plan, find_linker(host=True), folder, {("conv2d", n): b for n, b in planted.items()}
-    )
+    build = PlantedBuilder(plan, folder, {("conv2d", n): b for n, b in planted.items()})
     reference = folder / "reference.npy"
     found = {}
     with Farm(FarmOptions(places=(place,), limit_s=limit_s)) as farm:
@@ -128,7 +125,7 @@ def test_a_planted_kernel_is_named_in_the_log_and_not_taken(
         Tuner(
             plan,
             farm=farm,
-            build=PlantedBuilder(plan, find_linker(host=True), tmp_path, planted),
+            build=PlantedBuilder(plan, tmp_path, planted),
             writer=writer,
             known=(),
             options=TuneOptions(trials=2),

@@ -1,0 +1,249 @@
+"""A session with a device: what is uploaded there, and trials that are built and measured there."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.device.gpu_state import GpuState, read_gpu_state
+from adrenoc.device.opencl import choose_device
+from adrenoc.device.remote import RemoteAddress, open_session
+from adrenoc.device.rpc_limits import limit_waits
+from adrenoc.device.tracker import HostPort
+from adrenoc.errors import AdrenocError, DeviceError, RemoteError
+
+START_S = 90.0
+"""For a session to start: a process, its libraries, a driver that looks for its devices."""
+SESSION_S = 120.0
+"""A session that is older is left for a new one, so that others come to the device too."""
+SERVER_GRACE_S = 6.0
+"""What a server gets beyond the limit of a trial: it ends what is late by itself."""
+TENSOR_BYTES = 256 << 20
+"""Tensors that stay on the device for the next trials."""
+QUANTUM = 1.001 / 255
+"""By as much integers may differ: where sums come in another order, roundings do."""
+_FROM_SERVER = "Error caught from RPC call"
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where to connect to, which device to take there, and the limit of one trial (s)."""
+
+    host: str
+    port: int
+    key: str
+    tracked: bool
+    device: str
+    limit_s: float
+
+
+class Session:
+    """An open session.
+
+    Raises:
+        AdrenocError: no device is there.
+        RuntimeError, ValueError, AttributeError, OSError: the connection broke.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._stack = ExitStack()
+        # The server ends the session when it is far too old, whatever hangs in it.
+        most_s = START_S + SESSION_S + 4 * (place.limit_s + SERVER_GRACE_S)
+        address = RemoteAddress(
+            where=HostPort(host=place.host, port=place.port),
+            key=place.key,
+            tracked=place.tracked,
+            timeout_s=START_S,
+            session_s=most_s,
+        )
+        try:
+            self._open(address)
+        except BaseException:
+            self._stack.close()
+            raise
+        self._tensors: dict[tuple[str, str], Any] = {}
+        self._tensor_bytes = 0
+        self._opened = time.monotonic()
+        self.measured = 0
+
+    def _open(self, address: RemoteAddress) -> None:
+        self._session, where = self._stack.enter_context(open_session(address))
+        self._stack.callback(self._leave)
+        devices = json.loads(self._session.get_function("adrenoc.opencl.devices")())
+        self._number, facts = choose_device(devices, self._place.device)
+        self.is_cpu = facts.get("type") == "cpu"
+        """Whether what builds kernels takes time from what runs them."""
+        self.device = self._device(facts)
+        self._device_handle = self._session.device("opencl", self._number)
+        try:
+            self._start = self._session.get_function("adrenoc.trials.start")
+            self._is_built = self._session.get_function("adrenoc.trials.is_built")
+            self._measure = self._session.get_function("adrenoc.trials.measure")
+        except AttributeError as error:
+            raise RemoteError(
+                f"the runtime at {where} is an older one and cannot measure for a tuner",
+                hint="start adrenoc serve or adrenoc_rpc of this version there",
+            ) from error
+        limit_waits(where.host, where.port, self._place.limit_s + SERVER_GRACE_S)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it has lasted long enough."""
+        return time.monotonic() - self._opened > SESSION_S
+
+    def close(self) -> None:
+        """End it; a connection that is broken already does not matter."""
+        self.forget()
+        with suppress(AdrenocError, OSError):
+            self._stack.close()
+
+    def _leave(self) -> None:
+        with suppress(RuntimeError, AttributeError):  # it may be closed already
+            self._session.get_function("CloseRPCConnection")()
+
+    def _device(self, facts: Mapping[str, Any]) -> Answer:
+        try:
+            state = read_gpu_state(self._session.get_function("adrenoc.runtime.gpu_state"))
+        except AttributeError:
+            state = GpuState()  # an older runtime
+        return {
+            "name": str(facts.get("name", "")),
+            "driver": str(facts.get("driver", "")),
+            "platform": str(facts.get("platform", "")),
+            "clock_mhz": round(state.clock_mhz),
+        }
+
+    # Trials
+
+    def start(self, request: Request) -> int:
+        """Begin to build the kernels of a trial; its number there."""
+        kernels = [
+            {
+                "name": variant["kernel"],
+                "source": variant["source"],
+                "global": variant["work_items"],
+                "local": variant["work_group"],
+            }
+            for variant in request["variants"]
+        ]
+        text = json.dumps({"kernels": kernels, "limit_s": self._place.limit_s})
+        return int(self._start(self._number, text))
+
+    def is_built(self, number: int, wait_ms: int) -> bool:
+        """Whether they are built, or refused."""
+        return bool(self._is_built(number, wait_ms))
+
+    def prepare(self, request: Request) -> list[Any]:
+        """The tensors of a trial, uploaded where they are not there yet."""
+        if self._tensor_bytes > TENSOR_BYTES:
+            self.forget()
+        tensors = []
+        if _compares(request):
+            tensors.append(self._reference(request["reference"]))
+        for variant in request["variants"]:
+            tensors += [self._tensor(argument, request) for argument in variant["arguments"]]
+        return tensors
+
+    def measure(self, number: int, request: Request, tensors: Sequence[Any]) -> Answer:
+        """What came of a trial: `measured`, or `refused` with its `kind` and whose fault it is.
+
+        Raises:
+            RuntimeError: the device failed, or the connection broke.
+        """
+        self.measured += 1
+        is_bytes = request["variants"][-1]["bytes"]
+        tolerance = max(request["tolerance"], QUANTUM if is_bytes else 0.0)
+        settings = {
+            "counts": [len(variant["arguments"]) for variant in request["variants"]],
+            "limit_s": self._place.limit_s,
+            "tolerance": tolerance,
+            "stop_us": request["stop_us"],
+            "bytes": is_bytes,
+            "compare": _compares(request),
+        }
+        found = json.loads(self._measure(number, json.dumps(settings), *tensors))
+        if "refused" in found:
+            return {
+                "event": "refused",
+                "kind": found["refused"],
+                "index": found["index"],
+                "detail": found["detail"][-400:],
+            }
+        if request["write_reference"]:
+            _save(request["reference"], tensors[-1].numpy())
+        return {"event": "measured", "times_us": found["times_us"], "errors": found["errors"]}
+
+    def forget(self) -> None:
+        """Drop all tensors: the next trials get new ones."""
+        self._tensors.clear()
+        self._tensor_bytes = 0
+
+    def _tensor(self, argument: Mapping[str, Any], request: Request) -> Any:
+        shape, dtype, scope = argument["shape"], argument["dtype"], argument["scope"]
+        # An output serves all candidates of its task.
+        what = argument["file"] or f"{request['reference']} {shape} {dtype}"
+        return self._kept(
+            (what, scope),
+            lambda: self._uploaded(tuple(shape), dtype, scope, argument["file"]),
+        )
+
+    def _uploaded(self, shape: tuple[int, ...], dtype: str, scope: str, file: str) -> Any:
+        import tvm
+
+        tensor = tvm.runtime.empty(
+            shape, dtype, self._device_handle, mem_scope=None if scope == "global" else scope
+        )
+        if file:
+            tensor.copyfrom(np.load(file))
+        self._tensor_bytes += math.prod(shape) * np.dtype(dtype).itemsize
+        return tensor
+
+    def _reference(self, file: str) -> Any:
+        import tvm
+
+        def upload() -> Any:
+            value = np.load(file)
+            self._tensor_bytes += value.nbytes
+            tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())
+            tensor.copyfrom(value)
+            return tensor
+
+        return self._kept((file, "host"), upload)
+
+    def _kept(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
+        if key not in self._tensors:
+            self._tensors[key] = make()
+        return self._tensors[key]
+
+
+def said(error: Exception) -> tuple[str, str]:
+    """How a session failed, and what it said: `failed` is the device's word, `lost` none."""
+    if isinstance(error, AdrenocError):
+        lost = isinstance(error, RemoteError | DeviceError)
+        return "lost" if lost else "failed", error.message
+    first, _, rest = str(error).partition("\n")
+    detail = next((line.strip() for line in rest.splitlines() if line.strip()), first)
+    return "failed" if _FROM_SERVER in first else "lost", detail[:400]
+
+
+def _compares(request: Request) -> bool:
+    return bool(request["reference"]) and not request["write_reference"]
+
+
+def _save(reference: str, output: np.ndarray) -> None:
+    path = Path(reference)
+    partial = path.with_suffix(".part.npy")
+    np.save(partial, output)
+    partial.replace(path)

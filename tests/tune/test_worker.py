@@ -1,0 +1,178 @@
+"""Who is blamed: trials that share a session, by sessions that follow a script."""
+
+from __future__ import annotations
+
+import queue
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from adrenoc.tune import worker
+from adrenoc.tune.session import Place
+from adrenoc.tune.worker import Desk
+
+PLACE = Place(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
+
+
+@dataclass(kw_only=True)
+class Device:
+    """What each trial does there, by its id: ok if it is not named."""
+
+    deeds: dict[int, str]
+    is_cpu: bool = False
+    sessions: int = 0
+    measured: Counter[int] = field(default_factory=Counter)
+    absent: int = 0
+
+
+class ScriptedSession:
+    """A session whose trials do what the device says."""
+
+    def __init__(self, device: Device) -> None:
+        if device.absent:
+            device.absent -= 1
+            raise RuntimeError("nobody is there")
+        device.sessions += 1
+        self._world = device
+        self.is_cpu = device.is_cpu
+        self.device: dict[str, Any] = {"name": "scripted"}
+        self.is_old = False
+        self.measured = 0
+        self._building: set[int] = set()
+        self._spoilt = self._lost = False
+
+    def start(self, request: dict[str, Any]) -> int:
+        self._alive()
+        self._building.add(request["id"])
+        return int(request["id"])
+
+    def is_built(self, number: int, wait_ms: int) -> bool:
+        # A compiler that dies takes the session with it, whatever that waits for.
+        if any(self._world.deeds.get(n) == "kills while it is built" for n in self._building):
+            self._lost = True
+        self._alive()
+        return True
+
+    def prepare(self, request: dict[str, Any]) -> list[Any]:
+        self._alive()
+        return []
+
+    def measure(self, number: int, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+        self._alive()
+        self.measured += 1
+        self._world.measured[number] += 1
+        self._building.discard(number)
+        deed = self._world.deeds.get(number, "ok")
+        if deed == "kills":
+            self._lost = True
+            self._alive()
+        if deed == "fails":
+            self._lost = True
+            raise RuntimeError("Error caught from RPC call:\nCL_OUT_OF_RESOURCES")
+        spoilt, self._spoilt = self._spoilt, self._spoilt or deed == "spoils"
+        if deed == "wrong" or spoilt:
+            return {"event": "refused", "kind": "wrong", "index": 0, "detail": "off"}
+        if deed == "does not build":
+            return {"event": "refused", "kind": "build", "index": 0, "detail": "line 1"}
+        return {"event": "measured", "times_us": [[1.0]], "errors": [0.0]}
+
+    def forget(self) -> None:
+        self._spoilt = False
+
+    def close(self) -> None:
+        self._lost = True
+
+    def _alive(self) -> None:
+        if self._lost:
+            raise RuntimeError("the peer left")
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, device: Device, count: int, careful: tuple[int, ...] = ()
+) -> dict[int, dict[str, Any]]:
+    """Hand over trials 1 and on at once; what came of each."""
+    monkeypatch.setattr(worker, "Session", lambda place: ScriptedSession(device))
+    inbox: queue.Queue[Any] = queue.Queue()
+    ends: dict[int, dict[str, Any]] = {}
+
+    def tell(event: dict[str, Any]) -> None:
+        if event["event"] != "end":
+            return
+        assert event["id"] not in ends, "one end for each trial"
+        ends[event["id"]] = event["answer"]
+        if len(ends) == count:
+            inbox.put(None)
+
+    for number in range(1, count + 1):
+        inbox.put({"id": number, "careful": number in careful})
+    Desk(PLACE, inbox, tell).run()
+    return ends
+
+
+def _blamed(ends: dict[int, dict[str, Any]]) -> dict[int, str]:
+    return {n: answer["kind"] for n, answer in ends.items() if answer["event"] == "refused"}
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_many_trials_share_a_session(monkeypatch: pytest.MonkeyPatch, is_cpu: bool) -> None:
+    device = Device(deeds={}, is_cpu=is_cpu)
+    ends = run(monkeypatch, device, 20)
+    assert {answer["event"] for answer in ends.values()} == {"measured"}
+    assert device.sessions == 1
+    assert set(device.measured.values()) == {1}
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+@pytest.mark.parametrize("victim", [1, 5, 12])
+def test_a_crash_is_the_fault_of_the_one_that_was_measured(
+    monkeypatch: pytest.MonkeyPatch, is_cpu: bool, victim: int
+) -> None:
+    device = Device(deeds={victim: "kills"}, is_cpu=is_cpu)
+    assert _blamed(run(monkeypatch, device, 12)) == {victim: "lost"}
+    assert device.sessions == (1 if victim == 12 else 2)
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_a_compiler_that_dies_is_found_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, is_cpu: bool
+) -> None:
+    """It breaks the session while others are built too, and none of those is blamed."""
+    device = Device(deeds={7: "kills while it is built"}, is_cpu=is_cpu)
+    assert _blamed(run(monkeypatch, device, 12)) == {7: "lost"}
+
+
+def test_a_wrong_one_that_spoilt_nothing_is_refused_and_costs_no_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = Device(deeds={3: "wrong", 4: "does not build"})
+    assert _blamed(run(monkeypatch, device, 6)) == {3: "wrong", 4: "build"}
+    assert device.sessions == 1
+    assert device.measured[3] == 2  # once more, with tensors that nobody has touched
+    assert device.measured[4] == 1
+
+
+def test_who_finds_spoilt_tensors_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(deeds={2: "spoils"})
+    assert _blamed(run(monkeypatch, device, 6)) == {}
+
+
+def test_a_device_that_fails_is_asked_again_in_a_new_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = Device(deeds={4: "fails"})
+    assert _blamed(run(monkeypatch, device, 6)) == {4: "failed"}
+    assert device.measured[4] == 2
+    assert set(device.measured.values()) == {1, 2}
+
+
+def test_who_was_repeated_has_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(deeds={2: "kills while it is built"})
+    assert _blamed(run(monkeypatch, device, 3, careful=(2,))) == {2: "lost"}
+
+
+def test_without_a_device_all_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = run(monkeypatch, Device(deeds={}, absent=1), 4)
+    assert [answer["event"] for answer in ends.values()] == ["absent"] * 4
+    assert ends[1]["detail"] == "nobody is there"
