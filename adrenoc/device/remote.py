@@ -127,10 +127,10 @@ def remote_place(
         BundleError: the bundle is for another kind of machine, or another TVM.
         DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
-    with open_session(address) as (session, where), _typed_errors(where, address):
-        place = _check_server(session, bundle, device, where)
+    with open_session(address) as opened, _typed_errors(opened.where, address):
+        place = _check_server(opened.session, bundle, device, opened.where)
         with diagnosed(place):
-            yield place, where
+            yield place, opened.where
 
 
 def describe(address: RemoteAddress) -> RemoteDevice:
@@ -140,7 +140,8 @@ def describe(address: RemoteAddress) -> RemoteDevice:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
         DeviceError: it cannot list its devices.
     """
-    with open_session(address) as (session, where), _typed_errors(where, address):
+    with open_session(address) as opened, _typed_errors(opened.where, address):
+        session, where = opened.session, opened.where
         version = _remote_function(session, "adrenoc.runtime.version")
         machine = _remote_function(session, "adrenoc.runtime.machine")
         devices = _remote_function(session, "adrenoc.opencl.devices")
@@ -152,9 +153,18 @@ def describe(address: RemoteAddress) -> RemoteDevice:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenSession:
+    """A session of TVM with the server at `where`, and its connection."""
+
+    session: Any
+    where: HostPort
+    line: SessionLine
+
+
 @contextmanager
-def open_session(address: RemoteAddress) -> Iterator[tuple[Any, HostPort]]:
-    """A session of TVM with a server, and where that is.
+def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
+    """A session with a server.
 
     Raises:
         RemoteError: the tracker or the server is not there, refuses, or takes too long.
@@ -180,7 +190,7 @@ def open_session(address: RemoteAddress) -> Iterator[tuple[Any, HostPort]]:
                     where.host, where.port, key=key, session_timeout=address.session_s
                 )
             line.limit_waits(address.timeout_s)
-        yield session, where
+        yield OpenSession(session=session, where=where, line=line)
         ended_well = True
     finally:
         if not ended_well:

@@ -16,7 +16,6 @@ import numpy as np
 from adrenoc.device.gpu_state import GpuState, read_gpu_state
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, open_session
-from adrenoc.device.rpc_limits import limit_waits
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
 
@@ -79,7 +78,8 @@ class Session:
         self.measured = 0
 
     def _open(self, address: RemoteAddress) -> None:
-        self._session, where = self._stack.enter_context(open_session(address))
+        opened = self._stack.enter_context(open_session(address))
+        self._session = opened.session
         self._stack.callback(self._leave)
         devices = json.loads(self._session.get_function("adrenoc.opencl.devices")())
         self._number, facts = choose_device(devices, self._place.device)
@@ -93,10 +93,10 @@ class Session:
             self._measure = self._session.get_function("adrenoc.trials.measure")
         except AttributeError as error:
             raise RemoteError(
-                f"the runtime at {where} is an older one and cannot measure for a tuner",
+                f"the runtime at {opened.where} is an older one and cannot measure for a tuner",
                 hint="start adrenoc serve or adrenoc_rpc of this version there",
             ) from error
-        limit_waits(where.host, where.port, self._place.limit_s + SERVER_GRACE_S)
+        opened.line.limit_waits(self._place.limit_s + SERVER_GRACE_S)
 
     @property
     def is_old(self) -> bool:

@@ -294,8 +294,9 @@ def test_a_store_takes_what_it_was_promised(
     store = tmp_path / "store"
     with (
         native_server(runtime, opencl, "--store", str(store)) as (_, port),
-        open_session(address_of(port)) as (session, _),
+        open_session(address_of(port)) as opened,
     ):
+        session = opened.session
         has, keep = (session.get_function(f"adrenoc.store.{name}") for name in ("has", "keep"))
         assert not has(entry.sha256)
         session.upload(str(bundle.root / entry.path), "file")
