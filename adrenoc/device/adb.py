@@ -168,7 +168,7 @@ def adb_server(
 
 def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
     """Have the files of a runtime on the phone; returns their folder there."""
-    files = sorted(p for p in runtime.iterdir() if p.suffix not in _STAYS)
+    files = sorted(p for p in runtime.iterdir() if p.is_file() and p.suffix not in _STAYS)
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
