@@ -57,7 +57,6 @@ class Session:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._stack = ExitStack()
         # The server ends the session when it is far too old, whatever hangs in it.
         most_s = START_S + SESSION_S + 4 * (place.limit_s + SERVER_GRACE_S)
         address = RemoteAddress(
@@ -67,11 +66,10 @@ class Session:
             timeout_s=START_S,
             session_s=most_s,
         )
-        try:
+        with ExitStack() as stack:  # what was opened is closed where the rest fails
+            self._stack = stack
             self._open(address)
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
         self._tensors: dict[tuple[str, str], Any] = {}
         self._tensor_bytes = 0
         self._opened = time.monotonic()
