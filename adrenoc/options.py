@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.errors import OptionError, ShapeError
-from adrenoc.files import data_folder, read_toml, sha256_file, sha256_json
-from adrenoc.spelling import did_you_mean
+from adrenoc.files.read import data_folder, read_toml, sha256_file, sha256_json
+from adrenoc.text.spelling import did_you_mean
 from adrenoc.tuning_log import find_log
 
 if TYPE_CHECKING:
-    from adrenoc.target import Target
+    from adrenoc.target.target import Target
 
 DEFAULT_PRESET = "mixed"
 DTYPES = ("float32", "float16")

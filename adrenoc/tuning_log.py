@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import TuningLogError
-from adrenoc.files import data_folder, read_plain
-from adrenoc.json_text import read_json
-from adrenoc.outputs import check_file_can_be_written, output_error
+from adrenoc.files.outputs import check_file_can_be_written, output_error
+from adrenoc.files.read import data_folder, read_plain
+from adrenoc.text.json_text import read_json
 
 VERSION = 1
 SUFFIX = ".tune.json"

@@ -84,11 +84,11 @@ def planned_s(name: str, length: int, device: str) -> float:
     """CPU seconds of planning one chain."""
     from model_zoo.chains import write_chain
 
-    from adrenoc.check_model import check_model
+    from adrenoc.check.check_model import check_model
+    from adrenoc.check.verdict import Policy
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
-    from adrenoc.verdict import Policy
+    from adrenoc.target.target import load_target
 
     target = load_target(device)
     options = resolve_options(target, preset="mixed", command_line={}).options

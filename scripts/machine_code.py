@@ -81,7 +81,7 @@ def compile_for(model: Path, gpu: str, preset: str) -> Any:
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
     from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
+    from adrenoc.target.target import load_target
 
     target = load_target(f"adreno:{gpu}")
     options = resolve_options(target, preset=preset).options
@@ -94,7 +94,7 @@ def kernel_rows(
     state: Any, gpu: str, estimator: Any, folder: Path, *, families: str = "", why: bool = False
 ) -> Iterator[KernelRow]:
     """The figures of each kernel of a compiled model whose family matches; `folder` is scratch."""
-    from adrenoc.build import build_kernel, kernel_sources, module_sources
+    from adrenoc.codegen.build import build_kernel, kernel_sources, module_sources
 
     sources = kernel_sources(state.executable)
     half = state.options.storage_dtype == "float16"

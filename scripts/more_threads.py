@@ -90,7 +90,7 @@ def why_fewer(
 
 def _because(row: Any, state: Any, kernel: Any, goal: int) -> str:
     """What the chosen schedule waits for."""
-    from adrenoc.rules.machine import Machine
+    from adrenoc.families.shared.machine import Machine
 
     if row.dram_ms >= row.pipes_ms:
         return "memory is the bound"
@@ -106,7 +106,7 @@ def _because(row: Any, state: Any, kernel: Any, goal: int) -> str:
 
 def _others(goal: int, state: Any, kernel: Any, folder: Path, analyse: Analyse) -> list[Other]:
     """Analyse schedules until some have kept the goal."""
-    from adrenoc.rules.schedule import actions_of
+    from adrenoc.families.shared.schedule import actions_of
     from adrenoc.tune.tasks import Task, TunePlan
 
     choice, graph = kernel.choice, state.program.graph

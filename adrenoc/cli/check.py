@@ -21,8 +21,8 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.target import Target
-    from adrenoc.verdict import NodeVerdict, Totals, Verdict
+    from adrenoc.check.verdict import NodeVerdict, Totals, Verdict
+    from adrenoc.target.target import Target
 
 _TOP = 10
 _COUNT = click.IntRange(min=0)
@@ -85,11 +85,11 @@ def check_command(
     No code is generated and no device is touched.  With limits (--max-...) it fails where the
     plan breaks them, and lists all that it breaks.
     """
-    from adrenoc.check_model import check_model
+    from adrenoc.check.check_model import check_model
+    from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
-    from adrenoc.verdict import Policy
 
     policy = Policy(**limits)
     said = {"shapes": shapes or None, "clml": clml, "clml_version": clml_version}
@@ -105,7 +105,7 @@ def check_command(
                 model, target=target, options=options, policy=policy, reporter=reporter
             )
     if html is not None:
-        from adrenoc.report.page import write_page
+        from adrenoc.check.report.page import write_page
 
         write_page(verdict, html)
     if as_json:

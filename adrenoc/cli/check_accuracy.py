@@ -12,13 +12,13 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argument
 
 if TYPE_CHECKING:
-    from adrenoc.check_accuracy.result import (
+    from adrenoc.check.accuracy.result import (
         AccuracyReport,
         LayerAccuracy,
         PresetAccuracy,
         Remedy,
     )
-    from adrenoc.target import Target
+    from adrenoc.target.target import Target
 
 _WORST_LAYERS = 8
 
@@ -119,11 +119,11 @@ def check_accuracy_command(
     if point is not None and preset == "both":
         raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
     _check_target(target)
-    from adrenoc.check_accuracy.doctor import check_accuracy
+    from adrenoc.check.accuracy.examine import check_accuracy
+    from adrenoc.check.inputs import input_files
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite
     from adrenoc.errors import CheckFailedError
-    from adrenoc.inputs import input_files
     from adrenoc.reporter import SilentReporter
 
     arguments: dict[str, Any] = {
@@ -166,7 +166,7 @@ def _check_target(target: Target) -> None:
 def _write(report: AccuracyReport, path: Path) -> None:
     """Save the policy; one that pins nothing where nothing is needed."""
     from adrenoc.cli.show_accuracy import finite
-    from adrenoc.precision_policy import PrecisionPolicy, write_policy
+    from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 
     (found,) = report.presets
     remedy = found.remedy

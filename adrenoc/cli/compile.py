@@ -22,14 +22,14 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.check_accuracy.result import AccuracyPlan
+    from adrenoc.bundle.manifest import Manifest
+    from adrenoc.check.accuracy.result import AccuracyPlan
+    from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.compile.make import Made
     from adrenoc.decision import Decision
-    from adrenoc.make import Made
-    from adrenoc.manifest import Manifest
     from adrenoc.options import CompileOptions, ResolvedOptions
     from adrenoc.reporter import Reporter
-    from adrenoc.shape_ranges import ShapeRange
-    from adrenoc.target import Target
+    from adrenoc.target.target import Target
 
 
 @click.command("compile", cls=Command)
@@ -123,11 +123,11 @@ def compile_command(
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE."""
     from adrenoc.cli import console
+    from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.cli.show_accuracy import finite, show_plan
-    from adrenoc.make import default_output, make_bundle
+    from adrenoc.compile.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
-    from adrenoc.shape_ranges import buckets_of
 
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
     buckets = buckets_of(shapes)
@@ -245,14 +245,14 @@ def _meet(
     use_cache: bool,
 ) -> tuple[AccuracyPlan, CompileOptions, tuple[Decision, ...]]:
     """The plan for a tolerance, the options with what it keeps, and its decisions."""
-    from adrenoc.check_accuracy.accuracy_plans import (
+    from adrenoc.check.accuracy.accuracy_plans import (
         Wanted,
         decisions_of,
         place_of,
         read_plan,
         write_plan,
     )
-    from adrenoc.inputs import input_files
+    from adrenoc.check.inputs import input_files
 
     files = () if folder is None else input_files(folder)
     wanted = Wanted(tolerance=tolerance, files=files, seed=seed)
@@ -261,7 +261,7 @@ def _meet(
     if plan is not None:
         reporter.note("the search for accuracy was done before; it comes from the cache")
     else:
-        from adrenoc.check_accuracy.meet import meet_accuracy
+        from adrenoc.check.accuracy.meet import meet_accuracy
 
         plan = meet_accuracy(
             model, target=target, options=options, wanted=wanted, reporter=reporter

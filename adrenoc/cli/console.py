@@ -18,10 +18,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
-from adrenoc.files import no_color
-from adrenoc.manifest import to_plain
-from adrenoc.printable import printable
+from adrenoc.files.read import no_color
+from adrenoc.text.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160

@@ -24,8 +24,8 @@ def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
     if app is not None:
         _check_app(ctx, app, as_json=as_json)
         return
+    from adrenoc.check.doctor import examine
     from adrenoc.cli import console
-    from adrenoc.doctor import examine
     from adrenoc.errors import DependencyError
 
     findings = examine()
@@ -45,7 +45,7 @@ def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
 
 
 def _check_app(ctx: click.Context, app: Path, *, as_json: bool) -> None:
-    from adrenoc.app_check import check_app
+    from adrenoc.android.app_check import check_app
     from adrenoc.cli import console
     from adrenoc.errors import AppError
 

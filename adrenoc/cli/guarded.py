@@ -55,8 +55,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it."""
-        from adrenoc.kept import inputs_kept, refuse_input
-        from adrenoc.outputs import check_file_can_be_written
+        from adrenoc.files.kept import inputs_kept, refuse_input
+        from adrenoc.files.outputs import check_file_can_be_written
 
         with inputs_kept(lambda: self._inputs(ctx)):
             for param, path in self._paths(ctx):

@@ -13,8 +13,8 @@ from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
 
 if TYPE_CHECKING:
-    from adrenoc.bundle import Bundle
-    from adrenoc.manifest import FileEntry, TensorSpec
+    from adrenoc.bundle.bundle import Bundle
+    from adrenoc.bundle.manifest import FileEntry, TensorSpec
 
 
 @click.command("inspect", cls=Command)
@@ -26,10 +26,10 @@ def inspect_command(bundle: Path, kernel: str | None, as_json: bool) -> None:
 
     Inputs and outputs, target and options, kernels, memory, versions, digests.
     """
-    from adrenoc.bundle import open_bundle
+    from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.cli.terminal import say
-    from adrenoc.printable import printable
+    from adrenoc.text.printable import printable
 
     opened = open_bundle(bundle)
     if kernel is not None:
@@ -42,7 +42,7 @@ def inspect_command(bundle: Path, kernel: str | None, as_json: bool) -> None:
 
 def _source(bundle: Bundle, name: str) -> str:
     from adrenoc.errors import BundleError
-    from adrenoc.spelling import did_you_mean
+    from adrenoc.text.spelling import did_you_mean
 
     sources = {kernel.name: kernel.source for kernel in bundle.kernels()}
     if name not in sources:
@@ -116,7 +116,7 @@ def _show(bundle: Bundle) -> None:
 
 
 def _show_buckets(bundle: Bundle) -> None:
-    from adrenoc.buckets import read_buckets
+    from adrenoc.bundle.buckets import read_buckets
     from adrenoc.cli import console
 
     buckets = read_buckets(bundle)

@@ -37,8 +37,8 @@ from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError, HostMemoryError
-from adrenoc.out_of_memory import memory_errors
-from adrenoc.outputs import FULL_CODES, output_error
+from adrenoc.files.outputs import FULL_CODES, output_error
+from adrenoc.host.out_of_memory import memory_errors
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130

@@ -12,10 +12,10 @@ from click.shell_completion import CompletionItem
 from adrenoc.cli.guarded import InputPath
 
 if TYPE_CHECKING:
-    from adrenoc.inputs import InputFile
-    from adrenoc.precision_policy import PrecisionPolicy
-    from adrenoc.shape_ranges import ShapeRange
-    from adrenoc.target import Target
+    from adrenoc.check.inputs import InputFile
+    from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.ir.precision_policy import PrecisionPolicy
+    from adrenoc.target.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -29,7 +29,7 @@ class TargetParam(click.ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Target:
         """Look the name up."""
-        from adrenoc.target import Target, load_target
+        from adrenoc.target.target import Target, load_target
 
         return value if isinstance(value, Target) else load_target(value)
 
@@ -37,7 +37,7 @@ class TargetParam(click.ParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """All devices that begin so."""
-        from adrenoc.target import list_targets
+        from adrenoc.target.target import list_targets
 
         return [
             CompletionItem(target.name, help=target.title)
@@ -87,7 +87,7 @@ class ShapeRangeParam(click.ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, tuple[int, ...]] | ShapeRange:
         """Read the name and the dimensions."""
-        from adrenoc.shape_ranges import parse_shape_or_range
+        from adrenoc.cli.shape_ranges import parse_shape_or_range
 
         return parse_shape_or_range(value) if isinstance(value, str) else value
 
@@ -118,7 +118,7 @@ class InputParam(click.ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> InputFile:
         """Split the name from the file."""
-        from adrenoc.inputs import InputFile
+        from adrenoc.check.inputs import InputFile
 
         return value if isinstance(value, InputFile) else InputFile.parse(value)
 
@@ -155,7 +155,7 @@ def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPo
     if path is None:
         return None
     from adrenoc.importers.formats import find_model_files
-    from adrenoc.precision_policy import check_policy, read_policy
+    from adrenoc.ir.precision_policy import check_policy, read_policy
 
     policy = read_policy(path)
     digest = find_model_files(model).sha256()

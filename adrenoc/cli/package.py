@@ -11,8 +11,8 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
-    from adrenoc.bundle import Bundle
-    from adrenoc.runtime_build import Runtime
+    from adrenoc.android.runtime_build import Runtime
+    from adrenoc.bundle.bundle import Bundle
 
 _ARCHIVE = ".aar"
 
@@ -60,13 +60,13 @@ def package_command(
     as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
-    from adrenoc.bundle import open_bundle
+    from adrenoc.android.package.aar import write_aar
+    from adrenoc.android.package.cmake import write_cmake_package
+    from adrenoc.android.package.repository import RUNTIME, write_repository
+    from adrenoc.android.package.sample import SAMPLE_FOLDER, write_sample
+    from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.outputs import check_folder_can_be_replaced
-    from adrenoc.package.aar import write_aar
-    from adrenoc.package.cmake import write_cmake_package
-    from adrenoc.package.repository import RUNTIME, write_repository
-    from adrenoc.package.sample import SAMPLE_FOLDER, write_sample
+    from adrenoc.files.outputs import check_folder_can_be_replaced
 
     _check_usage(form, bundles, folders, output, sample)
     if sample is not None:
@@ -121,9 +121,9 @@ def _check_usage(
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """The runtimes that were named, or else one for each machine of the bundles."""
-    from adrenoc.package.packed import ABIS
-    from adrenoc.runtime_build import build_runtime, open_runtime
-    from adrenoc.runtime_toolchain import HOST
+    from adrenoc.android.package.packed import ABIS
+    from adrenoc.android.runtime_build import build_runtime, open_runtime
+    from adrenoc.android.runtime_toolchain import HOST
 
     if folders:
         return [open_runtime(folder) for folder in folders]

@@ -139,8 +139,8 @@ def reached(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
     if place.adb is None:
         yield place.address
         return
+    from adrenoc.android.runtime_build import build_runtime
     from adrenoc.device.adb import adb_server, pick_device
-    from adrenoc.runtime_build import build_runtime
 
     phone = pick_device(place.adb, timeout_s=place.timeout_s)
     runtime = place.runtime or build_runtime(abi=phone.abi).folder
@@ -150,7 +150,7 @@ def reached(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
 
 def program_folder(place: PlaceChoice) -> str:
     """Where built kernels are kept: in the cache folder here, and where a server wants there."""
-    from adrenoc.files import cache_folder
+    from adrenoc.files.read import cache_folder
 
     if place.is_remote:
         return ""

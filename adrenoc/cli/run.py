@@ -28,11 +28,11 @@ from adrenoc.cli.place_options import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from adrenoc.bundle import Bundle
-    from adrenoc.check_accuracy.result import Floor as RoundingFloor
-    from adrenoc.device.check import Floor
+    from adrenoc.bundle.bundle import Bundle
+    from adrenoc.check.accuracy.result import Floor as RoundingFloor
+    from adrenoc.check.inputs import InputFile
+    from adrenoc.device.compare import Floor
     from adrenoc.device.result import RunOptions, RunResult
-    from adrenoc.inputs import InputFile
 
 
 @click.command("run", cls=Command)
@@ -182,15 +182,15 @@ def run_command(
     **where: Any,
 ) -> None:
     """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
-    from adrenoc.buckets import specs_for
-    from adrenoc.bundle import open_bundle
+    from adrenoc.bundle.buckets import specs_for
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.check.inputs import ImageOptions, make_inputs, shapes_of
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
     from adrenoc.device.baseline import compare_with, read_baseline
-    from adrenoc.device.check import compare
+    from adrenoc.device.compare import compare
     from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
-    from adrenoc.inputs import ImageOptions, make_inputs, shapes_of
 
     _check_floor(with_floor, reference)
     place = choose_place(**where)
@@ -201,7 +201,7 @@ def run_command(
     inputs = make_inputs(specs, files, seed=seed, image=image)
     expected = None
     if reference is not None:
-        from adrenoc.reference import run_reference
+        from adrenoc.check.reference import run_reference
 
         expected = run_reference(reference, inputs)
     options = RunOptions(
@@ -225,7 +225,7 @@ def run_command(
         floors = _floors(reference, inputs, expected)
         checked = compare(result.outputs, expected, tolerance=limit, floors=floors)
     if layers_of is not None:
-        from adrenoc.check_layers import check_layers
+        from adrenoc.check.check_layers import check_layers
 
         once = replace(options, repeat=1, warmup=0, sustain_s=0.0, profile=False)
         with console.ConsoleReporter() as reporter:
@@ -257,8 +257,8 @@ def _floors(
     model: Path | None, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> dict[str, Floor]:
     """Of a quantised model: how far its reference's kernels are from each other."""
-    from adrenoc.device.check import floors_of
-    from adrenoc.reference import other_kernels, quantised
+    from adrenoc.check.reference import other_kernels, quantised
+    from adrenoc.device.compare import floors_of
 
     known = None if model is None else quantised(model)
     if model is None or known is None:
@@ -278,7 +278,7 @@ def _rounding_floor(
     result: RunResult,
     expected: Mapping[str, np.ndarray],
 ) -> RoundingFloor:
-    from adrenoc.check_accuracy.bundle_floor import floor_of_bundle
+    from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
     from adrenoc.cli import console
 
     with console.ConsoleReporter() as reporter:
@@ -341,7 +341,7 @@ def _run(
 
 
 def _default_tolerance(bundle: Bundle) -> float:
-    from adrenoc.device.check import default_tolerance
+    from adrenoc.device.compare import default_tolerance
 
     values = bundle.manifest.options.values
     return default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
@@ -352,7 +352,7 @@ def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
 
     import numpy as np
 
-    from adrenoc.outputs import write_atomically
+    from adrenoc.files.outputs import write_atomically
 
     buffer = BytesIO()
     arrays: dict[str, np.ndarray] = dict(outputs)

@@ -70,10 +70,10 @@ def build_command(
     as_json: bool,
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
+    from adrenoc.android.ndk import MIN_API
+    from adrenoc.android.runtime_build import build_runtime, copy_runtime
+    from adrenoc.android.runtime_toolchain import HOST
     from adrenoc.cli import console
-    from adrenoc.ndk import MIN_API
-    from adrenoc.runtime_build import build_runtime, copy_runtime
-    from adrenoc.runtime_toolchain import HOST
 
     built = build_runtime(
         abi=abi or ("arm64-v8a" if ndk is not None else HOST),

@@ -84,7 +84,7 @@ def serve_command(
     from adrenoc.cli import console
     from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback
     from adrenoc.device.tracker import HostPort
-    from adrenoc.files import cache_folder
+    from adrenoc.files.read import cache_folder
 
     if tracker is not None and not key:
         raise click.UsageError("--tracker needs --key, the name of this kind of device")

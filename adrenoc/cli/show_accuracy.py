@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adrenoc.check_accuracy.result import AccuracyPlan, Floor, PolicyPoint, PresetAccuracy
+    from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint, PresetAccuracy
 
 _WORTH_A_LOOK = 1.2
 """So many times the floor is still rounding, as far as noise can be compared."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.cli import console
-from adrenoc.manifest import RegionInfo
 
 _HEAD = (
     "region of OpenCL ML",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from adrenoc.bundle import Bundle
+    from adrenoc.bundle.bundle import Bundle
     from adrenoc.device.baseline import Comparison
-    from adrenoc.device.check import CheckResult
+    from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import LaunchReport, RegionRun, RunResult
 
 _SHOWN_KERNELS = 20

@@ -10,7 +10,7 @@ from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import TargetParam, json_option
 
 if TYPE_CHECKING:
-    from adrenoc.target import Target
+    from adrenoc.target.target import Target
 
 
 @click.command("targets", cls=Command)
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def targets_command(device: Target | None, as_json: bool) -> None:
     """List the devices to compile for, or the facts of one DEVICE."""
     from adrenoc.cli import console
-    from adrenoc.target import list_targets
+    from adrenoc.target.target import list_targets
 
     if device is not None:
         if as_json:

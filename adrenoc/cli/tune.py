@@ -21,7 +21,7 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
-    from adrenoc.target import Target
+    from adrenoc.target.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
     from adrenoc.tune.tune_model import TuneRequest
 

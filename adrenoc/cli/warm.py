@@ -28,7 +28,7 @@ def warm_command(
     bundle: Path, embed: bool, qualcomm_programs: bool, as_json: bool, **where: Any
 ) -> None:
     """Build the kernels of BUNDLE for a device, and keep them for the next start."""
-    from adrenoc.bundle import open_bundle
+    from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.device.result import ProgramOptions
     from adrenoc.device.warm import warm

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from adrenoc.clml.patterns import Costs, Table
 from adrenoc.clml.region import Operand, Operator, Region
-from adrenoc.gpu import Performance
+from adrenoc.target.gpu import Performance
 
 _FUSED_BY_TEXTURES = {"relu", "relu6", "clip", "binary", "divide", "scale_shift"}
 """Rows that a texture kernel computes on the way."""

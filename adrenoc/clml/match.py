@@ -29,7 +29,7 @@ from adrenoc.clml.match_simple import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.decision import Decision
-from adrenoc.half import beyond_half
+from adrenoc.ir.half import beyond_half
 from adrenoc.relax.flat import Binding, FlatFunction
 from adrenoc.relax.values import op_name
 

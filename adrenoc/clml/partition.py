@@ -24,9 +24,9 @@ from adrenoc.clml.merge import merge
 from adrenoc.clml.patterns import Table, load_table
 from adrenoc.clml.region import Operator, Region
 from adrenoc.decision import Decision
-from adrenoc.gpu import Performance
 from adrenoc.relax.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
 from adrenoc.relax.values import dtype_of, static_shape
+from adrenoc.target.gpu import Performance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from adrenoc.errors import OptionError
-from adrenoc.files import data_folder, read_toml
+from adrenoc.files.read import data_folder, read_toml
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adrenoc.android.ndk import MIN_API
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, DependencyError
-from adrenoc.ndk import MIN_API
 
 # Where a shell may write and run programs.
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"

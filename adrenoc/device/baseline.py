@@ -8,8 +8,8 @@ from pathlib import Path
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
 from adrenoc.errors import InputError
-from adrenoc.files import read_plain
-from adrenoc.json_text import read_json
+from adrenoc.files.read import read_plain
+from adrenoc.text.json_text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)

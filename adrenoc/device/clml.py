@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.device.place import Place
 from adrenoc.device.profile import Launch
 from adrenoc.device.result import RegionRun
-from adrenoc.manifest import RegionInfo
 
 _TEXTURES = "/textures"
 """Ends the name of the entry in a profile that stands before a region's own kernels."""

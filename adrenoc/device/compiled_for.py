@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from adrenoc.bundle.manifest import Manifest
 from adrenoc.errors import TargetError
-from adrenoc.manifest import Manifest
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 # In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too.
 _ADRENO = re.compile(r"Adreno\s*(?:\(TM\))?\s*(\d{3}[a-z]?)\b", re.IGNORECASE)

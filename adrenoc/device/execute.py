@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.bundle import Bundle
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import clock_notes, read_gpu_state

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.bundle import Bundle
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.manifest import Manifest, TensorSpec
 from adrenoc.errors import BundleError, DeviceError, InputError
-from adrenoc.manifest import Manifest, TensorSpec
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 if TYPE_CHECKING:
     import numpy as np

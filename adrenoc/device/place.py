@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from adrenoc.bundle import PROGRAMS, Bundle
+from adrenoc.android.elf import check_extents
+from adrenoc.bundle.bundle import PROGRAMS, Bundle
+from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.device.result import ProgramOptions, ProgramReport
-from adrenoc.elf import check_extents
 from adrenoc.errors import AdrenocError, BundleError
-from adrenoc.manifest import ParamSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adrenoc.launches import LaunchInfo
+from adrenoc.bundle.launches import LaunchInfo
 
 
 @dataclass(frozen=True, kw_only=True)

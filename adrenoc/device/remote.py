@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.buckets import fit
-from adrenoc.bundle import LIBRARY, PARAMS, Bundle
+from adrenoc.bundle.buckets import fit
+from adrenoc.bundle.bundle import LIBRARY, PARAMS, Bundle
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnosed, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version

@@ -18,7 +18,7 @@ from contextlib import suppress
 from adrenoc.device.rpc_refusal import refuse
 from adrenoc.device.standby import wait_for_connection
 from adrenoc.errors import AdrenocError
-from adrenoc.printable import printable
+from adrenoc.text.printable import printable
 
 _PR_SET_PDEATHSIG = 1
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from adrenoc.buckets import fit
-from adrenoc.bundle import Bundle
+from adrenoc.bundle.buckets import fit
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnosed
 from adrenoc.device.fit import check_device, check_inputs

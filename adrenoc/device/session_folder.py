@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.aside import lock_new, remove_if_left
+from adrenoc.files.aside import lock_new, remove_if_left
 
 # As adrenoc/native/runtime/tools/rpc_folder.cc has it.
 _PREFIX = "adrenoc-rpc-"

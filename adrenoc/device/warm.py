@@ -7,8 +7,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from adrenoc.buckets import open_buckets
-from adrenoc.bundle import Bundle, add_programs
+from adrenoc.bundle.buckets import open_buckets
+from adrenoc.bundle.bundle import Bundle, add_programs
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import ProgramOptions, ProgramReport, ms_since

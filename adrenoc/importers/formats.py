@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.files import open_plain
+from adrenoc.files.read import open_plain
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
 
 EXPORT_AGAIN = "export or download the model again"

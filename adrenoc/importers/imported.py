@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
-from adrenoc.manifest import TensorSpec
 
 if TYPE_CHECKING:
     import tvm

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.manifest import TensorSpec
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.relax.values import constant_value, dtype_of, op_name, static_shape
 
 Bounds = tuple[float, float]

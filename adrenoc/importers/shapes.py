@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.manifest import TensorSpec
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 # One dimension: a number, a symbol that several inputs may share, or nothing at all.
 Dim = int | str | None

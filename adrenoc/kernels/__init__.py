@@ -1,1 +1,1 @@
-"""OpenCL kernels as TIR, one op family a file."""
+"""The kit that kernels are written with: builder, access to tensors, expressions, epilogues."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from adrenoc.ir.layout import LANES, Extents, Fold, Layout
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.statements import Statements
-from adrenoc.layout import LANES, Extents, Fold, Layout
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
     BufferLoad,
     Expr,

@@ -13,14 +13,13 @@ func = k.build()
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from adrenoc.gpu import Limits
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.ir.program import Launch
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.memories import access_to
 from adrenoc.kernels.statements import Statements, sequence
 from adrenoc.kernels.work_group import PickGroup, pick_work_group
-from adrenoc.operand import OperandSpec
+from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import (
     AttrStmt,
     Expr,
@@ -31,14 +30,6 @@ from adrenoc.tvmapi import (
     decl_buffer,
     iconst,
 )
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a kernel is launched: threads a group, and groups, in x, y, z."""
-
-    work_group: tuple[int, int, int]
-    grid: tuple[int, int, int]
 
 
 class KernelBuilder(Statements):
@@ -101,10 +92,8 @@ class KernelBuilder(Statements):
         """
         extents = (x, y, z)
         group = work_group or self.pick_group(extents)
-        self.launch = Launch(
-            work_group=group,
-            grid=tuple(-(-e // g) for e, g in zip(extents, group, strict=True)),  # type: ignore[arg-type]
-        )
+        x_groups, y_groups, z_groups = (-(-e // g) for e, g in zip(extents, group, strict=True))
+        self.launch = Launch(work_group=group, grid=(x_groups, y_groups, z_groups))
         coordinates, within, of_group = [], [], []
         for axis, extent, per_group in zip("xyz", extents, group, strict=True):
             block = IterVar(None, Var(f"group_{axis}", "int32"), 1, f"blockIdx.{axis}")

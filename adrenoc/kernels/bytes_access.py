@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import WORDS
 from adrenoc.kernels.access import BlockedAccess
-from adrenoc.layout import LANES
-from adrenoc.operand import WORDS
 from adrenoc.tvmapi import (
     BufferLoad,
     Expr,

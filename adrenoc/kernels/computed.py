@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from adrenoc.graph import Body
+from adrenoc.ir.graph import Body
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
 from adrenoc.kernels.statements import Statements
 from adrenoc.kernels.walk import ACCUMULATOR
-from adrenoc.layout import LANES
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, iconst, minimum
 
 

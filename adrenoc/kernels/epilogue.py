@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from adrenoc.graph import Body, Node
+from adrenoc.ir.graph import Body, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, index_of
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
 from adrenoc.kernels.walk import ACCUMULATOR, widened
-from adrenoc.layout import LANES
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, dtype_of, iconst
 
 AT_ONCE = 4

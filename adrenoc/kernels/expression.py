@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adrenoc.graph import Body
+from adrenoc.ir.graph import Body
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
-from adrenoc.layout import LANES
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import (
     IF_THEN_ELSE,
     Expr,

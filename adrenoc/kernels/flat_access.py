@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
-from adrenoc.layout import LANES, Extents
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.statements import Statements
-from adrenoc.operand import Memory, OperandSpec
 from adrenoc.tvmapi import Expr
 
 _ACCESS: dict[Memory, Callable[[OperandSpec, Expr, Statements], Access]] = {

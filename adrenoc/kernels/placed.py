@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from adrenoc.graph import Placing
+from adrenoc.ir.graph import Placing
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.index_value import index_expr
 from adrenoc.kernels.statements import Statements

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
-from adrenoc.operand import OperandSpec
 from adrenoc.tvmapi import Expr, const_int, iconst, select
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from tvm_ffi.structural import StructuralKey
 
-from adrenoc.layout import LANES
-from adrenoc.opencl_source import ROLLED
+from adrenoc.codegen.opencl_source import ROLLED
+from adrenoc.ir.layout import LANES
 from adrenoc.tvmapi import (
     AllocBuffer,
     Bind,

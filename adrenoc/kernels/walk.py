@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
 
-from adrenoc.half import HALF_MAX
+from adrenoc.ir.half import HALF_MAX
+from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.runs import OneRun
 from adrenoc.kernels.team import ACCUMULATOR, Team
-from adrenoc.layout import LANES, Extents
 from adrenoc.tvmapi import (
     Expr,
     cast,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.layout import LANES
+from adrenoc.ir.layout import LANES
 
 
 def blocks(channels: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from adrenoc.gpu import Limits
+from adrenoc.target.gpu import Limits
 
 THREADS_WANTED = 64
 """Threads a work-group where the grid allows: one wave of every Adreno since the 6xx."""

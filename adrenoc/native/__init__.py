@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from adrenoc.errors import DependencyError
-from adrenoc.files import cache_folder
+from adrenoc.files.read import cache_folder
 from adrenoc.native.compile_plugin import build
 
 __all__ = ["build", "load", "use_software_device"]

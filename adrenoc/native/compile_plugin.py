@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import adrenoc
-from adrenoc.aside import aside_folder, remove_left
 from adrenoc.errors import DependencyError
-from adrenoc.files import cache_folder, is_trusted_file, private_folder
-from adrenoc.outputs import output_error
-from adrenoc.proc import run_tool
+from adrenoc.files.aside import aside_folder, remove_left
+from adrenoc.files.outputs import output_error
+from adrenoc.files.read import cache_folder, is_trusted_file, private_folder
+from adrenoc.host.proc import run_tool
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 _COMPILERS = ("c++", "g++", "clang++")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.build import kernel_sources
+from adrenoc.codegen.build import kernel_sources
 from adrenoc.pipeline.state import State, graph_of, program_of, storage_of
 
 

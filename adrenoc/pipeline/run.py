@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from adrenoc.bundle.manifest import StageTime
 from adrenoc.errors import OptionError
-from adrenoc.manifest import StageTime
-from adrenoc.out_of_memory import memory_errors
-from adrenoc.outputs import output_error, write_atomically
+from adrenoc.files.outputs import output_error, write_atomically
+from adrenoc.host.out_of_memory import memory_errors
 from adrenoc.pipeline.stage import check_order
 from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State
 from adrenoc.reporter import Reporter
-from adrenoc.spelling import did_you_mean
+from adrenoc.text.spelling import did_you_mean
 
 
 def run_stages(

@@ -10,13 +10,13 @@ from typing import Any
 from adrenoc.clml.partition import Partition
 from adrenoc.clml.region import Region
 from adrenoc.decision import DecisionLog
-from adrenoc.graph import Graph
 from adrenoc.importers.imported import Imported
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.program import Program
 from adrenoc.options import CompileOptions
-from adrenoc.passes.assign_layouts import Layouts
-from adrenoc.passes.lower import Program
-from adrenoc.passes.plan_memory import Storage
-from adrenoc.target import Target
+from adrenoc.passes.lower.plan_memory import Storage
+from adrenoc.passes.place.assign_layouts import Layouts
+from adrenoc.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,35 +6,36 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.build import build_executable
 from adrenoc.clml.codegen import with_regions
 from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
+from adrenoc.codegen.build import build_executable
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import ModelFormatError
-from adrenoc.gpu import Limits
-from adrenoc.graph import Graph
+from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.importers import import_model
-from adrenoc.passes.assign_layouts import Layouts, assign_layouts
-from adrenoc.passes.assign_memory import assign_memory
-from adrenoc.passes.bridge_devices import bridge_devices
-from adrenoc.passes.bridge_regions import bridge_regions
-from adrenoc.passes.emit_relax import RegionCode, emit_relax
-from adrenoc.passes.fit_memory import fit_memory
-from adrenoc.passes.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
-from adrenoc.passes.keep_integers import keep_integers
-from adrenoc.passes.keep_layers import keep_layers
-from adrenoc.passes.lower import Program, lower
-from adrenoc.passes.pin_precision import pin_precision, spread_precision
-from adrenoc.passes.plan_memory import plan_memory
-from adrenoc.passes.read_graph import read_graph
-from adrenoc.passes.split_winograd import split_winograd
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.program import Program
+from adrenoc.passes.fuse.split_winograd import split_winograd
+from adrenoc.passes.lower.emit_relax import RegionCode, emit_relax
+from adrenoc.passes.lower.fit_memory import fit_memory
+from adrenoc.passes.lower.lower import lower
+from adrenoc.passes.lower.plan_memory import plan_memory
+from adrenoc.passes.place.assign_layouts import Layouts, assign_layouts
+from adrenoc.passes.place.assign_memory import assign_memory
+from adrenoc.passes.place.bridge_devices import bridge_devices
+from adrenoc.passes.place.bridge_regions import bridge_regions
+from adrenoc.passes.place.keep_layers import keep_layers
+from adrenoc.passes.precision.keep_integers import keep_integers
+from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
+from adrenoc.passes.read.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
+from adrenoc.passes.read.read_graph import read_graph
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
 from adrenoc.rewrites.fold_pads import fold_pads
 from adrenoc.rewrites.order_channels import order_channels
 from adrenoc.rewrites.simplify import simplify
-from adrenoc.rules.cost_model import CostModel
+from adrenoc.target.gpu import Limits
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 

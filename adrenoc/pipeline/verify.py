@@ -14,16 +14,16 @@ meant:
 
 from __future__ import annotations
 
-from adrenoc.build import kernel_sources
-from adrenoc.gpu import Limits
-from adrenoc.passes.check_launches import check_kernels, check_launches
-from adrenoc.passes.check_module import check_module
-from adrenoc.passes.check_sources import check_sources
-from adrenoc.passes.check_storage import check_storage
-from adrenoc.passes.checks import check_graph
-from adrenoc.passes.lower import Program
-from adrenoc.passes.plan_memory import Storage
+from adrenoc.codegen.build import kernel_sources
+from adrenoc.ir.program import Program
+from adrenoc.passes.lower.plan_memory import Storage
+from adrenoc.passes.verify.check_graph import check_graph
+from adrenoc.passes.verify.check_launches import check_kernels, check_launches
+from adrenoc.passes.verify.check_module import check_module
+from adrenoc.passes.verify.check_sources import check_sources
+from adrenoc.passes.verify.check_storage import check_storage
 from adrenoc.pipeline.state import State, program_of, storage_of
+from adrenoc.target.gpu import Limits
 
 
 def verify_step(state: State) -> State:

@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.decision import Decision
-from adrenoc.layout import LANES
+from adrenoc.ir.layout import LANES
 from adrenoc.relax.flat import FlatFunction, variables
 from adrenoc.relax.values import static_shape
 from adrenoc.rewrites.channel_moves import Moved, Unit

@@ -21,13 +21,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from adrenoc.build import build_kernel, module_sources
+from adrenoc.codegen.build import build_kernel, module_sources
 from adrenoc.errors import OptionError, ToolError
-from adrenoc.json_text import read_json
-from adrenoc.kernels.builder import Launch
-from adrenoc.proc import run_tool
-from adrenoc.rules.schedule import actions_of
-from adrenoc.temporary import TemporaryFolder
+from adrenoc.families.shared.schedule import actions_of
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.host.proc import run_tool
+from adrenoc.ir.program import Launch
+from adrenoc.text.json_text import read_json
 from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
 from adrenoc.tune.standing import Standing
 from adrenoc.tune.tasks import Task, TunePlan

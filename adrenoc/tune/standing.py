@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from adrenoc.rules.schedule import actions_of
+from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.progress import KernelProgress
 from adrenoc.tune.search import CostModel, Measured, Search
 from adrenoc.tune.tasks import Task

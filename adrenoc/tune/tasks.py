@@ -10,14 +10,15 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
-from adrenoc.graph import Graph, Node
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.schedule import actions_of, is_of
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.program import Choice
 from adrenoc.options import CompileOptions
-from adrenoc.passes.lower import kernel_of
+from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import Reporter
-from adrenoc.rules.context import KernelCall, RuleContext
-from adrenoc.rules.schedule import Choice, actions_of, is_of
-from adrenoc.target import Target
+from adrenoc.target.target import Target
 from adrenoc.tuning_log import Actions, actions_key
 
 

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.cache import tool_versions
+from adrenoc.compile.cache import tool_versions
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import OptionError
+from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
-from adrenoc.target import Target
-from adrenoc.temporary import TemporaryFolder
+from adrenoc.target.target import Target
 from adrenoc.tune.farm import Farm, FarmOptions
 from adrenoc.tune.local import local_server
 from adrenoc.tune.offline import Analyse, rank_offline

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import AdrenocError
-from adrenoc.rules.schedule import actions_of
+from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.farm import Farm, Job, Outcome
 from adrenoc.tune.progress import TuneObserver, TuneProgress
 from adrenoc.tune.search import CostModel

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.build import device_kernel
+from adrenoc.codegen.build import device_kernel
+from adrenoc.families.shared.context import KernelCall
+from adrenoc.ir.layout import Fold
+from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import pack_blocked
-from adrenoc.layout import Fold
-from adrenoc.operand import Memory, OperandSpec
-from adrenoc.rules.context import KernelCall
 from adrenoc.tune.tasks import Task, TunePlan
 
 KERNEL = "kernel"

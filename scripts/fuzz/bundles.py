@@ -113,8 +113,8 @@ def _judged(path: Path) -> Outcome:
 
 
 def _read(path: Path) -> None:
-    from adrenoc.buckets import open_buckets
-    from adrenoc.bundle import open_bundle
+    from adrenoc.bundle.buckets import open_buckets
+    from adrenoc.bundle.bundle import open_bundle
 
     for one in open_buckets(open_bundle(path)):
         one.kernels()

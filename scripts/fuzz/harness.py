@@ -82,7 +82,7 @@ def _plan(path: Path) -> None:
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
     from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
+    from adrenoc.target.target import load_target
 
     target = load_target("adreno:730")
     options = resolve_options(target, preset="mixed", command_line={}).options
@@ -91,10 +91,10 @@ def _plan(path: Path) -> None:
 
 
 def _compile(path: Path) -> None:
-    from adrenoc.make import make_bundle
+    from adrenoc.compile.make import make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
+    from adrenoc.target.target import load_target
 
     target = load_target("host")
     make_bundle(

@@ -21,13 +21,13 @@ from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Performance
 from adrenoc.importers.imported import Imported
 from adrenoc.options import resolve_options
-from adrenoc.passes.emit_relax import all_params
+from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.pipeline import STAGES, State
 from adrenoc.relax.flat import flatten
-from adrenoc.target import load_target
+from adrenoc.target.gpu import Performance
+from adrenoc.target.target import load_target
 
 Shape = tuple[int, ...]
 Make = Callable[..., Any]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.bundle import open_bundle
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from tests.clml.regions import Emulate, random
@@ -144,7 +144,7 @@ def test_layer_checks_see_every_layer(model: Path):
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
     from adrenoc.reporter import SilentReporter
-    from adrenoc.target import load_target
+    from adrenoc.target.target import load_target
 
     target = load_target("host")
     said = {"clml": "all", "keep_layers": True}

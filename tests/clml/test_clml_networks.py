@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.bundle import open_bundle
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.check.inputs import make_inputs
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from adrenoc.inputs import make_inputs
 from tests.clml.regions import Emulate
 from tests.models import write_network
 

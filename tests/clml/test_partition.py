@@ -15,11 +15,11 @@ from adrenoc.clml.merge import merge
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
-from adrenoc.gpu import Performance
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, State
 from adrenoc.relax.flat import flatten
-from adrenoc.target import load_target
+from adrenoc.target.gpu import Performance
+from adrenoc.target.target import load_target
 from tests.clml.regions import (
     Emulate,
     build,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.android.runtime_build import build_runtime
 from adrenoc.errors import OptionError
 from adrenoc.native.compile_plugin import _include_options
-from adrenoc.runtime_build import build_runtime
 from tests.clml.stub_sdk import write_stub_sdk
 
 _SOURCE = Path(build_runtime.__code__.co_filename).parent / "native/src/clml/real_backend.cc"

@@ -25,7 +25,7 @@ from adrenoc.importers.imported import Imported
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.host.random_graphs.exact import in_doubles
 
 TOLERANCE = {"fp32": 1e-5, "mixed": 4e-3, "buffer": 4e-3, "fp16": 1e-2}

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
-from adrenoc.check_accuracy import bench as bench_module
-from adrenoc.check_accuracy.bench import Bench
-from adrenoc.check_accuracy.ideal import NOTHING, Stored, rounded_to_half
-from adrenoc.check_accuracy.samples import Judge, take_samples
+from adrenoc.check.accuracy import bench as bench_module
+from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.ideal import NOTHING, Stored, rounded_to_half
+from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 
 def _bench(ops: Ops, folder: Path, device: Any, target: str = "host") -> tuple[Bench, Judge]:

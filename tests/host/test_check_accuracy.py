@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
-from adrenoc.check_accuracy.doctor import check_accuracy
-from adrenoc.check_accuracy.result import AccuracyReport
+from adrenoc.check.accuracy.examine import check_accuracy
+from adrenoc.check.accuracy.result import AccuracyReport
 from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 TOLERANCE = 1e-2
 

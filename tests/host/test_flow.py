@@ -177,7 +177,7 @@ def test_each_stage_is_dumped_under_its_name(
 ) -> None:
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import STAGES
-    from adrenoc.target import load_target
+    from adrenoc.target.target import load_target
 
     monkeypatch.chdir(tmp_path)
     _json(capsys, "compile", models["mixed_small"], "--dump-dir", "ir", "--no-cache")

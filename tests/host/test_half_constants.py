@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.half import HALF_MAX, HALF_NORMAL
+from adrenoc.ir.half import HALF_MAX, HALF_NORMAL
 
 Build = Callable[[Ops, float], str]
 """The reader of a constant of about this size, and what brings the result back to about 1."""

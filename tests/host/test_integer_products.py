@@ -11,14 +11,14 @@ import onnx
 import onnxruntime
 import pytest
 
-from adrenoc import opencl_source
-from adrenoc.build import kernel_sources
-from adrenoc.layout import Layout
-from adrenoc.operand import Memory, OperandSpec
+from adrenoc.codegen import opencl_source
+from adrenoc.codegen.build import kernel_sources
+from adrenoc.ir.layout import Layout
+from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from adrenoc.tune.variant import random_value
 from tests.host.run_op import CHECKED, execute
 from tests.qoperator import QNet

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.compiler import Compiled, compile_model
+from adrenoc.android.link import find_linker, link_library
+from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.errors import CompileError
-from adrenoc.link import find_linker, link_library
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 
 def _model(folder: Path) -> Path:

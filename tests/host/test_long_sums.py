@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from run_op import Ops, relative_error
 
-from adrenoc.kernels.lines import LineTile
-from adrenoc.rules import norm as norm_rule
-from adrenoc.rules import reduce as reduce_rule
-from adrenoc.rules import softmax as softmax_rule
+from adrenoc.families.reduce import norm_rule, reduce_rule, softmax_rule
+from adrenoc.families.reduce.lines import LineTile
 
 NUMBER = np.float32(0.1)
 TOLERANCE = 1e-5

@@ -13,13 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.check.verdict import MIB
 from adrenoc.cli.main import main
-from adrenoc.compiler import Compiled, compile_model
+from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
-from adrenoc.verdict import MIB
+from adrenoc.target.target import load_target
 from tests.models import graph, write
 
 onnxruntime = pytest.importorskip("onnxruntime")

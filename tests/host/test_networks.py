@@ -13,20 +13,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.bundle import open_bundle
-from adrenoc.device.check import compare, default_tolerance
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.manifest import Manifest
+from adrenoc.check.inputs import make_inputs
+from adrenoc.check.reference import run_reference
+from adrenoc.compile.make import make_bundle
+from adrenoc.device.compare import compare, default_tolerance
 from adrenoc.device.run import run_bundle
-from adrenoc.graph import Graph, Node
-from adrenoc.inputs import make_inputs
-from adrenoc.make import make_bundle
-from adrenoc.manifest import Manifest
-from adrenoc.operand import Memory
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.operand import Memory
+from adrenoc.ir.program import Program
 from adrenoc.options import resolve_options
-from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
-from adrenoc.reference import run_reference
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.models import write, write_network
 
 # Small enough that building the kernels takes seconds; odd channel counts come with the widths.

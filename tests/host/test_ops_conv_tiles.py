@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.conv2d import ConvTile, Route
-from adrenoc.rules import conv2d as rules
-from adrenoc.rules.scored import Scored
+from adrenoc.families.conv import dense_rule as rules
+from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.families.shared.scored import Scored
 
 TILES = (
     ConvTile(pixels=7, out_blocks=2, route=Route.TEXTURE, work_group=(4, 4, 2)),

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.depthwise import DepthwiseTile
-from adrenoc.rules import depthwise as rules
-from adrenoc.rules.scored import Scored
+from adrenoc.families.depthwise import depthwise_rule as rules
+from adrenoc.families.depthwise.depthwise import DepthwiseTile
+from adrenoc.families.shared.scored import Scored
 
 TILES = (
     DepthwiseTile(rows=1, pixels=3, work_group=(4, 2, 8)),

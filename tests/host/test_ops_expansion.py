@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.expansion_plan import ExpansionTile
-from adrenoc.passes import fuse_expansion, fuse_separable
-from adrenoc.rules import expansion as rules
-from adrenoc.rules.expansion_tile import candidates
-from adrenoc.rules.scored import Scored
+from adrenoc.families.expansion import expansion_rule as rules
+from adrenoc.families.expansion.expansion_plan import ExpansionTile
+from adrenoc.families.expansion.expansion_tile import candidates
+from adrenoc.families.shared.scored import Scored
+from adrenoc.passes.fuse import fuse_expansion, fuse_separable
 
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from run_op import Ops
 
-from adrenoc.passes import read_images
-from adrenoc.rules.gemv import MAX_PIXELS
+from adrenoc.families.matmul.gemv_rule import MAX_PIXELS
+from adrenoc.passes.fuse import read_images
 from tests.examples import examples
 
 PRESETS = ("fp32", "mixed", "fp16", "buffer")

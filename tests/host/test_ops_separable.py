@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.conv2d import Route
-from adrenoc.kernels.separable import SeparableTile
-from adrenoc.passes import fuse_separable
-from adrenoc.rules import separable as rules
-from adrenoc.rules.scored import Scored
-from adrenoc.rules.separable_tile import scored
+from adrenoc.families.separable import separable_rule as rules
+from adrenoc.families.separable.separable import SeparableTile
+from adrenoc.families.separable.separable_tile import scored
+from adrenoc.families.shared.conv_tile_shape import Route
+from adrenoc.families.shared.scored import Scored
+from adrenoc.passes.fuse import fuse_separable
 
 WHOLE = 5
 """Input blocks of the tests' tensors."""

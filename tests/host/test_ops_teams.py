@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.gpu import Limits
-from adrenoc.kernels.lines import LineTile, Members
-from adrenoc.rules import lines
-from adrenoc.rules.lines import LineWork
+from adrenoc.families.reduce import lines_tile as lines
+from adrenoc.families.reduce.lines import LineTile, Members
+from adrenoc.families.reduce.lines_tile import LineWork
+from adrenoc.target.gpu import Limits
 
 SHAPE = (2, 7, 9, 13)
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.kernels.conv2d import Route
-from adrenoc.kernels.winograd_tile import WinogradTile
-from adrenoc.passes import split_winograd
-from adrenoc.rules import winograd_conv
-from adrenoc.rules.machine import Machine
-from adrenoc.rules.scored import Scored
+from adrenoc.families.shared.conv_tile_shape import Route
+from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.scored import Scored
+from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
+from adrenoc.families.winograd.winograd_tile import WinogradTile
+from adrenoc.passes.fuse import split_winograd
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from run_op import Ops, execute, relative_error
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
-from adrenoc.passes import keep_constants, keep_sizes, split_winograd
+from adrenoc.passes.fuse import split_winograd
+from adrenoc.passes.precision import keep_constants, keep_sizes
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 
 def _overflowing() -> Ops:

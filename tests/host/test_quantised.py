@@ -12,15 +12,15 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.bundle import open_bundle
-from adrenoc.check_layers import check_layers
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.check.check_layers import check_layers
+from adrenoc.check.reference import run_reference
+from adrenoc.compile.make import make_bundle
 from adrenoc.device.run import run_bundle
-from adrenoc.make import make_bundle
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
-from adrenoc.reference import run_reference
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.host.run_op import CHECKED, execute, relative_error
 from tests.qoperator import QNet, with_conversions
 from tests.tflite.build import ModelBuilder, T

@@ -14,14 +14,9 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 
-from adrenoc.bundle import LIBRARY, fill_bundle, open_bundle
-from adrenoc.cli.main import main
-from adrenoc.decision import DecisionLog
-from adrenoc.device.opencl import list_devices, pick_device
-from adrenoc.device.run import run_bundle
-from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError
-from adrenoc.link import find_linker, link_library
-from adrenoc.manifest import (
+from adrenoc.android.link import find_linker, link_library
+from adrenoc.bundle.bundle import LIBRARY, fill_bundle, open_bundle
+from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
     OptionsInfo,
@@ -30,7 +25,12 @@ from adrenoc.manifest import (
     TargetInfo,
     TensorSpec,
 )
-from adrenoc.target import load_target
+from adrenoc.cli.main import main
+from adrenoc.decision import DecisionLog
+from adrenoc.device.opencl import list_devices, pick_device
+from adrenoc.device.run import run_bundle
+from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError
+from adrenoc.target.target import load_target
 
 SHAPE = (1, 4, 8, 8)
 WEIGHT = np.random.default_rng(5).standard_normal(SHAPE).astype("float32")

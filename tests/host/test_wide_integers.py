@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.host.run_op import execute
 from tests.models import graph, write
 

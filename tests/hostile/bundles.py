@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from adrenoc.bundle_tar import write_tar
+from adrenoc.bundle.tar import write_tar
 from tests.hostile.case import Case, Make
 from tests.hostile.models import NAMES, SPECIAL, pipe
 from tests.hostile.outputs import TEXTS

@@ -20,12 +20,12 @@ from typing import Any
 
 _HEAVY = (
     "adrenoc.cli.main",
-    "adrenoc.check_accuracy.doctor",
-    "adrenoc.check_model",
+    "adrenoc.check.accuracy.examine",
+    "adrenoc.check.check_model",
     "adrenoc.importers.onnx.importer",
     "adrenoc.importers.tflite.importer",
-    "adrenoc.make",
-    "adrenoc.reference",
+    "adrenoc.compile.make",
+    "adrenoc.check.reference",
     "adrenoc.tune.tune_model",
     "rich.live",
     "safetensors.numpy",

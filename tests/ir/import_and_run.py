@@ -10,10 +10,10 @@ import pytest
 import tvm
 from tvm import relax
 
+from adrenoc.check.inputs import make_inputs
+from adrenoc.check.reference import run_reference
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
-from adrenoc.inputs import make_inputs
-from adrenoc.reference import run_reference
 from adrenoc.relax.values import op_name
 from adrenoc.rewrites.simplify import simplify
 

@@ -11,7 +11,7 @@ import onnx
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 
 def plan(

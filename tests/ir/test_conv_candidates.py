@@ -9,18 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adrenoc.kernels.conv2d import ConvGeometry, ConvTile, Route
+from adrenoc.families.conv import conv_tile
+from adrenoc.families.conv.conv_tile_local import MOST_PADDING, local_counts
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.machine import Machine
+from adrenoc.families.winograd.winograd import Tiling
+from adrenoc.families.winograd.winograd_conv_rule import conv_candidates
+from adrenoc.families.winograd.winograd_matrices import winograd
+from adrenoc.families.winograd.winograd_rule import multiply_candidates
+from adrenoc.ir.layout import Extents
 from adrenoc.kernels.weights import whole_turns
-from adrenoc.kernels.winograd import Tiling
-from adrenoc.kernels.winograd_matrices import winograd
-from adrenoc.layout import Extents
-from adrenoc.rules import conv_tile
-from adrenoc.rules.conv_tile_local import MOST_PADDING, local_counts
-from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.machine import Machine
-from adrenoc.rules.winograd import multiply_candidates
-from adrenoc.rules.winograd_conv import conv_candidates
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 TARGET = load_target("adreno")
 LIMITS = TARGET.limits

@@ -16,7 +16,7 @@ from adrenoc import errors
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.models import graph, network
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.kernels.expansion_plan import Region, Span
-from adrenoc.layout import Extents
-from adrenoc.rules.expansion_tile import ExpansionWork, candidates, shared_bytes
-from adrenoc.target import load_target
+from adrenoc.families.expansion.expansion_plan import Region, Span
+from adrenoc.families.expansion.expansion_tile import ExpansionWork, candidates, shared_bytes
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.ir.layout import Extents
+from adrenoc.target.target import load_target
 
 
 @pytest.mark.parametrize("seed", range(40))

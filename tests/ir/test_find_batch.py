@@ -10,10 +10,10 @@ import pytest
 from onnx import helper
 
 from adrenoc.options import resolve_options
-from adrenoc.passes.find_batch import Along, batch_free_constants, find_batch
+from adrenoc.passes.read.find_batch import Along, batch_free_constants, find_batch
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.models import graph, write
 
 node = helper.make_node

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.check_model import check_model
+from adrenoc.check.check_model import check_model
+from adrenoc.check.verdict import Policy
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
-from adrenoc.verdict import Policy
+from adrenoc.target.target import load_target
 from tests.models import graph, write
 
 

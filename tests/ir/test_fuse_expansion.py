@@ -8,12 +8,12 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.graph import Graph
-from adrenoc.passes import fuse_depthwise, fuse_expansion, fuse_separable
-from adrenoc.passes.measure_work import multiply_adds
+from adrenoc.families.expansion.expansion_rule import EXPANSION
+from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.ir.graph import Graph
+from adrenoc.passes.fuse import fuse_depthwise, fuse_expansion, fuse_separable
+from adrenoc.passes.lower.measure_work import multiply_adds
 from adrenoc.pipeline import State
-from adrenoc.rules.expansion import EXPANSION
-from adrenoc.rules.separable import SEPARABLE
 
 
 def _joined(net: Net, *outputs: str, preset: str = "fp32", **limits: int) -> tuple[Graph, State]:

@@ -6,10 +6,10 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.graph import Graph
-from adrenoc.passes import fuse_depthwise
+from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.ir.graph import Graph
+from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.pipeline import State
-from adrenoc.rules.separable import SEPARABLE
 
 
 def _joined(net: Net, *outputs: str, preset: str = "fp32") -> tuple[Graph, State]:

@@ -17,7 +17,7 @@ import pytest
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.models import chains
 
 SHORT, LONG = 6, 24

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
+from adrenoc.check.inputs import make_inputs
 from adrenoc.importers import import_model
-from adrenoc.inputs import make_inputs
 from adrenoc.rewrites.simplify import simplify
 from tests.ir.import_and_run import check, operators, run_on_cpu
 from tests.models import graph, write

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from adrenoc import host_memory
 from adrenoc.errors import AdrenocError, ModelFormatError
+from adrenoc.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import infer, room, second_opinion
 from adrenoc.relax import fold

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc import reference
-from adrenoc.errors import DependencyError, InputError, ModelFormatError
-from adrenoc.inputs import make_inputs
-from adrenoc.manifest import TensorSpec
-from adrenoc.reference import (
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.check import reference
+from adrenoc.check.inputs import make_inputs
+from adrenoc.check.reference import (
     PLAIN,
     REFERENCE_KERNELS,
     UNSIGNED,
@@ -20,6 +19,7 @@ from adrenoc.reference import (
     quantised,
     run_reference,
 )
+from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
 

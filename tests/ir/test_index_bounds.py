@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.check.inputs import InputFile, make_inputs
+from adrenoc.check.reference import run_reference
 from adrenoc.errors import InputError
 from adrenoc.importers import import_model
-from adrenoc.inputs import InputFile, make_inputs
-from adrenoc.reference import run_reference
 from tests.ir.import_and_run import check
 from tests.models import graph, write
 from tests.tflite.build import ModelBuilder, T

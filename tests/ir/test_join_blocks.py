@@ -10,10 +10,10 @@ from branches import Net
 from planning import plan
 
 from adrenoc.errors import DefectError
-from adrenoc.graph import Graph, Store, View
-from adrenoc.layout import Fold
-from adrenoc.operand import Memory
-from adrenoc.passes.checks import check_graph
+from adrenoc.ir.graph import Graph, Store, View
+from adrenoc.ir.layout import Fold
+from adrenoc.ir.operand import Memory
+from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline import State
 
 

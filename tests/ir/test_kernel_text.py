@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.build import kernel_sources
+from adrenoc.codegen.build import kernel_sources
 from adrenoc.kernels.epilogue import AT_ONCE
 from tests.models import graph
 

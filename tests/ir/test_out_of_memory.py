@@ -12,12 +12,12 @@ import tvm
 from onnx import helper
 
 from adrenoc.errors import HostMemoryError
-from adrenoc.out_of_memory import memory_errors
+from adrenoc.host.out_of_memory import memory_errors
 from tests.models import graph
 
 CHECK = """
 import resource, sys
-import adrenoc.check_model, adrenoc.importers.onnx.importer
+import adrenoc.check.check_model, adrenoc.importers.onnx.importer
 from adrenoc.cli.main import main
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), used + (1 << 28)))

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.operand import Memory
+from adrenoc.ir.operand import Memory
 from adrenoc.pipeline import STAGES, check_order, stage_names
 from tests.models import graph
 
@@ -209,7 +209,7 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     target_names = {"r0", "y"}
     from dataclasses import replace
 
-    from adrenoc.passes.keep_layers import keep_layers
+    from adrenoc.passes.place.keep_layers import keep_layers
 
     state = plan(_conv_block(), until="fuse")
     assert state.graph is not None

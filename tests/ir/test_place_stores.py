@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planning import plan
 
-from adrenoc.graph import Graph, Node
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.pipeline import State
 from tests.host.test_ops_placed import Net
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from adrenoc.check_accuracy.deviation import Deviation
-from adrenoc.check_accuracy.groups import Group, Unit
-from adrenoc.check_accuracy.ideal import Stored
-from adrenoc.check_accuracy.pareto import Frontier, FrontierSearch
+from adrenoc.check.accuracy.deviation import Deviation
+from adrenoc.check.accuracy.groups import Group, Unit
+from adrenoc.check.accuracy.ideal import Stored
+from adrenoc.check.accuracy.pareto import Frontier, FrontierSearch
 
 
 class _Judge:

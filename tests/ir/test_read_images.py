@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.graph import Graph
+from adrenoc.ir.graph import Graph
 from adrenoc.pipeline import State
 from tests.models import graph
 

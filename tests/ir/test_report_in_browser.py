@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.manifest import RegionInfo
-from adrenoc.report.page import write_page
+from adrenoc.bundle.manifest import RegionInfo
+from adrenoc.check.report.page import write_page
 from tests.unit.verdicts import node, verdict
 
 USER = """<script>

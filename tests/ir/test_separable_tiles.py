@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.kernels.conv2d import ConvGeometry
-from adrenoc.layout import Extents
-from adrenoc.rules.conv_work import ConvWork
-from adrenoc.rules.machine import Machine
-from adrenoc.rules.separable_tile import SeparableWork, scored
-from adrenoc.target import load_target
+from adrenoc.families.separable.separable_tile import SeparableWork, scored
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.layout import Extents
+from adrenoc.target.target import load_target
 
 WORK = SeparableWork(
     depthwise=ConvGeometry(kernel=(3, 3), padding=(1, 1), groups=32),

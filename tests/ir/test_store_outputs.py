@@ -6,7 +6,7 @@ import onnx
 from branches import Net
 from planning import plan
 
-from adrenoc.graph import Graph, Store
+from adrenoc.ir.graph import Graph, Store
 from adrenoc.pipeline import State
 
 

@@ -19,7 +19,7 @@ from adrenoc.importers.onnx import unroll
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.models import graph
 
 node, value = helper.make_node, helper.make_tensor_value_info

@@ -12,19 +12,19 @@ import pytest
 from branches import Net
 from planning import plan
 
+from adrenoc.compile.make import make_bundle
 from adrenoc.errors import DefectError
-from adrenoc.graph import View
-from adrenoc.make import make_bundle
-from adrenoc.operand import TEXTURE
+from adrenoc.ir.graph import View
+from adrenoc.ir.operand import TEXTURE
+from adrenoc.ir.program import Program
 from adrenoc.options import list_presets, resolve_options
-from adrenoc.passes import fuse_expansion, fuse_separable
-from adrenoc.passes.lower import Program
-from adrenoc.passes.plan_memory import Storage
-from adrenoc.passes.region_nodes import ALLOC
+from adrenoc.passes.analyse.region_nodes import ALLOC
+from adrenoc.passes.fuse import fuse_expansion, fuse_separable
+from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.pipeline import STAGES, State, program_of, storage_of, verify
 from adrenoc.pipeline.steps import emit_relax_step
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 DEVICES = ("adreno", "adreno:750", "host")
 PRESETS = tuple(preset.name for preset in list_presets())

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from adrenoc import native
-from adrenoc.compiler import compile_model
+from adrenoc.compile.compiler import compile_model
 from adrenoc.errors import AdrenocError
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 
 
 class Case(Protocol):

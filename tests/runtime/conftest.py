@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.bundle import Bundle, open_bundle
+from adrenoc.android.runtime_build import Runtime, build_runtime
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
-from adrenoc.runtime_build import Runtime, build_runtime
 from tests.models import graph, write
 from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import Case, Finished

@@ -6,10 +6,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from adrenoc.licenses import LICENSE, NOTICE
-from adrenoc.link import find_linker
-from adrenoc.proc import run_tool
-from adrenoc.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from adrenoc.android.licenses import LICENSE, NOTICE
+from adrenoc.android.link import find_linker
+from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from adrenoc.host.proc import run_tool
 
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
+from adrenoc.android.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
 
 HERE = Path(__file__).parent
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.bundle import Bundle
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
 from adrenoc.errors import AdbError
-from adrenoc.runtime_build import Runtime
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.programs import Case
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, free_port

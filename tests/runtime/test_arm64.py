@@ -18,12 +18,12 @@ import pytest
 import tvm
 from tvm import relax
 
-from adrenoc.bundle import LIBRARY, fill_bundle, write_tar
-from adrenoc.decision import DecisionLog
-from adrenoc.elf import read_elf
-from adrenoc.errors import DependencyError
-from adrenoc.link import find_linker, link_library
-from adrenoc.manifest import (
+from adrenoc.android.elf import read_elf
+from adrenoc.android.link import find_linker, link_library
+from adrenoc.android.runtime_build import LIBRARY as RUNTIME_LIBRARY
+from adrenoc.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime, build_runtime
+from adrenoc.bundle.bundle import LIBRARY, fill_bundle, write_tar
+from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
     OptionsInfo,
@@ -32,8 +32,8 @@ from adrenoc.manifest import (
     TargetInfo,
     TensorSpec,
 )
-from adrenoc.runtime_build import LIBRARY as RUNTIME_LIBRARY
-from adrenoc.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime, build_runtime
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import DependencyError
 from tests.runtime.programs import Finished, compile_with_archive
 
 TRIPLE = "aarch64-linux-gnu"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.bundle import Bundle
+from adrenoc.bundle.bundle import Bundle
 from tests.runtime.programs import Finished
 
 Execute = Callable[..., Finished]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.bundle import Bundle
-from adrenoc.runtime_build import Runtime
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import Bundle
 from tests.runtime.programs import Case, Finished, compile_against, compile_opencl
 
 Execute = Callable[..., Finished]

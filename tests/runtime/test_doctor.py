@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc import doctor
+from adrenoc.check import doctor
+from adrenoc.check.doctor import Finding
 from adrenoc.cli.main import main
 from adrenoc.device import adb
-from adrenoc.doctor import Finding
 from adrenoc.errors import AdbError
 from tests.ndks import fake_ndk, forget_ndks
 from tests.runtime.fake_adb import fake_adb_process

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.bundle import Bundle
-from adrenoc.runtime_build import Runtime
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import Bundle
 from tests.runtime.programs import HERE, Finished, compile_against
 
 # Of the context that lives as long as the process: itself and its queue.

@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adrenoc.app_check import check_app
-from adrenoc.bundle import Bundle, open_bundle
+from adrenoc.android.app_check import check_app
+from adrenoc.android.elf import read_elf
+from adrenoc.android.licenses import LICENSE, NOTICE
+from adrenoc.android.ndk import MIN_API
+from adrenoc.android.package.aar import write_aar
+from adrenoc.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.elf import read_elf
 from adrenoc.errors import AppError, BundleError, LinkError
-from adrenoc.licenses import LICENSE, NOTICE
-from adrenoc.ndk import MIN_API
-from adrenoc.package.aar import write_aar
-from adrenoc.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub
 from tests.runtime.programs import Finished

@@ -17,17 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adrenoc
-from adrenoc.app_check import check_app
-from adrenoc.bundle import MANIFEST, Bundle, open_bundle
+from adrenoc.android.app_check import check_app
+from adrenoc.android.elf import read_elf
+from adrenoc.android.licenses import LICENSE, NOTICE
+from adrenoc.android.ndk import MIN_API
+from adrenoc.android.package.aar import name_models
+from adrenoc.android.package.repository import RUNTIME, write_repository
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import MANIFEST, Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.elf import read_elf
 from adrenoc.errors import BundleError, OutputError
-from adrenoc.licenses import LICENSE, NOTICE
-from adrenoc.names import BUNDLE
-from adrenoc.ndk import MIN_API
-from adrenoc.package.aar import name_models
-from adrenoc.package.repository import RUNTIME, write_repository
-from adrenoc.runtime_build import Runtime
+from adrenoc.text.names import BUNDLE
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
 

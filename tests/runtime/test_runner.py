@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import adrenoc
-from adrenoc.bundle import Bundle
-from adrenoc.elf import read_elf
-from adrenoc.runtime_build import NAME_LIBRARY, Runtime
+from adrenoc.android.elf import read_elf
+from adrenoc.android.runtime_build import NAME_LIBRARY, Runtime
+from adrenoc.bundle.bundle import Bundle
 from tests.runtime.programs import Case, Finished, run_case
 
 Execute = Callable[..., Finished]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
 from adrenoc.device.greeting import MAGIC
-from adrenoc.runtime_build import Runtime
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,

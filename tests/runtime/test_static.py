@@ -12,11 +12,19 @@ import numpy as np
 import pytest
 
 import adrenoc
-from adrenoc.bundle import Bundle
+from adrenoc.android.elf import read_elf
+from adrenoc.android.runtime_build import (
+    ARCHIVE,
+    HEADERS,
+    LIBRARY,
+    NAME_LIBRARY,
+    RUNNER,
+    SERVER,
+    Runtime,
+)
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.elf import read_elf
 from adrenoc.errors import DependencyError
-from adrenoc.runtime_build import ARCHIVE, HEADERS, LIBRARY, NAME_LIBRARY, RUNNER, SERVER, Runtime
 from tests.runtime.programs import HERE, Case, Finished, compile_with_archive, run_case
 
 RUNTIME_TOOLS = Path(adrenoc.__file__).parent / "native/runtime/tools"

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from adrenoc.families.maps.map import texel_of_thread
+from adrenoc.families.shared.context import KernelCall
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.map import texel_of_thread
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import SilentReporter
-from adrenoc.rules.context import KernelCall
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from adrenoc.tune.farm import Job, Outcome
 from adrenoc.tune.progress import SilentObserver, TuneProgress
 from adrenoc.tune.tasks import Task, TunePlan, plan_model

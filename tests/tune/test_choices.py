@@ -11,13 +11,13 @@ import pytest
 from onnx import helper
 from trials import trial
 
-from adrenoc.kernels.conv2d import ConvTile
+from adrenoc.families.shared.conv_tile_shape import ConvTile
+from adrenoc.families.shared.schedule import actions_of, is_of
+from adrenoc.ir.program import Program
 from adrenoc.options import CompileOptions
-from adrenoc.passes.lower import Program
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.rules.schedule import actions_of, is_of
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from adrenoc.tune.search import features
 from adrenoc.tune.tasks import plan_model
 from adrenoc.tuning_log import LogWriter, Status

@@ -26,7 +26,7 @@ from adrenoc import native
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import OptionError, RemoteError
-from adrenoc.rules.schedule import actions_of
+from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.farm import Farm, FarmOptions, Job
 from adrenoc.tune.local import local_server
 from adrenoc.tune.progress import SilentObserver

@@ -12,8 +12,8 @@ from trials import trial
 
 from adrenoc.cli.main import main
 from adrenoc.errors import TuningLogError
+from adrenoc.tune.merge import as_bans, differences, merge, prune, summaries, write_log
 from adrenoc.tuning_log import Status, best_trials, read_log, tuning_of
-from adrenoc.tuning_merge import as_bans, differences, merge, prune, summaries, write_log
 
 UNTUNED = trial(untuned=True, median_us=10.0)
 FAST = trial(group=(4, 4, 1), median_us=4.0)
@@ -53,8 +53,8 @@ def test_bans_are_quirks_of_a_target(tmp_path: Path) -> None:
     """What is printed is TOML that the target's loader takes."""
     import shutil
 
-    from adrenoc.files import data_folder, read_toml
-    from adrenoc.target import load_target
+    from adrenoc.files.read import data_folder, read_toml
+    from adrenoc.target.target import load_target
 
     folder = tmp_path / "targets"
     shutil.copytree(data_folder("targets"), folder)

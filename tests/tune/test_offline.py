@@ -12,7 +12,7 @@ from planted_kernels import plan_small, small_model
 
 from adrenoc.cli.main import main
 from adrenoc.errors import ToolError
-from adrenoc.rules.schedule import actions_of
+from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tuning_log import Status, best_trials, read_log
 
 ANALYSER = """

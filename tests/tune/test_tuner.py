@@ -11,7 +11,7 @@ pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
 
 from planted_kernels import DEVICE, plan_small, small_model, tune_by_rule
 
-from adrenoc.rules.schedule import actions_of
+from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.farm import Job, Outcome
 from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tune.transfer import seeds

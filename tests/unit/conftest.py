@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import adrenoc.make
-from adrenoc.link import Linker
-from adrenoc.manifest import LibraryInfo
+import adrenoc.compile.make
+from adrenoc.android.link import Linker
+from adrenoc.bundle.manifest import LibraryInfo
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)
@@ -69,10 +69,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             machine="aarch64", soname="model.so", needed=("libtvm_ffi.so",), page_bytes=16384
         )
 
-    module = ModuleType("adrenoc.compiler")
+    module = ModuleType("adrenoc.compile.compiler")
     vars(module)["compile_model"] = compile_model
-    monkeypatch.setitem(sys.modules, "adrenoc.compiler", module)
-    monkeypatch.setattr(adrenoc.make, "link_library", link_library)
+    monkeypatch.setitem(sys.modules, "adrenoc.compile.compiler", module)
+    monkeypatch.setattr(adrenoc.compile.make, "link_library", link_library)
     linker = Linker(command=("ld.lld",), origin="path", version="LLD 22")
-    monkeypatch.setattr(adrenoc.make, "find_linker", lambda **_: linker)
+    monkeypatch.setattr(adrenoc.compile.make, "find_linker", lambda **_: linker)
     return calls

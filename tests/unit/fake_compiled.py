@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.bundle import LIBRARY, fill_bundle
-from adrenoc.decision import DecisionLog
-from adrenoc.launches import LaunchInfo
-from adrenoc.manifest import (
+from adrenoc.bundle.bundle import LIBRARY, fill_bundle
+from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.manifest import (
     KernelInfo,
     LibraryInfo,
     Manifest,
@@ -22,6 +21,7 @@ from adrenoc.manifest import (
     TargetInfo,
     TensorSpec,
 )
+from adrenoc.decision import DecisionLog
 
 
 class FakeCompiled:

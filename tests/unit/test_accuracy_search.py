@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.check_accuracy.search import OutOfTimeError, smallest_passing
+from adrenoc.check.accuracy.search import OutOfTimeError, smallest_passing
 
 NAMES = tuple(f"n{i:02}" for i in range(40))
 

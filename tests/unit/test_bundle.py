@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from adrenoc.bundle import BUNDLE_FOLDER, copy_bundle, open_bundle, write_tar
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_bundle, open_bundle, write_tar
 from adrenoc.errors import BundleError, DiskFullError, OutputError
-from adrenoc.outputs import write_folder_atomically
+from adrenoc.files.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 

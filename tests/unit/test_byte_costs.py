@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from adrenoc.decision import DecisionLog
-from adrenoc.rules.byte_costs import ByteCosts
-from adrenoc.target import load_target
+from adrenoc.families.shared.byte_costs import ByteCosts
+from adrenoc.target.target import load_target
 
 
 def said(as_bytes: float, as_floats: float, gpu: str = "adreno:a660") -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import adrenoc.cache
-from adrenoc.bundle import open_bundle
-from adrenoc.cache import BundleCache, Wanted, cache_key
-from adrenoc.manifest import Manifest
+import adrenoc.compile.cache
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.manifest import Manifest
+from adrenoc.compile.cache import BundleCache, Wanted, cache_key
 from adrenoc.reporter import SilentReporter
 
 KEY = "ab" * 32
@@ -105,7 +105,7 @@ def test_a_cache_of_another_user_is_not_used(
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    monkeypatch.setattr("adrenoc.files.is_trusted_owner", lambda facts: facts.st_uid == 12345)
+    monkeypatch.setattr("adrenoc.files.read.is_trusted_owner", lambda facts: facts.st_uid == 12345)
     assert fetched(cache, KEY) is None
     assert cache.manifest(KEY, WANTED) is None
     assert "belongs to another user" in listening.warnings[0]
@@ -183,10 +183,10 @@ def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path: Path) -> None:
 def test_key_changes_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"model": "1", "target": "2", "options": "3"}
     keys = [cache_key(parts), *(cache_key({**parts, name: "x"}) for name in parts)]
-    monkeypatch.setattr(adrenoc.cache, "version", lambda name: "99.0")
+    monkeypatch.setattr(adrenoc.compile.cache, "version", lambda name: "99.0")
     keys.append(cache_key(parts))
     monkeypatch.undo()
-    monkeypatch.setattr(adrenoc.cache, "sources_digest", lambda: "changed")
+    monkeypatch.setattr(adrenoc.compile.cache, "sources_digest", lambda: "changed")
     keys.append(cache_key(parts))
     monkeypatch.undo()
     assert len(set(keys)) == len(keys)

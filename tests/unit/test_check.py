@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.device.check import compare, default_tolerance, floors_of
+from adrenoc.device.compare import compare, default_tolerance, floors_of
 from adrenoc.errors import CheckFailedError
 
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import adrenoc.make
+import adrenoc.compile.make
 from adrenoc.cli import console
 from adrenoc.cli.main import cli, main
 from adrenoc.errors import BundleError
@@ -21,8 +21,8 @@ def _json(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def _loaded_by(command: list[str]) -> set[str]:
-    """The packages that a fresh process has loaded after a command that succeeds."""
+def _loaded_by(command: list[str], folder: Path) -> set[str]:
+    """The packages that a fresh process in `folder` has loaded after a command that succeeds."""
     script = (
         "import sys\n"
         "from adrenoc.cli.main import main\n"
@@ -35,7 +35,7 @@ def _loaded_by(command: list[str]) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(adrenoc.make.__file__).parent.parent,
+        cwd=folder,
     )
     first, *loaded = done.stdout.splitlines()[-1].split()
     assert first == "loaded"
@@ -44,15 +44,15 @@ def _loaded_by(command: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("command", [["--help"], ["compile", "--help"], ["run", "--help"]])
-def test_help_loads_nothing_heavy(command: list[str]) -> None:
+def test_help_loads_nothing_heavy(command: list[str], tmp_path: Path) -> None:
     heavy = {"tvm", "tvm_ffi", "onnx", "numpy", "rich", "tflite", "safetensors", "elftools"}
-    assert not heavy & _loaded_by(command)
+    assert not heavy & _loaded_by(command, tmp_path)
 
 
 @pytest.mark.parametrize("command", [["targets"], ["presets"], ["inspect", "BUNDLE"]])
-def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path) -> None:
+def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path, tmp_path: Path) -> None:
     command = [str(bundle_folder) if part == "BUNDLE" else part for part in command]
-    assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(command)
+    assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(command, tmp_path)
 
 
 def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,8 @@ def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
 
 def test_a_cached_compile_loads_no_tvm(model: Path, compiled: list[dict[str, Any]]) -> None:
     assert main(["compile", str(model)]) == 0
-    assert not {"tvm", "tvm_ffi", "onnx"} & _loaded_by(["compile", str(model), "--json"])
+    loaded = _loaded_by(["compile", str(model), "--json"], model.parent)
+    assert not {"tvm", "tvm_ffi", "onnx"} & loaded
 
 
 def test_another_preset_is_another_entry(model: Path, compiled: list[dict[str, Any]]) -> None:
@@ -153,7 +154,7 @@ def test_a_failed_compile_leaves_nothing(
     def fail(*_: Any, **__: Any) -> None:
         raise BundleError("cannot", hint="none")
 
-    monkeypatch.setattr(adrenoc.make, "fill_bundle", fail)
+    monkeypatch.setattr(adrenoc.compile.make, "fill_bundle", fail)
     assert main(["compile", str(model)]) == BundleError.exit_code
     assert [path.name for path in Path().iterdir() if path.name != "cache"] == ["net.tflite"]
 
@@ -220,7 +221,7 @@ def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setattr("adrenoc.bundle.open_bundle", fail)
+    monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", fail)
     assert main(["inspect", str(bundle_folder)]) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said
@@ -243,6 +244,6 @@ def test_an_interrupt_is_quiet(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adrenoc.bundle.open_bundle", interrupt)
+    monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", interrupt)
     assert main(["inspect", str(bundle_folder)]) == 130
     assert "Traceback" not in capsys.readouterr().err

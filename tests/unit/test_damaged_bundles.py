@@ -50,10 +50,12 @@ def test_the_judge_sees_what_is_wrong(
         (tmp_path / "litter").write_text("left behind")
         raise KeyError("no such thing")
 
-    monkeypatch.setattr("adrenoc.bundle.open_bundle", broken)
+    monkeypatch.setattr("adrenoc.bundle.bundle.open_bundle", broken)
     assert _judged(bundles.pack(whole), tmp_path).kind == "exception"
-    monkeypatch.setattr("adrenoc.bundle.open_bundle", lambda path: path.with_name("x").mkdir())
-    monkeypatch.setattr("adrenoc.buckets.open_buckets", lambda _: ())
+    monkeypatch.setattr(
+        "adrenoc.bundle.bundle.open_bundle", lambda path: path.with_name("x").mkdir()
+    )
+    monkeypatch.setattr("adrenoc.bundle.buckets.open_buckets", lambda _: ())
     assert _judged(bundles.pack(whole), tmp_path).kind == "litter"
 
 

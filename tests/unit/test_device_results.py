@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from adrenoc.bundle import Bundle
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.cli.show_run import plain_run
 from adrenoc.device.baseline import compare_with, read_baseline
 from adrenoc.device.compiled_for import other_gpu_notes
@@ -24,7 +25,6 @@ from adrenoc.device.gpu_state import (
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
 from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, InputError
-from adrenoc.launches import LaunchInfo, launches_from_json, launches_to_json
 from tests.unit.fake_compiled import make_bundle_folder
 
 LAUNCHES = (

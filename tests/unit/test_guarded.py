@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from adrenoc.bundle import open_bundle
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.main import cli, main
 from adrenoc.errors import OutputError
@@ -120,9 +120,9 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
     model: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two compiles to one place: each keeps its own result under its own key."""
-    import adrenoc.make
+    import adrenoc.compile.make
 
-    swap = adrenoc.make.write_folder_atomically
+    swap = adrenoc.compile.make.write_folder_atomically
     from contextlib import contextmanager
 
     @contextmanager
@@ -130,10 +130,10 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
         with swap(path, kind) as folder:
             yield folder
         if path.name == "shared":
-            monkeypatch.setattr(adrenoc.make, "write_folder_atomically", swap)
+            monkeypatch.setattr(adrenoc.compile.make, "write_folder_atomically", swap)
             assert main(["compile", str(model), "-o", "shared", "--preset", "fp16"]) == 0
 
-    monkeypatch.setattr(adrenoc.make, "write_folder_atomically", then_another)
+    monkeypatch.setattr(adrenoc.compile.make, "write_folder_atomically", then_another)
     assert main(["compile", str(model), "-o", "shared", "--preset", "fp32"]) == 0
     assert open_bundle(Path("shared")).manifest.options.preset == "fp16"
     assert main(["compile", str(model), "-o", "again", "--preset", "fp32"]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.half import beyond_half
+from adrenoc.ir.half import beyond_half
 
 LARGE, SMALL = "half ends at 65504", "half loses digits below 6.1e-05"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.layout import Fold, Layout, agree, default_layout
+from adrenoc.ir.layout import Fold, Layout, agree, default_layout
 
 _EXTENTS = st.integers(1, 9)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.rules.machine import Machine
-from adrenoc.target import load_target
+from adrenoc.families.shared.machine import Machine
+from adrenoc.target.target import load_target
 
 
 def _machine(gpu: str) -> Machine:

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adrenoc import names
-from adrenoc.buckets import Buckets
-from adrenoc.bundle import open_bundle
+from adrenoc.bundle.buckets import Buckets
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.manifest import Manifest, from_plain, named
 from adrenoc.cli.main import main
 from adrenoc.errors import BundleError
-from adrenoc.files import sha256_bytes
-from adrenoc.manifest import Manifest, from_plain, named
+from adrenoc.files.read import sha256_bytes
+from adrenoc.text import names
 from tests.examples import examples
 from tests.unit.fake_compiled import make_bundle_folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.opencl_sharing import (
+from adrenoc.codegen.opencl_sharing import (
     Shared,
     kernel_name,
     read_programs,

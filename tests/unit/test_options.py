@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.errors import OptionError, ShapeError
-from adrenoc.files import data_folder
+from adrenoc.files.read import data_folder
 from adrenoc.options import (
     CompileOptions,
     list_presets,
@@ -15,7 +15,7 @@ from adrenoc.options import (
     parse_shape,
     resolve_options,
 )
-from adrenoc.target import Target, load_target
+from adrenoc.target.target import Target, load_target
 
 A750 = load_target("adreno:a750")
 

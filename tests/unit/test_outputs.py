@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc import aside, kept, outputs, owned_folder
 from adrenoc.errors import DiskFullError, OutputError
+from adrenoc.files import aside, kept, outputs, owned_folder
 
 KIND = owned_folder.listed_kind("thing")
 MARKER = KIND.marker
@@ -104,7 +104,7 @@ def test_a_really_full_disk(tmp_path):
     # The process's own file size limit stops a write in the middle, as a full disk does.
     script = (
         "import resource, sys, pathlib\n"
-        "from adrenoc import outputs, owned_folder\n"
+        "from adrenoc.files import outputs, owned_folder\n"
         "from adrenoc.errors import DiskFullError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"

@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.allocation import buffer_bytes, image_bytes, pitched_image_bytes
-from adrenoc.passes.pack_slots import Interval, most_alive, pack_slots
+from adrenoc.ir.allocation import buffer_bytes, image_bytes, pitched_image_bytes
+from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
 
 
 def _cost(slots: list[list[Interval]]) -> int:

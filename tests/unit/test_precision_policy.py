@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adrenoc.errors import PrecisionPolicyError
-from adrenoc.precision_policy import PrecisionPolicy, check_policy, read_policy, write_policy
+from adrenoc.ir.precision_policy import PrecisionPolicy, check_policy, read_policy, write_policy
 
 POLICY = PrecisionPolicy(
     model_file="net.onnx",

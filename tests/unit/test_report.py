@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
-from adrenoc.report.page import page
+from adrenoc.check.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
+from adrenoc.check.report.page import page
 from tests.unit.verdicts import node, verdict
 
 
@@ -67,6 +67,6 @@ def test_nothing_is_loaded_and_data_cannot_break_out() -> None:
 
 
 def _library() -> str:
-    import adrenoc.report.page as module
+    import adrenoc.check.report.page as module
 
     return (Path(module.__file__).parent / "cytoscape/cytoscape.min.js").read_text()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.gpu import Performance
-from adrenoc.roofline import Roofline, Work
-from adrenoc.target import load_target
+from adrenoc.target.gpu import Performance
+from adrenoc.target.roofline import Roofline, Work
+from adrenoc.target.target import load_target
 
 GPU = Performance(
     fp32_fma_lanes=1000,

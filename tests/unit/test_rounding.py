@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.rules import rounding
-from adrenoc.rules.rounding import rounded
+from adrenoc.families.shared import rounding
+from adrenoc.families.shared.rounding import rounded
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

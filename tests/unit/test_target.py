@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from adrenoc.errors import TargetError
-from adrenoc.files import data_folder
-from adrenoc.gpu import Limits, Performance
-from adrenoc.target import list_targets, load_target
+from adrenoc.files.read import data_folder
+from adrenoc.target.gpu import Limits, Performance
+from adrenoc.target.target import list_targets, load_target
 
 GPUS = ["610", "618", "619", "630", "640", "642l", "650", "660", "680", "690"]
 GPUS += ["730", "740", "750", "830"]
@@ -374,6 +374,8 @@ def test_a_new_gpu_with_banned_work_groups_is_one_file(folder):
 
 
 def test_targets_need_no_tvm():
-    code = "import adrenoc.target, adrenoc.options, sys; adrenoc.target.list_targets(); "
+    code = (
+        "import adrenoc.target.target, adrenoc.options, sys; adrenoc.target.target.list_targets(); "
+    )
     code += "sys.exit('tvm' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=data_folder("targets").parent)

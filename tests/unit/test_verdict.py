@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.verdict import Policy
+from adrenoc.check.verdict import Policy
 from tests.unit.verdicts import memory, node, totals
 
 NODES = (

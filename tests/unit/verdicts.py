@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrenoc.manifest import MemoryPlan
-from adrenoc.verdict import (
+from adrenoc.bundle.manifest import MemoryPlan
+from adrenoc.check.verdict import (
     HeldConstant,
     HeldTensor,
     MemoryVerdict,

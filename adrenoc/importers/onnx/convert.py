@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
+from adrenoc.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph
 from adrenoc.importers.onnx.index import INDEX_OPS
@@ -36,7 +37,6 @@ from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tfidf import TFIDF_OPS
 from adrenoc.importers.onnx.warp import grid_sample
-from adrenoc.out_of_memory import is_out_of_memory
 from adrenoc.relax.values import (
     UniqueNames,
     constant_value,

@@ -14,7 +14,7 @@ from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx_wire import MOST_NODES
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 Key = tuple[str, str, str]
 

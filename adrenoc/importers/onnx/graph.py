@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import EXPORT_AGAIN
-from adrenoc.manifest import TensorSpec
 
 # The domain of the standard operators has two spellings.
 STANDARD_DOMAINS = ("", "ai.onnx")

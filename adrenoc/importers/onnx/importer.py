@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
 from adrenoc.errors import (
     ModelFormatError,
@@ -40,8 +41,7 @@ from adrenoc.importers.onnx.refusals import (
 )
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.shapes import fix_input_shapes
-from adrenoc.manifest import TensorSpec
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 _ONLY_CONSTANT = frozenset(
     value

@@ -20,7 +20,7 @@ from adrenoc.importers.onnx.graph import (
     node_label,
 )
 from adrenoc.importers.onnx.remedies import REMEDIES
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from adrenoc.errors import ModelFormatError
-from adrenoc.host_memory import available_bytes
+from adrenoc.host.memory import available_bytes
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.infer import infer_types
 from adrenoc.relax import fold as relax_fold

@@ -15,8 +15,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
 from adrenoc.errors import CustomDomainError, ModelFormatError, ShapeError, UnsupportedOperatorError
+from adrenoc.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
@@ -34,8 +36,6 @@ from adrenoc.importers.tflite.node import (
     value_of,
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
-from adrenoc.manifest import TensorSpec
-from adrenoc.out_of_memory import is_out_of_memory
 from adrenoc.relax.values import (
     UniqueNames,
     dtype_of,
@@ -43,7 +43,7 @@ from adrenoc.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.spelling import listed
+from adrenoc.text.spelling import listed
 
 _DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16, 32, 64)))
 _IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")

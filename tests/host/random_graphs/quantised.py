@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from adrenoc.check.reference import run_reference
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
-from adrenoc.reference import run_reference
 from adrenoc.reporter import SilentReporter
-from adrenoc.target import load_target
+from adrenoc.target.target import load_target
 from tests.host.random_graphs.draw import TARGETS
 from tests.host.random_graphs.grower import Between, Chooser
 from tests.host.run_op import CHECKED, execute

@@ -1,5 +1,5 @@
 // The shapes that a bundle was compiled for, and which of them takes some inputs.
-// The rules are those of adrenoc/buckets.py.
+// The rules are those of adrenoc/bundle/buckets.py.
 #ifndef ADRENOC_RUNTIME_BUCKETS_H_
 #define ADRENOC_RUNTIME_BUCKETS_H_
 

@@ -1,5 +1,5 @@
 // A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
-// holds a bundle for each (adrenoc/buckets.py has the layout), and the constants once.
+// holds a bundle for each (adrenoc/bundle/buckets.py has the layout), and the constants once.
 #ifndef ADRENOC_RUNTIME_BUNDLE_H_
 #define ADRENOC_RUNTIME_BUNDLE_H_
 

@@ -67,7 +67,7 @@ std::string adreno_number(const std::string& text) {
 }  // namespace
 
 std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info) {
-  // "adreno:a750", as adrenoc/target.py names one GPU.
+  // "adreno:a750", as adrenoc/target/target.py names one GPU.
   constexpr const char* kOneGpu = "adreno:a";
   if (target.rfind(kOneGpu, 0) != 0) return "";
   const std::string wanted = target.substr(std::strlen(kOneGpu));

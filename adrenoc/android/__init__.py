@@ -1,0 +1,1 @@
+"""What Android needs: NDK, linking, ELF facts, the runtime, checks of apps."""

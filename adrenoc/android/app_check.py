@@ -1,0 +1,210 @@
+"""Look over an APK or AAR: will the app find OpenCL, load the runtime and map the bundle?"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.android.app_manifest import Element, read_manifest
+from adrenoc.android.elf import ElfFacts, read_elf
+from adrenoc.android.link import ANDROID_PAGE_BYTES
+from adrenoc.android.ndk import MIN_API
+from adrenoc.android.package.packed import ABIS
+from adrenoc.android.runtime_build import ANDROID_NEEDED, LIBRARY, NAME_LIBRARY
+from adrenoc.errors import BundleError, LinkError
+from adrenoc.files.read import open_plain
+
+_MANIFEST = "AndroidManifest.xml"
+_LOCAL_HEADER_BYTES = 30
+_OUR_LIBRARIES = (LIBRARY, NAME_LIBRARY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One thing that is wrong with an app, where, what comes of it, and what mends it."""
+
+    where: str
+    wrong: str
+    then: str
+    fix: str
+
+
+def check_app(path: Path) -> tuple[Trouble, ...]:
+    """Everything that is wrong with the APK or AAR at `path`; nothing when it is fine.
+
+    Raises:
+        BundleError: the file is missing, or no archive.
+    """
+    try:
+        with open_plain(path) as stream, zipfile.ZipFile(stream) as archive:
+            return tuple(_troubles(path, archive))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise BundleError(
+            f"{path} is no APK or AAR: {error}", hint="adrenoc package BUNDLE --aar -o OUT.aar"
+        ) from error
+
+
+def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
+    names = set(archive.namelist())
+    is_apk = "classes.jar" not in names
+    if not is_apk and not any(name.startswith(("jni/", "prefab/")) for name in names):
+        # A model alone: libraries and manifest lines come with the archive of the runtime.
+        yield from _bundle_troubles(archive)
+        return
+    try:
+        manifest = _Manifest(archive.read(_MANIFEST) if _MANIFEST in names else b"<none/>")
+    except ValueError as error:
+        yield Trouble(
+            where=_MANIFEST,
+            wrong=f"cannot be read ({error})",
+            then="Android does not install the app",
+            fix="build the app again",
+        )
+        return
+    if "libOpenCL.so" not in manifest.native_libraries:
+        yield Trouble(
+            where=_MANIFEST,
+            wrong='has no <uses-native-library android:name="libOpenCL.so">',
+            then="Android 12 and newer hide the GPU's OpenCL from the app: no device is found",
+            fix='add <uses-native-library android:name="libOpenCL.so" android:required="false"/> '
+            "to <application>",
+        )
+    folder = "lib" if is_apk else "jni"
+    abis = sorted({name.split("/")[1] for name in names if name.startswith(f"{folder}/")})
+    ours = [abi for abi in abis if f"{folder}/{abi}/{LIBRARY}" in names]
+    if not ours:
+        yield Trouble(
+            where=f"{folder}/",
+            wrong=f"has no {LIBRARY}" + (f" (it has {', '.join(abis)})" if abis else ""),
+            then="System.loadLibrary fails",
+            fix="adrenoc package BUNDLE --aar -o OUT.aar, and name it as a dependency",
+        )
+    for abi in sorted(set(abis) - set(ours)) if ours else ():
+        yield Trouble(
+            where=f"{folder}/{abi}",
+            wrong=f"has other libraries, but no {LIBRARY}",
+            then=f"phones that take {abi} install the app without the runtime",
+            fix=f"abiFilters {', '.join(repr(a) for a in ours)} in build.gradle, "
+            f"or adrenoc runtime build --abi {abi}",
+        )
+    for abi in ours:
+        for library in _OUR_LIBRARIES:
+            name = f"{folder}/{abi}/{library}"
+            yield from _library_troubles(archive, name, abi, manifest)
+            if is_apk and name in names:
+                yield from _packing_troubles(path, archive.getinfo(name), manifest)
+    yield from _bundle_troubles(archive)
+
+
+class _Manifest:
+    """What the manifest says that matters for libraries."""
+
+    def __init__(self, content: bytes) -> None:
+        elements = read_manifest(content)
+        named = [e.attributes.get("name", "") for e in elements if e.name == "uses-native-library"]
+        self.native_libraries = frozenset(named)
+        self.extracts = _attribute(elements, "application", "extractNativeLibs")
+        oldest = _attribute(elements, "uses-sdk", "minSdkVersion")
+        # The level of the oldest Android that installs the app; 0 where it does not say.
+        self.api = int(oldest) if oldest.isdigit() else 0
+
+
+def _attribute(elements: tuple[Element, ...], name: str, attribute: str) -> str:
+    return next((e.attributes.get(attribute, "") for e in elements if e.name == name), "")
+
+
+def _library_troubles(
+    archive: zipfile.ZipFile, name: str, abi: str, manifest: _Manifest
+) -> Iterator[Trouble]:
+    if name not in archive.namelist():
+        yield Trouble(
+            where=name,
+            wrong="is missing",
+            then=f"a bundle asks the loader for {NAME_LIBRARY} and is not loaded",
+            fix="pack both libraries of the runtime, side by side",
+        )
+        return
+    with tempfile.NamedTemporaryFile(suffix=".so") as copy:
+        copy.write(archive.read(name))
+        copy.flush()
+        try:
+            facts = read_elf(Path(copy.name))
+        except LinkError as error:
+            yield Trouble(where=name, wrong=error.message, then="it is not loaded", fix=error.hint)
+            return
+    for wrong, then, fix in _wrong_facts(facts, abi):
+        yield Trouble(where=name, wrong=wrong, then=then, fix=fix)
+    if 0 < manifest.api < facts.android_api:
+        yield Trouble(
+            where=name,
+            wrong=f"is for the API level {facts.android_api}, and the app for {manifest.api}",
+            then="older phones install the app and do not load the library",
+            fix=f"minSdk {facts.android_api} in build.gradle, or adrenoc runtime build "
+            f"--api {max(MIN_API, manifest.api)}",
+        )
+
+
+def _packing_troubles(path: Path, entry: zipfile.ZipInfo, manifest: _Manifest) -> Iterator[Trouble]:
+    """Whether Android can take a library out of an APK, or map it from there."""
+    name = entry.filename
+    if entry.compress_type != zipfile.ZIP_STORED:
+        if manifest.extracts == "false":
+            yield Trouble(
+                where=name,
+                wrong='is compressed, and the manifest says android:extractNativeLibs="false"',
+                then="Android does not install the app (INSTALL_FAILED_INVALID_APK)",
+                fix="packaging { jniLibs { useLegacyPackaging = true } } in build.gradle, "
+                "or store it: zip -0, then zipalign -P 16",
+            )
+        return
+    start = _data_offset(path, entry)
+    # What is taken out at installation may lie anywhere.
+    if start % ANDROID_PAGE_BYTES and manifest.extracts != "true":
+        yield Trouble(
+            where=name,
+            wrong=f"lies at byte {start} of the APK, not at a multiple of {ANDROID_PAGE_BYTES}",
+            then="devices with 16 KiB pages do not load it",
+            fix="zipalign -P 16 -f 4 IN.apk OUT.apk, or Android Gradle plugin 8.5.1 and newer",
+        )
+
+
+def _wrong_facts(facts: ElfFacts, abi: str) -> Iterator[tuple[str, str, str]]:
+    rebuild = f"adrenoc runtime build --abi {abi} --ndk PATH"
+    if ABIS.get(facts.machine) != abi:
+        yield f"is for {facts.machine}", "the loader refuses it", rebuild
+    if facts.page_bytes < ANDROID_PAGE_BYTES:
+        said = f"has segments aligned to {facts.page_bytes} bytes, expected {ANDROID_PAGE_BYTES}"
+        yield said, "devices with 16 KiB pages do not load it", rebuild
+    foreign = sorted(set(facts.needed) - ANDROID_NEEDED)
+    if foreign:
+        yield f"needs {', '.join(foreign)}", "Android has no such library", rebuild
+    if facts.text_relocations:
+        yield "has text relocations", "Android refuses it", rebuild
+    if not facts.is_stripped:
+        said = "is not stripped"
+        yield said, "the app is larger than it has to be", "llvm-strip --strip-unneeded, or AGP's"
+
+
+def _bundle_troubles(archive: zipfile.ZipFile) -> Iterator[Trouble]:
+    for entry in archive.infolist():
+        if not entry.filename.endswith(".adrenoc.tar"):
+            continue
+        if entry.compress_type != zipfile.ZIP_STORED:
+            yield Trouble(
+                where=entry.filename,
+                wrong="is compressed",
+                then="it cannot be mapped from the APK: AAsset_openFileDescriptor fails",
+                fix='androidResources { noCompress "tar" } in build.gradle',
+            )
+
+
+def _data_offset(path: Path, entry: zipfile.ZipInfo) -> int:
+    with path.open("rb") as stream:
+        stream.seek(entry.header_offset)
+        header = stream.read(_LOCAL_HEADER_BYTES)
+    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
+    return int(entry.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)

@@ -1,0 +1,343 @@
+"""Build the runtime that runs bundles without Python: for this machine, for Linux or Android.
+
+CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/native`; the result
+is kept in the cache folder under a digest of everything that goes into it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import adrenoc
+from adrenoc.android.elf import read_elf
+from adrenoc.android.licenses import (
+    LICENSE,
+    NOTICE,
+    components,
+    find_used,
+    license_text,
+    notice_text,
+)
+from adrenoc.android.link import ANDROID_PAGE_BYTES
+from adrenoc.android.ndk import MIN_API
+from adrenoc.android.runtime_toolchain import HOST, Toolchain, find_tool, find_toolchain, with_clml
+from adrenoc.errors import DependencyError, LinkError
+from adrenoc.files.outputs import (
+    check_folder_can_be_replaced,
+    output_error,
+    write_folder_atomically,
+)
+from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
+from adrenoc.files.read import cache_folder, private_folder, sha256_bytes
+from adrenoc.host.proc import run_tool
+
+LIBRARY = "libadrenoc_runtime.so"
+ARCHIVE = "libadrenoc_runtime.a"
+# Leads the dynamic loader from the name that bundles ask for to the library above.
+NAME_LIBRARY = "libtvm_ffi.so"
+RUNNER = "adrenoc_run"
+SERVER = "adrenoc_rpc"
+HEADERS = ("adrenoc.h", "adrenoc.hpp")
+RUNTIME_FOLDER = listed_kind("runtime")
+
+_LLVM_LIBRARIES = (
+    "libc++, libc++abi, libunwind and compiler-rt of the Android NDK are linked in\n"
+    "(Apache-2.0 WITH LLVM-exception, which asks for no notice of what a compiler put there)."
+)
+_GCC_LIBRARIES = (
+    "libstdc++ and libgcc of GCC are linked in (GPL-3.0-or-later WITH GCC-exception-3.1, which\n"
+    "sets no terms for what a compiler made with them)."
+)
+_BUILD_SECONDS = 3600.0
+_SAMPLES = "samples"  # beside the sources, and no part of what is built
+_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
+# Programs find the library in their own folder, whoever starts them and from wherever.
+_BESIDE = "$ORIGIN"
+# What a phone has beside the runtime; the C++ library is linked in.
+ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeFile:
+    """One file of a built runtime."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A built runtime: `folder` holds its libraries, programs and headers.
+
+    `stamp` is what `adrenoc_runtime_version()` answers; `cached` tells that nothing was compiled.
+    """
+
+    abi: str
+    folder: Path
+    stamp: str
+    cached: bool
+    files: tuple[RuntimeFile, ...]
+
+    @property
+    def library(self) -> Path:
+        """The runtime library."""
+        return self.folder / LIBRARY
+
+    @property
+    def runner(self) -> Path:
+        """The program that runs a bundle."""
+        return self.folder / RUNNER
+
+    @property
+    def server(self) -> Path:
+        """The program that serves TVM's RPC protocol."""
+        return self.folder / SERVER
+
+
+def build_runtime(
+    *,
+    abi: str = HOST,
+    ndk: Path | None = None,
+    api: int = MIN_API,
+    static: bool = False,
+    sanitize: str = "",
+    clml_sdk: Path | None = None,
+    cache: Path | None = None,
+) -> Runtime:
+    """Build the runtime for `abi`, unless this very one is cached.
+
+    `abi` is one of `adrenoc.android.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of
+    Qualcomm's OpenCL ML SDK, regions run by that library.
+
+    `static` builds an archive, and programs that hold the runtime, instead of a shared library.
+    `ndk` is the NDK for the Android ABIs, else `adrenoc.android.ndk` finds it; `api` the API level
+    of the oldest Android that the result is for.  `sanitize` builds with sanitizers
+    (`address,undefined` or `thread`).  `cache` replaces the cache folder.
+
+    Raises:
+        OptionError: the ABI is unknown, the API level too old, or the SDK has no header.
+        DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
+        ToolError: the compiler failed.
+        LinkError: the library would not load on the device.
+        OutputError: the cache folder cannot be written.
+    """
+    toolchain = find_toolchain(abi, ndk, api)
+    if clml_sdk is not None:
+        toolchain = with_clml(toolchain, clml_sdk)
+    digest = _sources_digest()
+    parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
+    identity = repr(parts)
+    key = sha256_bytes(identity.encode())[:24]
+    stamp = (
+        f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
+        f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
+    )
+    places = (cache if cache is not None else cache_folder()) / "runtime"
+    try:
+        private_folder(places.parent)
+        private_folder(places)
+    except OSError as error:
+        raise output_error(places, error) from error
+    place = places / key
+    cached = (place / RUNNER).is_file()
+    if not cached and place.exists():
+        shutil.rmtree(place)  # what is left of one: an entry of the cache is never the user's
+    if not cached:
+        with _work_folder(places, toolchain, sanitize) as folder:
+            # Another process may have made it while this one waited, and started its server.
+            if not (place / RUNNER).is_file():
+                made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
+                programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
+                _check(made, toolchain, files=programs)
+                _copy(made, place)
+    return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+@contextmanager
+def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[Path]:
+    """The folder to compile in, for one process at a time.
+
+    It is kept, so that a change in our sources does not compile TVM's again; nor does the archive
+    after the shared library, which are made of the same objects.
+    """
+    identity = repr((_native_folder(), _tvm_versions(), toolchain, sanitize))
+    folder = places / "work" / sha256_bytes(identity.encode())[:24]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    except OSError as error:
+        raise output_error(folder, error) from error
+
+
+def open_runtime(folder: Path) -> Runtime:
+    """A runtime that was built before, such as by `adrenoc runtime build -o DIR`.
+
+    Raises:
+        DependencyError: the folder holds no runtime.
+        LinkError: its library is damaged.
+    """
+    wanted = (LIBRARY, NAME_LIBRARY, *HEADERS, LICENSE, NOTICE)
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    if missing:
+        raise DependencyError(
+            f"{folder} is not a runtime: it lacks {', '.join(missing)}",
+            hint=f"adrenoc runtime build -o {folder}",
+        )
+    machine = read_elf(folder / LIBRARY).machine
+    return Runtime(abi=machine, folder=folder, stamp="", cached=True, files=_files(folder))
+
+
+def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
+    """Copy a built runtime to the folder `output`, all or nothing.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    check_folder_can_be_replaced(output, RUNTIME_FOLDER)
+    _copy(runtime.folder, output)
+    return Runtime(
+        abi=runtime.abi,
+        folder=output,
+        stamp=runtime.stamp,
+        cached=runtime.cached,
+        files=runtime.files,
+    )
+
+
+def _copy(source: Path, output: Path) -> None:
+    with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
+        for path in _kept(source):
+            shutil.copy(path, folder / path.name)
+        write_list(folder, RUNTIME_FOLDER)
+
+
+def _files(folder: Path) -> tuple[RuntimeFile, ...]:
+    return tuple(RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in _kept(folder))
+
+
+def _kept(folder: Path) -> list[Path]:
+    """The files of a runtime; servers have the folders of their sessions beside them."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
+
+
+def _compile(
+    scratch: Path, toolchain: Toolchain, *, stamp: str, static: bool, sanitize: str
+) -> Path:
+    """Compile everything; returns the folder with what belongs to the runtime."""
+    cmake = find_tool("cmake")
+    native = _native_folder()
+    configure = [
+        *(cmake, "-S", str(native / "runtime"), "-B", str(scratch)),
+        *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}"),
+        f"-DTVM_HOME={_package_folder('tvm')}",
+        f"-DTVM_FFI_HOME={_package_folder('tvm_ffi')}",
+        f"-DADRENOC_STAMP={stamp}",
+        f"-DADRENOC_SANITIZE={sanitize}",
+        f"-DADRENOC_STATIC={'ON' if static else 'OFF'}",
+        *toolchain.options,
+    ]
+    run_tool(configure, deed="configure the runtime")
+    build = [cmake, "--build", str(scratch)]
+    run_tool(build, deed="build the runtime", timeout_s=_BUILD_SECONDS)
+    made = scratch / ("out-static" if static else "out")
+    for name in HEADERS:
+        shutil.copy(native / "include" / name, made / name)
+    _write_licenses(made, scratch, toolchain, static=static)
+    return made
+
+
+def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: bool) -> None:
+    """Put LICENSE and NOTICE of what the compiler read beside what it made."""
+    listed = run_tool(
+        [find_tool("ninja"), "-C", str(scratch), "-t", "deps"], deed="list what was compiled"
+    )
+    read = [scratch / line.strip() for line in listed.splitlines() if line.startswith(" ")]
+    tvm, ffi = _package_folder("tvm"), _package_folder("tvm_ffi")
+    used = find_used(
+        (Path(os.path.normpath(path)) for path in read),
+        components(tvm, ffi),
+        packages=(tvm, ffi),
+    )
+    cxx_library = ""
+    if toolchain.api > 0:
+        cxx_library = _LLVM_LIBRARIES
+    elif static:
+        cxx_library = _GCC_LIBRARIES
+    text = notice_text(used, version=adrenoc.__version__, cxx_library=cxx_library)
+    (made / LICENSE).write_text(license_text(used), encoding="utf-8")
+    (made / NOTICE).write_text(text, encoding="utf-8")
+
+
+def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> None:
+    """Look at what was built with the eyes of the device's loader."""
+    for path in (*(folder / name for name in files), folder / NAME_LIBRARY):
+        facts = read_elf(path)
+        is_library = path.suffix == ".so"
+        android = toolchain.api > 0
+        foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if android else []
+        wrongs = {
+            f"is for {facts.machine}, expected {toolchain.machine}": (
+                facts.machine != toolchain.machine
+            ),
+            f"is named `{facts.soname}`, expected `{path.name}`": (
+                is_library and facts.soname != path.name
+            ),
+            f"looks for its libraries in `{facts.run_path}`, expected `{_BESIDE}`": (
+                path.name != LIBRARY and facts.run_path != _BESIDE
+            ),
+            f"has segments aligned to {facts.page_bytes} bytes": (
+                facts.page_bytes < ANDROID_PAGE_BYTES
+            ),
+            f"asks for Android {facts.android_api} (API level), expected {toolchain.api} at most": (
+                android and facts.android_api > toolchain.api
+            ),
+            "has text relocations": facts.text_relocations,
+            "asks for an executable stack": facts.executable_stack,
+            f"needs {', '.join(foreign)}, which a phone lacks": bool(foreign),
+        }
+        for wrong, holds in wrongs.items():
+            if holds:
+                raise LinkError(
+                    f"the built {path.name} {wrong}",
+                    hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
+                )
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise DependencyError(
+            f"the Python package {name} is not installed",
+            hint="pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1",
+        )
+    return Path(spec.origin).parent
+
+
+def _native_folder() -> Path:
+    return Path(adrenoc.__file__).resolve().parent / "native"
+
+
+def _tvm_versions() -> str:
+    packages = ("apache-tvm", "apache-tvm-ffi")
+    return "".join(f"{package}=={version(package)}\n" for package in packages)
+
+
+def _sources_digest() -> str:
+    """SHA-256 over our sources and the versions of TVM's."""
+    native = _native_folder()
+    digest = hashlib.sha256(_tvm_versions().encode())
+    for path in sorted(native.rglob("*")):
+        if path.suffix in _SOURCES and path.is_file() and _SAMPLES not in path.parts:
+            digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

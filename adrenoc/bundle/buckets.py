@@ -1,0 +1,253 @@
+"""Buckets of a bundle: the same model for several shapes, and which one takes an input.
+
+NAME.adrenoc/                    the bucket with the most elements, a whole bundle by itself
+    params.safetensors           the constants of all buckets; what two of them share, once
+    buckets.json                 the buckets, and whether a batch may be filled up
+    buckets/1x3x224x224/         a bundle whose constants are the file above
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from adrenoc.bundle.bundle import MANIFEST, REBUILD_HINT, Bundle, read_manifest
+from adrenoc.bundle.manifest import TensorSpec, from_plain, named, to_plain
+from adrenoc.errors import BundleError, InputError
+from adrenoc.files.read import read_plain
+from adrenoc.text import names
+from adrenoc.text.json_text import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+BUCKETS_FILE = "buckets.json"
+BUCKETS_FOLDER = "buckets"
+
+Extents = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOutput:
+    """An output whose axis `axis` holds `factor` elements for each element of the batch."""
+
+    name: str
+    axis: int
+    factor: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The batch: axis 0 of `inputs`.
+
+    `refused` says why a smaller one may not be filled up with zeros: an element of the batch has
+    an influence on others, or none was shown to have none.  It is empty where that is exact.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[BatchOutput, ...]
+    refused: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketEntry:
+    """One bucket: its folder in the bundle, `.` for the bundle itself."""
+
+    folder: str = field(metadata=named(names.FOLDER))
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """The buckets of a bundle, the smallest first."""
+
+    buckets: tuple[BucketEntry, ...]
+    batch: Batch
+
+    def to_json(self) -> str:
+        """As `buckets.json` holds it."""
+        return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """The bucket that takes some inputs, these filled up for it, and the batch that was given."""
+
+    bundle: Bundle
+    inputs: dict[str, np.ndarray]
+    given: int
+    filled: int
+    outputs: tuple[BatchOutput, ...]
+
+    def crop(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs without what comes of the filling."""
+        import numpy as np
+
+        cropped = dict(outputs)
+        for one in self.outputs if self.given != self.filled else ():
+            whole = outputs[one.name]
+            kept = np.take(whole, range(self.given * one.factor), axis=one.axis)
+            cropped[one.name] = np.ascontiguousarray(kept)
+        return cropped
+
+
+def folder_name(inputs: Sequence[TensorSpec]) -> str:
+    """The folder of a bucket: `1x3x224x224`, inputs joined by `_`."""
+    return "_".join("x".join(map(str, spec.shape)) or "scalar" for spec in inputs)
+
+
+def read_buckets(bundle: Bundle) -> Buckets | None:
+    """The buckets of a bundle, or None where it was compiled for one shape.
+
+    Raises:
+        BundleError: its list of buckets cannot be understood.
+    """
+    path = bundle.root / BUCKETS_FILE
+    if not path.is_file():
+        return None
+    where = f"{bundle.path}: {BUCKETS_FILE}"
+    try:
+        plain = read_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
+    buckets = from_plain(Buckets, plain, where)
+    if not buckets.buckets or any(_is_odd(entry) for entry in buckets.buckets):
+        raise BundleError(
+            f"{where} names no folder of a bucket, or one elsewhere", hint=REBUILD_HINT
+        )
+    return buckets
+
+
+def _is_odd(entry: BucketEntry) -> bool:
+    """Whether an entry names no folder of `BUCKETS_FOLDER`."""
+    above, _, name = entry.folder.rpartition("/")
+    return entry.folder != "." and (above != BUCKETS_FOLDER or name in ("", ".", ".."))
+
+
+def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
+    """A bucket as a bundle of its own; its files were verified with those of `bundle`."""
+    root: Path = bundle.root / entry.folder
+    if entry.folder == ".":
+        return bundle
+    manifest = read_manifest(root, shown=bundle.path / entry.folder)
+    whole = {(file.path, file.sha256) for file in bundle.manifest.files}
+    for file in manifest.files:
+        own = f"{entry.folder}/{file.path}"
+        # The constants of all buckets are one file of the whole bundle.
+        if not {(own, file.sha256), (file.path, file.sha256)} & whole:
+            raise BundleError(
+                f"{bundle.path}: {MANIFEST} does not list {own} as the bucket does",
+                hint=REBUILD_HINT,
+            )
+    return replace(bundle, root=root, manifest=manifest, whole=bundle.root)
+
+
+def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
+    """All buckets of a bundle, the smallest first; the bundle alone where it has none.
+
+    Raises:
+        BundleError: its list of buckets cannot be understood.
+    """
+    buckets = read_buckets(bundle)
+    if buckets is None:
+        return (bundle,)
+    return tuple(open_bucket(bundle, entry) for entry in buckets.buckets)
+
+
+def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Fitted:
+    """The smallest bucket that takes `inputs`, with a smaller batch filled up where that is exact.
+
+    Raises:
+        InputError: no bucket takes them; all are listed.
+    """
+    import numpy as np
+
+    buckets = read_buckets(bundle)
+    if buckets is None:
+        return Fitted(bundle=bundle, inputs=dict(inputs), given=1, filled=1, outputs=())
+    entry = choose(buckets, {name: array.shape for name, array in inputs.items()})
+    names = buckets.batch.inputs
+    filled: dict[str, np.ndarray] = dict(inputs)
+    given, whole = 1, 1
+    for spec in entry.inputs:
+        array = inputs.get(spec.name)
+        if spec.name in names and array is not None:
+            given, whole = array.shape[0], spec.shape[0]
+            missing = [(0, whole - given)] + [(0, 0)] * (array.ndim - 1)
+            filled[spec.name] = np.pad(array, missing)
+    return Fitted(
+        bundle=open_bucket(bundle, entry),
+        inputs=filled,
+        given=given,
+        filled=whole,
+        outputs=buckets.batch.outputs,
+    )
+
+
+def choose(buckets: Buckets, shapes: Extents) -> BucketEntry:
+    """The smallest bucket that takes tensors of `shapes`; inputs that are not named take any.
+
+    Raises:
+        InputError: none does; all are listed.
+    """
+    for entry in buckets.buckets:
+        if _takes(buckets, entry, shapes):
+            return entry
+    listed = ", ".join(folder_name(e.inputs) for e in buckets.buckets)
+    shown = ", ".join(f"`{name}` {list(shape)}" for name, shape in shapes.items())
+    why = (
+        f"; a smaller batch is not filled up, since {buckets.batch.refused}"
+        if buckets.batch.refused
+        else ""
+    )
+    raise InputError(
+        f"no bucket takes {shown}; the bundle has {listed}. Only a batch may be smaller than the "
+        f"bucket: other axes, filled up, would change results{why}",
+        hint="resize the input to a bucket, or compile with a --shape range that has its extents",
+    )
+
+
+def _takes(buckets: Buckets, entry: BucketEntry, shapes: Extents) -> bool:
+    batches = set()
+    for spec in entry.inputs:
+        shape = shapes.get(spec.name)
+        if shape is None or shape == spec.shape:
+            if shape is not None and spec.name in buckets.batch.inputs:
+                batches.add(shape[0])
+            continue
+        smaller = (
+            spec.name in buckets.batch.inputs
+            and not buckets.batch.refused
+            and len(shape) == len(spec.shape)
+            and shape[1:] == spec.shape[1:]
+            and 0 < shape[0] < spec.shape[0]
+        )
+        if not smaller:
+            return False
+        batches.add(shape[0])
+    return len(batches) <= 1
+
+
+def specs_for(bundle: Bundle, shapes: Extents) -> tuple[TensorSpec, ...]:
+    """The inputs as a bundle takes them when those in `shapes` have these shapes.
+
+    Raises:
+        InputError: no bucket takes them.
+    """
+    buckets = read_buckets(bundle)
+    if buckets is None or not shapes:
+        return bundle.manifest.inputs
+    entry = choose(buckets, shapes)
+    batches = [shape[0] for name, shape in shapes.items() if name in buckets.batch.inputs]
+    specs = []
+    for spec in entry.inputs:
+        shape = shapes.get(spec.name, spec.shape)
+        if spec.name not in shapes and spec.name in buckets.batch.inputs and batches:
+            shape = (batches[0], *shape[1:])
+        specs.append(replace(spec, shape=shape))
+    return tuple(specs)

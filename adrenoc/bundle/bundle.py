@@ -1,0 +1,393 @@
+"""Bundles: what adrenoc compiles a model into, as a folder or as a tar file of it.
+
+NAME.adrenoc/
+    manifest.json        what the bundle promises (`adrenoc.bundle.manifest`), a digest per file
+    model.so             host code, serialised OpenCL kernels and VM byte code
+    params.safetensors   the packed constants, under the names that the manifest lists
+    kernels/NAME.cl      the source of each kernel, to read
+    launches.json        what each launch computes, by the model's names, with its work
+    decisions.json       what the compiler chose, and why
+    programs/            kernels built for one device and driver, where `adrenoc warm` put some
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
+from adrenoc.bundle.manifest import (
+    FileEntry,
+    KernelInfo,
+    LibraryInfo,
+    Manifest,
+    MemoryPlan,
+    ParamSpec,
+    RegionInfo,
+    Statistics,
+    TensorSpec,
+)
+from adrenoc.bundle.params import read_params, write_params
+from adrenoc.bundle.tar import (
+    MANIFEST,
+    REBUILD_HINT,
+    check_paths,
+    unpack_tar,
+    write_tar,
+)
+from adrenoc.errors import BundleError, DiskFullError
+from adrenoc.files.outputs import write_folder_atomically
+from adrenoc.files.owned_folder import Digests, FolderKind
+from adrenoc.files.read import read_plain, sha256_file
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.text.json_text import read_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from adrenoc.decision import DecisionLog
+
+LIBRARY = "model.so"
+PARAMS = "params.safetensors"
+DECISIONS = "decisions.json"
+LAUNCHES = "launches.json"
+KERNELS = "kernels"
+PROGRAMS = "programs"
+
+_DECISION_KEYS = ("stage", "subject", "taken", "reason")
+_COPY_BYTES = 1 << 20
+# What the manifest of a bundle has had in every version.
+_ALWAYS = frozenset({"schema_version", "name", "model", "target", "kernels", "library", "files"})
+
+
+class CompiledModel(Protocol):
+    """What `compile_model` returns, as far as a bundle holds it."""
+
+    @property
+    def params(self) -> Mapping[str, np.ndarray]:
+        """The packed constants by name."""
+
+    @property
+    def param_specs(self) -> tuple[ParamSpec, ...]:
+        """The packed constants in the order in which `main` takes them."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The model's inputs in order."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The model's outputs in order."""
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """Each OpenCL kernel, with its source."""
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The plan of intermediate storage."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Where operators and tensors went."""
+
+    @property
+    def launches(self) -> tuple[LaunchInfo, ...]:
+        """What each launch computes, in order."""
+
+    @property
+    def regions(self) -> tuple[RegionInfo, ...]:
+        """What OpenCL ML computes where a device has it."""
+
+    @property
+    def decisions(self) -> DecisionLog:
+        """What was chosen, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A bundle that was opened: `path` as the user gave it, `root` the folder with its files."""
+
+    path: Path
+    root: Path
+    manifest: Manifest
+    # Keeps the unpacked files of a tar form alive for as long as the bundle is.
+    unpacked: TemporaryFolder | None = None
+    # Of a bucket: the folder of the bundle that it is part of.
+    whole: Path | None = None
+
+    def file(self, name: str) -> Path:
+        """A file of the bundle; constants and built kernels of a bucket lie in the whole one."""
+        if self.whole is not None and name in (PARAMS, PROGRAMS):
+            return self.whole / name
+        return self.root / name
+
+    @property
+    def library(self) -> Path:
+        """The shared library."""
+        return self.root / LIBRARY
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(entry.bytes for entry in self.manifest.files)
+
+    def params(self) -> dict[str, np.ndarray]:
+        """The packed constants by name."""
+        return read_params(self.file(PARAMS), self.manifest.params, where=f"{self.path}: {PARAMS}")
+
+    def decisions(self) -> list[dict[str, str]]:
+        """The compiler's decisions, in order."""
+        where = f"{self.path}: {DECISIONS}"
+        try:
+            log = read_json(_text(self.root / DECISIONS, self.path))
+            return [{key: str(entry[key]) for key in _DECISION_KEYS} for entry in log]
+        except (ValueError, TypeError, KeyError) as error:
+            raise BundleError(
+                f"{where} does not hold decisions: {error}", hint=REBUILD_HINT
+            ) from error
+
+    def launches(self) -> tuple[LaunchInfo, ...]:
+        """What each launch computes, in order; empty in a bundle that does not tell."""
+        file = self.root / LAUNCHES
+        if not file.is_file():
+            return ()
+        return launches_from_json(_text(file, self.path), where=f"{self.path}: {LAUNCHES}")
+
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """The kernels with their sources read from the bundle.
+
+        Raises:
+            BundleError: the source of one is not listed, or no text.
+        """
+        return tuple(
+            replace(kernel, source=self._kernel_source(kernel)) for kernel in self.manifest.kernels
+        )
+
+    def _kernel_source(self, kernel: KernelInfo) -> str:
+        file = _kernel_file(self.root, kernel)
+        listed = {entry.path for entry in self.manifest.files}
+        if file.relative_to(self.root).as_posix() not in listed:
+            raise BundleError(
+                f"{self.path}: {MANIFEST} lists no source of the kernel {kernel.name}",
+                hint=REBUILD_HINT,
+            )
+        return _text(file, self.path)
+
+
+def fill_bundle(
+    root: Path,
+    compiled: CompiledModel,
+    *,
+    library: LibraryInfo,
+    manifest: Mapping[str, Any],
+    params: FileEntry | None = None,
+) -> Manifest:
+    """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
+
+    `library` are its facts; `manifest` gives what a compiled model does not know of itself:
+    `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
+    constants where that was written elsewhere.  Returns the whole manifest.
+    """
+    if params is None:
+        write_params(root / PARAMS, compiled.params)
+    (root / KERNELS).mkdir()
+    for kernel in compiled.kernels:
+        _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
+    decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
+    (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
+    (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    whole = Manifest(
+        **manifest,
+        inputs=compiled.inputs,
+        outputs=compiled.outputs,
+        params=compiled.param_specs,
+        kernels=compiled.kernels,
+        memory=compiled.memory,
+        statistics=compiled.statistics,
+        regions=compiled.regions,
+        library=library,
+        files=(*_entries(root, paths), *([params] if params else [])),
+    )
+    (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
+    return whole
+
+
+def file_entry(root: Path, path: Path) -> FileEntry:
+    """What the manifest of the bundle in `root` says of the file at `path`."""
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        bytes=path.stat().st_size,
+        sha256=sha256_file(path),
+    )
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Open the bundle at `path`, a folder or a tar file, and verify every file's digest.
+
+    Raises:
+        BundleError: it is missing, no bundle, of another schema version, or damaged.
+    """
+    if not os.path.lexists(path):
+        raise BundleError(
+            f"there is no bundle at {path}", hint=f"adrenoc compile MODEL --output {path}"
+        )
+    unpacked = None
+    root = path
+    if not path.is_dir():
+        unpacked = _temporary(path)
+        root = unpacked.path
+        unpack_tar(path, root)
+    manifest = read_manifest(root, shown=path)
+    for entry in manifest.files:
+        _verify(root, entry, shown=path)
+    return Bundle(path=path, root=root, manifest=manifest, unpacked=unpacked)
+
+
+def read_manifest(root: Path, *, shown: Path) -> Manifest:
+    """The manifest of the bundle folder `root`; messages call the bundle `shown`.
+
+    Raises:
+        BundleError: there is none, or it cannot be understood.
+    """
+    file = root / MANIFEST
+    if not file.is_file():
+        raise BundleError(f"{shown} is not a bundle: it holds no {MANIFEST}", hint=REBUILD_HINT)
+    manifest = Manifest.from_json(_text(file, shown), f"{shown}: {MANIFEST}")
+    check_paths(manifest.files, shown)
+    return manifest
+
+
+def copy_bundle(source: Path, output: Path) -> None:
+    """Copy the bundle folder `source` to the folder `output`, all or nothing.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        copy_files(source, folder)
+
+
+def move_bundle(source: Path, output: Path) -> None:
+    """Put the bundle folder `source`, which lies beside `output`, in its place.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        for path in source.iterdir():
+            path.rename(folder / path.name)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy the files below `source` to the folder `target`.
+
+    Raises:
+        OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
+    """
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+            continue
+        with path.open("rb") as reading, copy.open("xb") as writing:
+            shutil.copyfileobj(reading, writing, _COPY_BYTES)
+
+
+def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
+    """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
+
+    `programs` maps file names to contents; those that the bundle has under other names stay.
+
+    Raises:
+        OutputError: the bundle cannot be written.
+    """
+    with _temporary(bundle.path) as scratch:
+        root = scratch / "bundle"
+        shutil.copytree(bundle.root, root)
+        (root / PROGRAMS).mkdir(exist_ok=True)
+        for name, content in programs.items():
+            (root / PROGRAMS / name).write_bytes(content)
+        kept = [e for e in bundle.manifest.files if Path(e.path).parent != Path(PROGRAMS)]
+        files = sorted([*kept, *_entries(root, (root / PROGRAMS).iterdir())], key=_path_of)
+        manifest = replace(bundle.manifest, files=tuple(files))
+        (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        if bundle.unpacked is not None:
+            write_tar(root, bundle.path, name=manifest.name)
+            return
+        with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
+            shutil.copytree(root, folder, dirs_exist_ok=True)
+
+
+def _entries(root: Path, paths: Iterable[Path]) -> list[FileEntry]:
+    return [file_entry(root, path) for path in paths]
+
+
+def _path_of(entry: FileEntry) -> str:
+    return entry.path
+
+
+def _temporary(path: Path) -> TemporaryFolder:
+    try:
+        return TemporaryFolder("bundle")
+    except OSError as error:
+        raise DiskFullError(
+            f"{path} cannot be unpacked: there is no folder for temporary files "
+            f"({error.strerror or error})",
+            hint="set TMPDIR to a folder with room in it",
+        ) from error
+
+
+def _text(file: Path, shown: Path) -> str:
+    """A text of a bundle."""
+    try:
+        return read_plain(file).decode("utf-8")
+    except OSError as error:
+        raise BundleError(
+            f"{shown}: {file.name} cannot be read: {error.strerror or error}", hint=REBUILD_HINT
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{shown}: {file.name} is not text", hint=REBUILD_HINT) from error
+
+
+def _listed(root: Path) -> Digests | None:
+    """What the manifest of a folder lists; None where it is not the manifest of a bundle.
+
+    Bundles of other versions are ours, too; what a user wrote into a listed file is not kept.
+    """
+    try:
+        plain = read_json(read_plain(root / MANIFEST))
+        known = plain.keys() >= _ALWAYS and isinstance(plain["schema_version"], int)
+        paths = [entry["path"] for entry in plain["files"] if entry["sha256"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dict.fromkeys(map(str, paths), "") if known and LIBRARY in paths else None
+
+
+BUNDLE_FOLDER = FolderKind(name="bundle", marker=MANIFEST, listed=_listed)
+
+
+def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
+    file = root / entry.path
+    if not file.is_file():
+        raise BundleError(f"{shown} lacks the file {entry.path}", hint=REBUILD_HINT)
+    size = file.stat().st_size
+    if size != entry.bytes:
+        raise BundleError(
+            f"{shown}: {entry.path} has {size} bytes, expected {entry.bytes}", hint=REBUILD_HINT
+        )
+    if sha256_file(file) != entry.sha256:
+        raise BundleError(
+            f"{shown}: {entry.path} is not what was compiled (its SHA-256 differs)",
+            hint=REBUILD_HINT,
+        )
+
+
+def _kernel_file(root: Path, kernel: KernelInfo) -> Path:
+    return root / KERNELS / f"{kernel.name}.cl"

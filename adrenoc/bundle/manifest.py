@@ -1,0 +1,357 @@
+"""The versioned schema of what a bundle promises: `manifest.json` as frozen dataclasses.
+
+Nothing in it depends on time, place or machine: identical input gives identical bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+from adrenoc.errors import BundleError
+from adrenoc.text import names
+from adrenoc.text.json_text import read_json
+
+SCHEMA_VERSION = 1
+
+_REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
+_NOT_IN_JSON = {"json": False}
+_MAY_BE_LEFT_OUT = {"default": True}
+_NAMES = "names"
+_ROOT = ": "  # between a file and the keys in it
+_JSON_NAMES = {str: "text", int: "an integer", bool: "true or false"}
+
+T = TypeVar("T")
+
+
+def named(kind: names.Names) -> dict[str, Any]:
+    """What marks a field, or each item of one, as a name of this kind; see `from_plain`."""
+    return {_NAMES: kind}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor at the border of the graph, under the model's own name, shape and dtype.
+
+    `bounds` are the smallest and the largest number that it may hold, where it is known to index
+    something; they are empty, and not in the manifest, where anything goes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = field(metadata=named(names.WORD))
+    layout: str = "row-major"
+    bounds: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamSpec:
+    """One packed constant, in the order in which `main` takes it after the inputs.
+
+    `scope` is the memory that it lives in on the device: `global` (a buffer) or
+    `global.texture` (an image; shape [layers, rows, columns, 4]).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = field(metadata=named(names.WORD))
+    scope: str = field(default="global", metadata=named(names.WORD))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelInfo:
+    """One OpenCL kernel of the bundle.
+
+    `family` is the op family whose schedule rule made it, `calls` the number of call sites,
+    `scopes` the memory scope of each tensor argument in order, `work_group` and `grid` the
+    launch extents (threads in a group; groups) in x, y, z.  `digest` names it in tuning logs, and
+    `tuned` says that its schedule came from one.  `source` is its OpenCL C text, which a bundle
+    keeps in `kernels/NAME.cl` and not in the manifest.
+    """
+
+    name: str = field(metadata=named(names.IDENTIFIER))
+    family: str
+    calls: int
+    scopes: tuple[str, ...]
+    work_group: tuple[int, ...]
+    grid: tuple[int, ...]
+    digest: str = ""
+    tuned: bool = False
+    source: str = field(default="", metadata=_NOT_IN_JSON, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySlot:
+    """One piece of storage that the memory plan allocates once and reuses.
+
+    `scope` is `global` (a buffer), `global.texture` (an image) or `cpu` (the CPU's own memory);
+    `bytes` is what the runtime takes for it.
+    """
+
+    scope: str = field(metadata=named(names.WORD))
+    shape: tuple[int, ...]
+    dtype: str = field(metadata=named(names.WORD))
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """What the GPU holds while the model runs, in bytes as the runtime allocates them.
+
+    `slots` hold the intermediate tensors, `slot_bytes` of them on the GPU; inputs, outputs and
+    packed constants have memory of their own.  `live_bytes` is the most that intermediate tensors
+    need at one step, which no reuse can go below.  `region_bytes` are further slots, for where
+    OpenCL ML cannot run a region; what OpenCL ML itself takes is the driver's.  `peak_bytes` is all
+    that the GPU holds: slots are allocated once and kept until the end of a run.
+    """
+
+    slots: tuple[MemorySlot, ...] = ()
+    slot_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    param_bytes: int = 0
+    live_bytes: int = 0
+    region_bytes: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTime:
+    """How long one pipeline stage took.  Not part of the manifest: times differ between runs."""
+
+    name: str
+    time_ms: float
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Where the work went: operators and tensors by memory, and what only moves data."""
+
+    nodes_texture: int = 0
+    nodes_buffer: int = 0
+    nodes_cpu: int = 0
+    nodes_clml: int = 0
+    tensors_texture: int = 0
+    tensors_buffer: int = 0
+    pad_kernels: int = 0
+    copy_kernels: int = 0
+    layout_kernels: int = 0
+    device_copies: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionInfo:
+    """A part of the model that OpenCL ML computes, where the device has it.
+
+    `version` is the oldest interface that does; `operators` names what it runs in order (the
+    operators of the model that each stands for, joined by +), `inputs` and `outputs` its border.
+    `kernels` are the launches that run instead of it where CLML does not.  The three times are the
+    compiler's estimates; `copies` counts those between row-major memory and CLML's own layout.
+    """
+
+    symbol: str = field(metadata=named(names.IDENTIFIER))
+    version: int
+    dtype: str = field(metadata=named(names.WORD))
+    operators: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kernels: tuple[str, ...] = field(metadata=named(names.IDENTIFIER))
+    copies: int
+    texture_us: int
+    clml_us: int
+    copies_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """The model file that was compiled; the digest covers external data files too."""
+
+    file: str = field(metadata=named(names.FILE))
+    format: str = field(metadata=named(names.WORD))
+    sha256: str = field(metadata=named(names.SHA256))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetInfo:
+    """The device that was compiled for; `host` means that the CPU part is for this machine."""
+
+    name: str = field(metadata=named(names.WORD))
+    host: bool
+    llvm_triple: str = field(metadata=named(names.WORD))
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionsInfo:
+    """The options that were compiled with, and their digest."""
+
+    preset: str = field(metadata=named(names.WORD))
+    values: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryInfo:
+    """ELF facts of `model.so`, read back after linking."""
+
+    machine: str = field(metadata=named(names.WORD))
+    soname: str = field(metadata=named(names.WORD))
+    needed: tuple[str, ...] = field(metadata=named(names.WORD))
+    page_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """One file of the bundle, by its path inside it."""
+
+    path: str = field(metadata=named(names.PATH))
+    bytes: int
+    sha256: str = field(metadata=named(names.SHA256))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything that a bundle promises; `versions` are those of the tools that made it."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str = field(metadata=named(names.BUNDLE))
+    model: ModelInfo
+    target: TargetInfo
+    options: OptionsInfo
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    params: tuple[ParamSpec, ...]
+    kernels: tuple[KernelInfo, ...]
+    memory: MemoryPlan
+    statistics: Statistics
+    regions: tuple[RegionInfo, ...] = ()
+    library: LibraryInfo
+    versions: dict[str, str]
+    files: tuple[FileEntry, ...]
+
+    def to_json(self) -> str:
+        """The manifest as text, byte-identical for equal manifests."""
+        return json.dumps(to_plain(self), indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str, where: str) -> Manifest:
+        """Read a manifest back; `where` names the file in messages.
+
+        Raises:
+            BundleError: not JSON, another schema version, or a key that is missing, unknown or
+                of the wrong type.
+        """
+        try:
+            plain = read_json(text)
+        except ValueError as error:
+            raise BundleError(f"{where} is not JSON: {error}", hint=_REBUILD_HINT) from error
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if version != SCHEMA_VERSION:
+            raise BundleError(
+                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}",
+                hint=_REBUILD_HINT,
+            )
+        manifest = from_plain(Manifest, plain, where)
+        _expect_once([entry.path for entry in manifest.files], f"{where}: files")
+        _expect_once([kernel.name for kernel in manifest.kernels], f"{where}: kernels")
+        return manifest
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses, tuples and dicts as what `json` writes; dicts come out in key order."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = [f for f in fields(value) if f.metadata.get("json", True)]
+        held = {f.name: getattr(value, f.name) for f in kept}
+        optional = {f.name for f in kept if f.metadata.get("default")}
+        return {k: to_plain(v) for k, v in held.items() if v or k not in optional}
+    if isinstance(value, dict):
+        return {str(key): to_plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[T], plain: Any, where: str) -> T:
+    """Build the dataclass `kind` from parsed JSON; every key must be there and none more.
+
+    Names that become paths or words of commands have to be of the kind that their field is marked
+    with.
+
+    Raises:
+        BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and what
+            is expected.
+    """
+    result: T = _decode(kind, plain, where + _ROOT)
+    return result
+
+
+def _decode(kind: Any, plain: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if is_dataclass(kind):
+        return _decode_dataclass(kind, plain, where)
+    if origin is tuple:
+        _expect(isinstance(plain, list), plain, "a list", where)
+        item_kind = typing.get_args(kind)[0]
+        return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(plain))
+    if origin is dict:
+        _expect(isinstance(plain, dict), plain, "an object", where)
+        item_kind = typing.get_args(kind)[1]
+        return {key: _decode(item_kind, item, _join(where, key)) for key, item in plain.items()}
+    if kind is not Any:
+        # bool is an int to Python, but not to a schema.
+        fits = isinstance(plain, kind) and isinstance(plain, bool) == (kind is bool)
+        _expect(fits, plain, _JSON_NAMES[kind], where)
+    return plain
+
+
+def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
+    _expect(isinstance(plain, dict), plain, "an object", where)
+    hints = typing.get_type_hints(kind)
+    optional = {f.name for f in fields(kind) if f.metadata.get("default")}
+    wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
+    for name in wanted:
+        if name not in plain and name not in optional:
+            raise BundleError(f"{_shown(where)} lacks the key `{name}`", hint=_REBUILD_HINT)
+    unknown = sorted(set(plain) - set(wanted))
+    if unknown:
+        raise BundleError(f"{_shown(where)} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
+    there = [name for name in wanted if name in plain]
+    values = {name: _decode(hints[name], plain[name], _join(where, name)) for name in there}
+    for item in fields(kind):
+        if _NAMES in item.metadata and item.name in values:
+            _check_name(item.metadata[_NAMES], values[item.name], _join(where, item.name))
+    return kind(**values)
+
+
+def _check_name(allowed: names.Names, value: Any, where: str) -> None:
+    if isinstance(value, tuple):
+        for i, one in enumerate(value):
+            _check_name(allowed, one, f"{where}[{i}]")
+        return
+    _expect(allowed.allows(value), value, allowed.expected, where)
+
+
+def _expect(fits: bool, seen: Any, expected: str, where: str) -> None:
+    if not fits:
+        shown = json.dumps(seen)
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        raise BundleError(f"{_shown(where)} is {shown}, expected {expected}", hint=_REBUILD_HINT)
+
+
+def _expect_once(found: list[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in found:
+        if name in seen:
+            raise BundleError(f"{where} lists `{name}` twice", hint=_REBUILD_HINT)
+        seen.add(name)
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}{'' if where.endswith(_ROOT) else '.'}{key}"
+
+
+def _shown(where: str) -> str:
+    return where.removesuffix(_ROOT)

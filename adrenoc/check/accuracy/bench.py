@@ -1,0 +1,266 @@
+"""Compile variants of one model in memory and run them on an OpenCL device.
+
+The model is imported and simplified once; what varies is the preset, the tensors that are pinned to
+float32, and which tensors are inputs and outputs.  All stages from the pins on run for each preset
+as `adrenoc compile` runs them, so that what the compiler keeps in float32 is kept here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.check.accuracy.ideal import IdealRun, Stored, stored_in_half
+from adrenoc.check.accuracy.variant import (
+    Arrays,
+    KernelStore,
+    MachineVariant,
+    Plan,
+    SteppedVariant,
+    Variant,
+    can_step,
+)
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
+from adrenoc.passes.analyse.channel_ranges import CONCAT
+from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.lower.measure_work import measure_work
+from adrenoc.passes.place.assign_memory import with_other_inputs
+from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
+from adrenoc.pipeline.state import graph_of, imported_of
+from adrenoc.reporter import Reporter
+from adrenoc.target.roofline import Roofline
+from adrenoc.target.target import Target
+
+_SHARED_STAGE, _FUSED_STAGE, _PLANNED_STAGE = "inline_scalars", "spread_precision", "plan_memory"
+_NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
+_NEEDED = ("assign_layouts", "assign_memory", "lower")
+"""Of the stages after fusion those without which nothing runs; the others save time."""
+
+
+class Bench:
+    """One model on one device; names of tensors are those of the planning graph."""
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        target: Target,
+        shapes: tuple[tuple[str, tuple[int, ...]], ...],
+        device: Any,
+        reporter: Reporter,
+        chosen: CompileOptions | None = None,
+    ) -> None:
+        """`chosen` are the options of a compilation, for its own preset."""
+        options = resolve_options(target, command_line={"shapes": shapes or None}).options
+        self._chosen = chosen
+        state = State(model=model, target=target, options=options)
+        self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
+        self._device = device
+        self._store = KernelStore(target)
+        self._fused_states: dict[str, State] = {}
+        imported = imported_of(self._state)
+        self.graph: Graph = graph_of(self._fused(DEFAULT_PRESET))
+        self.tensors: Mapping[str, str] = imported.tensors
+        self.inputs: tuple[TensorSpec, ...] = imported.inputs
+        self.outputs: tuple[TensorSpec, ...] = imported.outputs
+
+    def name_of(self, tensor: str) -> str:
+        """The model's own name of a tensor of the graph, if it has one."""
+        return self.tensors.get(tensor, tensor)
+
+    def by_graph_name(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """The model's inputs under the names that the graph has for them."""
+        return {
+            name: inputs[spec.name]
+            for name, spec in zip(self.graph.inputs, self.inputs, strict=True)
+        }
+
+    @property
+    def layers(self) -> tuple[Node, ...]:
+        """The nodes that a kernel computes and whose result is a float tensor."""
+        return tuple(
+            node
+            for node in self.graph.nodes
+            if node.op not in _NO_KERNEL
+            and self.graph.tensors[node.output].is_float
+            and node.operators != ("layout",)
+        )
+
+    def precision(self, preset: str) -> tuple[str, str]:
+        """The dtypes in which a preset stores and computes."""
+        options = self._options(preset)
+        return options.storage_dtype, options.compute_dtype
+
+    def fused(self, preset: str) -> Graph:
+        """The graph of a preset after fusion, with what the compiler keeps in float32."""
+        return graph_of(self._fused(preset))
+
+    def exact(self, preset: str) -> frozenset[str]:
+        """The tensors that the compiler itself keeps in float32."""
+        return graph_of(self._fused(preset)).exact
+
+    def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
+        """The model as it would be compiled."""
+        return self._built(self.planned(preset, pins))
+
+    def timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
+        """The model as it would be compiled, in TVM's virtual machine."""
+        return self._in_machine(self.planned(preset, pins))
+
+    def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
+        """The figures of the model as it would be compiled."""
+        return _plan_of(self.planned(preset, pins))
+
+    def planned(self, preset: str, pins: Iterable[str] = ()) -> State:
+        """The compilation up to its kernels and memory, with these tensors pinned."""
+        return _run(self._fused(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
+
+    def stored(self, preset: str, pins: Iterable[str] = ()) -> Stored:
+        """What the compiled model holds in half precision."""
+        return stored_in_half(program_of(self.planned(preset, pins)))
+
+    def ideal(self) -> IdealRun:
+        """The model in float32 throughout, with rounding where it is asked for.
+
+        In plain buffers and without what saves time, so that every tensor that any plan stores is
+        there, and no kernel is shared with the plans that are examined.
+        """
+        state = self._fused("fp32")
+        options = replace(state.options, textures=False, winograd=False)
+        nodes = [replace(n, op="map") if n.op == CONCAT else n for n in graph_of(state).nodes]
+        state = replace(state, options=options, graph=graph_of(state).with_nodes(nodes))
+        for stage in STAGES:
+            if stage.name in _NEEDED:
+                state = stage.run(state)
+        return IdealRun(program_of(state), self._store, self._device)
+
+    def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+        """The same with every layer an output, and the names of the outputs in order."""
+        graph = graph_of(self._fused(preset))
+        more = [n.output for n in self.layers if n.output not in graph.outputs]
+        names = (*graph.outputs, *more)
+        return self._of_graph(replace(graph, outputs=names), preset), names
+
+    def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+        """Every layer alone: what a layer makes is an output, what it reads is an input.
+
+        The inputs are those of the model and `input_of_cut` of each layer's tensor.
+        """
+        whole = graph_of(self._fused(preset))
+        made = {node.output for node in self.layers}
+        read = {n for n in made if whole.consumers[n]}
+        names = {n: input_of_cut(n) for n in whole.tensors if n in read}
+        tensors = [
+            Tensor(name=fed, shape=whole.tensors[n].shape, dtype=whole.tensors[n].dtype)
+            for n, fed in names.items()
+        ]
+        nodes = [
+            node if node.op in _NO_KERNEL else with_other_inputs(node, names)
+            for node in whole.nodes
+        ]
+        graph = replace(
+            whole,
+            inputs=(*whole.inputs, *names.values()),
+            outputs=tuple(node.output for node in self.layers),
+            exact=whole.exact | {fed for n, fed in names.items() if n in whole.exact},
+            rounded=whole.rounded | {fed for n, fed in names.items() if n in whole.rounded},
+            lows={},  # bytes are for what a kernel of this graph makes
+        )
+        return self._of_graph(graph.with_nodes(nodes, tensors), preset), graph.outputs
+
+    def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
+        """What the products of layers add up to by their size: the same sums over |x| and |w|.
+
+        The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
+        float32, without epilogues.
+        """
+        nodes, tensors = [], {}
+        for node in layers:
+            for name in node.inputs[:2]:
+                tensor = self.graph.tensors[name]
+                size = None if tensor.value is None else np.abs(tensor.value)
+                tensors[name] = replace(tensor, name=input_of_cut(name), value=size)
+            alone = replace(
+                node, inputs=node.inputs[:2], epilogue=None, prologue=None, fused=(node.op,)
+            )
+            nodes.append(with_other_inputs(alone, {n: input_of_cut(n) for n in alone.inputs}))
+        outputs = tuple(node.output for node in nodes)
+        made = {t.name: t for t in tensors.values()} | {n: self.graph.tensors[n] for n in outputs}
+        inputs = tuple(t.name for t in tensors.values() if t.value is None)
+        graph = Graph(tensors=made, nodes=tuple(nodes), inputs=inputs, outputs=outputs)
+        return self._of_graph(graph, "fp32"), outputs
+
+    def _options(self, preset: str, pins: Iterable[str] = ()) -> CompileOptions:
+        names = tuple(sorted({self._own_name(name) for name in pins}))
+        if self._chosen is not None and self._chosen.preset == preset:
+            return replace(self._chosen, float32_tensors=names)
+        chosen = {"shapes": self._state.options.shapes or None, "float32_tensors": names or None}
+        return resolve_options(self._state.target, preset=preset, command_line=chosen).options
+
+    def _own_name(self, tensor: str) -> str:
+        return imported_of(self._state).tensors.get(tensor, tensor)
+
+    def _fused(self, preset: str, pins: Iterable[str] = ()) -> State:
+        """After the stages that decide what a kernel computes and what stays in float32."""
+        pins = tuple(pins)
+        if not pins and preset in self._fused_states:
+            return replace(self._fused_states[preset], log=DecisionLog())
+        options = self._options(preset, pins)
+        state = _run(
+            replace(self._state, options=options, log=DecisionLog()), _SHARED_STAGE, _FUSED_STAGE
+        )
+        if not pins:
+            self._fused_states[preset] = state
+        return state
+
+    def _of_graph(self, graph: Graph, preset: str) -> Variant:
+        """A graph of our own making, planned as the preset says."""
+        state = replace(self._fused(preset), graph=graph)
+        return self._built(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
+
+    def _built(self, state: State) -> Variant:
+        program = program_of(state)
+        if not can_step(program.steps):
+            return self._in_machine(state)
+        return SteppedVariant(program, _plan_of(state), self._store, self._device)
+
+    def _in_machine(self, state: State) -> MachineVariant:
+        state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
+        return MachineVariant(state.executable, program_of(state), _plan_of(state), self._device)
+
+
+def input_of_cut(tensor: str) -> str:
+    """The name of the input of a cut graph that stands for a layer's tensor."""
+    return f"{tensor}_given"
+
+
+def _run(state: State, after: str, until: str) -> State:
+    """The state after the stages between two."""
+    names = [stage.name for stage in STAGES]
+    for stage in STAGES[names.index(after) + 1 : names.index(until) + 1]:
+        if stage.when(state.options):
+            state = stage.run(state)
+    return state
+
+
+def _plan_of(state: State) -> Plan:
+    works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
+    roofline = Roofline.of(state.target.performance)
+    floors = [roofline.estimate(step.work).time_us for step in works]
+    known = [us for us in floors if us is not None]
+    floor_us = sum(known) if len(known) == len(floors) else None
+    gaps_us = len(floors) * (roofline.launch_us or 0.0)
+    return Plan(
+        memory_bytes=storage_of(state).plan.peak_bytes,
+        moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
+        floor_us=floor_us,
+        time_us=None if floor_us is None else floor_us + gaps_us,
+    )

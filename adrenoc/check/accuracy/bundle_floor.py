@@ -1,0 +1,57 @@
+"""The floor under the error of a bundle: what rounding alone costs on the inputs of its run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tvm
+
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.check.accuracy.accuracy_plans import twin_of
+from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.deviation import Arrays, deviation
+from adrenoc.check.accuracy.floor import floor_of
+from adrenoc.check.accuracy.result import Floor
+from adrenoc.check.accuracy.samples import Judge, sample_of
+from adrenoc.compile.make import options_of
+from adrenoc.device.opencl import pick_device
+from adrenoc.reporter import Reporter
+from adrenoc.target.target import load_target
+
+
+def floor_of_bundle(
+    bundle: Bundle,
+    model: Path,
+    *,
+    inputs: Arrays,
+    outputs: Arrays,
+    expected: Arrays,
+    reporter: Reporter,
+) -> Floor:
+    """Hold the outputs of a bundle, wherever it ran, against ideal rounding on a device here.
+
+    Raises:
+        DeviceError: there is no OpenCL device here.
+        AdrenocError: the model does not compile as the bundle was.
+    """
+    number, _ = pick_device("")
+    options = replace(options_of(bundle), tuning_log=None)
+    shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
+    wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
+    bench = Bench(
+        model,
+        target=twin_of(load_target(bundle.manifest.target.name)),
+        shapes=wanted,
+        device=tvm.runtime.device("opencl", number),
+        reporter=reporter,
+        chosen=replace(options, shapes=wanted),
+    )
+    sample = sample_of(bench, inputs, expected)
+    seen = {
+        tensor: outputs[spec.name]
+        for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
+    }
+    stored = bench.stored(options.preset, options.float32_tensors)
+    ideal = Judge(bench, [sample]).rounded(stored)
+    return floor_of(deviation([seen], [sample.expected]), ideal, stored.count)

@@ -1,0 +1,138 @@
+"""`adrenoc compile --accuracy`: find what has to be float32 for a tolerance to be met.
+
+The kernels of the bundle run here, on the host's twin of the target; the reference is onnxruntime
+or LiteRT.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from adrenoc.check.accuracy.accuracy_plans import Wanted, twin_of
+from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.floor import floor_of
+from adrenoc.check.accuracy.ideal import NOTHING
+from adrenoc.check.accuracy.policies import Policies
+from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
+from adrenoc.check.accuracy.samples import DRAWS, Judge, take_samples
+from adrenoc.device.opencl import pick_device
+from adrenoc.errors import AccuracyError, DependencyError, DeviceError
+from adrenoc.options import CompileOptions
+from adrenoc.reporter import Reporter
+from adrenoc.target.target import Target
+
+_LIMIT_S = 600.0
+"""The search begins no measurement after it; what it has by then is tried."""
+
+
+def meet_accuracy(
+    model: Path, *, target: Target, options: CompileOptions, wanted: Wanted, reporter: Reporter
+) -> AccuracyPlan:
+    """The tensors that these options have to keep in float32.
+
+    Raises:
+        DependencyError: there is no reference or no OpenCL device here.
+        AccuracyError: the tolerance cannot be met; it says what can.
+    """
+    number, device = _device(wanted)
+    bench = Bench(
+        model,
+        target=twin_of(target),
+        shapes=options.shapes,
+        device=tvm.runtime.device("opencl", number),
+        reporter=reporter,
+        chosen=options,
+    )
+    return _searched(bench, model, options.preset, wanted, str(device["name"]), reporter)
+
+
+def _searched(
+    bench: Bench, model: Path, preset: str, wanted: Wanted, device: str, reporter: Reporter
+) -> AccuracyPlan:
+    samples = take_samples(
+        bench, model, files=wanted.files, seed=wanted.seed, draws=DRAWS, reporter=reporter
+    )
+    judge = Judge(bench, samples)
+    policies = Policies(bench, judge, preset, limit_s=_LIMIT_S, reporter=reporter)
+    whole = bench.whole(preset)
+    ours = judge.compiled(whole)
+    floor = floor_of(ours, judge.rounded(policies.stored), policies.stored.count)
+    before = _as_it_is(whole.plan, ours.largest, floor)
+    after = before
+    if ours.largest > wanted.tolerance:
+        exact = judge.rounded(NOTHING).largest
+        if exact > wanted.tolerance:
+            raise _unreachable(model, wanted, preset, exact, "float32 throughout")
+        reporter.note(f"{preset} is off by {ours.largest:.1e}, the floor is {floor.error:.1e}")
+        met, best = policies.meeting(wanted.tolerance)
+        if met is None:
+            error = best.device_error if best.device_error is not None else math.inf
+            kept = f"{len(best.float32_tensors)} tensors in float32"
+            raise _unreachable(model, wanted, preset, error, kept)
+        after = met
+    if wanted.files:
+        inputs = ", ".join(path.name for path in wanted.files)
+    else:
+        inputs = f"{len(samples)} sets of random inputs from seed {wanted.seed} on"
+    return AccuracyPlan(
+        tolerance=wanted.tolerance,
+        preset=preset,
+        device=device,
+        inputs=inputs,
+        samples=len(samples),
+        float32_tensors=after.float32_tensors,
+        groups=after.groups,
+        before=before,
+        after=after,
+        floor=floor,
+        trials=policies.trials,
+    )
+
+
+def _as_it_is(plan: Any, error: float, floor: Floor) -> PolicyPoint:
+    return PolicyPoint(
+        float32_tensors=(),
+        groups=(),
+        error=floor.error,
+        device_error=error,
+        time_us=plan.time_us,
+        moved_bytes=plan.moved_bytes,
+        memory_bytes=plan.memory_bytes,
+    )
+
+
+def _unreachable(
+    model: Path, wanted: Wanted, preset: str, error: float, kept: str
+) -> AccuracyError:
+    best = f"{error:.1e}" if math.isfinite(error) else "not finite"
+    loosest = f"{math.ceil(error * 1e6) / 1e6:.0e}" if math.isfinite(error) else ""
+    other = preset != "fp32" and kept != "float32 throughout"
+    hint = f"adrenoc compile {model} --preset fp32" if other else ""
+    if not other:
+        hint = f"adrenoc run BUNDLE --check-layers {model} names the first layer that is off"
+        if loosest:
+            hint = f"adrenoc compile {model} --accuracy {_rounded_up(error)}, or {hint}"
+    return AccuracyError(
+        f"{model} cannot be brought within {wanted.tolerance:g} of the range of each output in "
+        f"{preset}: the best, {kept}, is off by {best} on the inputs given",
+        hint=hint,
+    )
+
+
+def _rounded_up(error: float) -> str:
+    exponent = math.floor(math.log10(error))
+    return f"{math.ceil(error / 10**exponent)}e{exponent:03d}"
+
+
+def _device(wanted: Wanted) -> tuple[int, dict[str, Any]]:
+    try:
+        return pick_device(wanted.cl_device)
+    except DeviceError as error:
+        raise DependencyError(
+            f"--accuracy runs the kernels on this computer: {error.message}",
+            hint=error.hint or "pip install 'adrenoc[opencl]'",
+        ) from error

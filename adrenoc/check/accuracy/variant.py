@@ -1,0 +1,176 @@
+"""Compiled variants of a model, ready to run.
+
+Variants of one model share most of their kernels, so a trial runs step by step from a store that
+builds each distinct kernel once.  What is timed, and what has steps on the CPU, runs as a bundle
+would: in TVM's virtual machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm_ffi.structural import structural_equal, structural_hash
+
+from adrenoc.codegen.build import build_kernel
+from adrenoc.errors import DeviceError
+from adrenoc.ir.operand import TEXTURE, OperandSpec
+from adrenoc.ir.program import Program, Step
+from adrenoc.target.target import Target
+
+Arrays = Mapping[str, np.ndarray]
+_KERNEL = "kernel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The figures of one compiled variant, for its cost.
+
+    `floor_us` is the roofline's sum over all launches, `time_us` the same with the gaps between
+    them; None where the target gives no rates.
+    """
+
+    memory_bytes: int
+    moved_bytes: int
+    floor_us: float | None
+    time_us: float | None = None
+
+
+class Variant(Protocol):
+    """Runs on inputs by the graph's names; gives the outputs in order."""
+
+    plan: Plan
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs in order."""
+
+
+class KernelStore:
+    """Built kernels by what they compute, whatever their names."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._built: dict[Any, list[tuple[Any, Any]]] = {}
+
+    def function(self, func: Any) -> Any:
+        """The function that launches a kernel: takes its tensors, the output last."""
+        named = func.with_attr("global_symbol", _KERNEL)
+        alike = self._built.setdefault(structural_hash(named), [])
+        for known, function in alike:
+            if structural_equal(known, named):
+                return function
+        function = build_kernel(named, self._target)[_KERNEL]
+        alike.append((named, function))
+        return function
+
+
+class SteppedVariant:
+    """Runs the launches of a program one by one, each with memory of its own."""
+
+    def __init__(self, program: Program, plan: Plan, store: KernelStore, device: Any) -> None:
+        self.plan = plan
+        self._program, self._device = program, device
+        kernels = {name: store.function(k.func) for name, k in program.kernels.items()}
+        self._steps = [(kernels[step.kernel], step) for step in program.steps]
+        self._params = upload(program, device)
+        self._last_use = {
+            self._owner(name): number
+            for number, step in enumerate(program.steps)
+            for name in step.arguments
+        }
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs in order for inputs by the graph's names."""
+        graph = self._program.graph
+        kept = set(graph.outputs)
+        with device_errors():
+            held = {n: tvm.runtime.tensor(inputs[n], self._device) for n in graph.inputs}
+            for number, (function, step) in enumerate(self._steps):
+                for made in map(self._owner, step.writes):
+                    if made not in held:
+                        held[made] = empty(graph.operand(made), self._device)
+                names = [self._owner(name) for name in step.arguments]
+                function(*(self._params.get(n) or held[n] for n in names))
+                for name in names:
+                    if self._last_use[name] == number and name not in kept:
+                        held.pop(name, None)
+            self._device.sync()
+            return [held[name].numpy() for name in graph.outputs]
+
+    def _owner(self, name: str) -> str:
+        return self._program.graph.owner(name)
+
+
+class MachineVariant:
+    """Runs a built program in TVM's virtual machine."""
+
+    def __init__(self, executable: Any, program: Program, plan: Plan, device: Any) -> None:
+        self.plan = plan
+        self._device, self._inputs = device, program.graph.inputs
+        self._main = relax.VirtualMachine(executable, [device, tvm.cpu()])["main"]
+        self._params = list(upload(program, device).values())
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs in order for inputs by the graph's names."""
+        return [value.numpy() for value in self._call(self._arguments(inputs))]
+
+    def median_ms(self, inputs: Arrays, runs: int = 5) -> float:
+        """The median time of some warm runs."""
+        arguments = self._arguments(inputs)
+        self._call(arguments)
+        times = []
+        for _ in range(runs):
+            started = time.perf_counter()
+            self._call(arguments)
+            times.append((time.perf_counter() - started) * 1000)
+        return sorted(times)[runs // 2]
+
+    def _arguments(self, inputs: Arrays) -> list[Any]:
+        given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._inputs]
+        return [*given, *self._params]
+
+    def _call(self, arguments: list[Any]) -> list[Any]:
+        with device_errors():
+            result = self._main(*arguments)
+            self._device.sync()
+        return [result] if hasattr(result, "numpy") else list(result)
+
+
+def can_step(steps: tuple[Step, ...]) -> bool:
+    """Whether all steps are launches of kernels."""
+    return all(step.place == "gpu" for step in steps)
+
+
+def upload(program: Program, device: Any) -> dict[str, Any]:
+    """The packed constants on the device, by name."""
+    found = {}
+    for name, param in program.params.items():
+        scope = None if param.spec.scope == "global" else param.spec.scope
+        shape, dtype = param.value.shape, str(param.value.dtype)
+        found[name] = tvm.runtime.empty(shape, dtype, device, mem_scope=scope)
+        found[name].copyfrom(param.value)
+    return found
+
+
+def empty(spec: OperandSpec, device: Any) -> Any:
+    """Memory for a tensor on a device."""
+    scope = TEXTURE if spec.scope == TEXTURE else None
+    return tvm.runtime.empty(spec.physical, spec.dtype, device, mem_scope=scope)
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """What the native runtime raises, as a DeviceError."""
+    try:
+        yield
+    except (RuntimeError, ValueError, MemoryError) as error:
+        raise DeviceError(
+            f"the OpenCL device failed: {str(error).strip().splitlines()[0]}",
+            hint="adrenoc doctor, or choose another device with --cl-device",
+        ) from error

@@ -1,0 +1,92 @@
+"""Compare a bundle with its model layer by layer, to name the first tensor that goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.check.reference import run_reference, tensor_names
+from adrenoc.compile.make import make_bundle, options_of
+from adrenoc.device.compare import CheckResult, TensorCheck, compare
+from adrenoc.errors import BundleError, CheckFailedError
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.reporter import Reporter
+from adrenoc.target.target import load_target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCheck:
+    """The comparison of each named tensor, in execution order; the model's outputs come last."""
+
+    result: CheckResult
+
+    @property
+    def first_bad(self) -> TensorCheck | None:
+        """The first tensor beyond the tolerance."""
+        return next((t for t in self.result.tensors if not t.passed), None)
+
+    def raise_if_failed(self) -> None:
+        """Do nothing if every layer passed.
+
+        Raises:
+            CheckFailedError: naming the first layer that did not.
+        """
+        bad = self.first_bad
+        if bad is not None:
+            raise CheckFailedError(
+                f"the first layer that disagrees with the reference is `{bad.name}`: {bad.reason}",
+                hint="compile with --preset fp32 to tell rounding from a defect",
+            )
+
+
+def check_layers(
+    bundle: Bundle,
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    run: Callable[[Bundle], Mapping[str, np.ndarray]],
+    tolerance: float,
+    reporter: Reporter,
+) -> LayerCheck:
+    """Compile `model` again as `bundle` was, with every layer as an output, run and compare.
+
+    The kernels are those of the bundle; only the copies to the host are added.  `run` computes the
+    outputs of a bundle from `inputs`, here or on a server.
+
+    Raises:
+        BundleError: the bundle was made from another model file.
+    """
+    manifest = bundle.manifest
+    options = replace(options_of(bundle), keep_layers=True)
+    with TemporaryFolder("layers") as scratch:
+        made = make_bundle(
+            model,
+            target=load_target(manifest.target.name),
+            options=options,
+            output=Path(scratch) / "layers.adrenoc",
+            reporter=reporter,
+            use_cache=False,
+        )
+        if made.manifest.model.sha256 != manifest.model.sha256:
+            raise BundleError(
+                f"{bundle.path} was compiled from {manifest.model.file} with SHA-256 "
+                f"{manifest.model.sha256[:12]}, {model} has {made.manifest.model.sha256[:12]}",
+                hint=f"adrenoc compile {model} --device {manifest.target.name}",
+            )
+        outputs = run(open_bundle(made.path))
+    own = [spec.name for spec in manifest.outputs]
+    # What the importer made up, as the parts of one operator, has nothing to be compared with.
+    known = tensor_names(model)
+    layers = [name for name in outputs if name not in own and name in known]
+    expected = run_reference(model, inputs, tensors=layers)
+    ordered = {name: outputs[name] for name in (*layers, *own)}
+    comparable = {
+        name: value for name, value in ordered.items() if expected[name].shape == value.shape
+    }
+    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance))

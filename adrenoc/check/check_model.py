@@ -1,0 +1,326 @@
+"""Plan a model for a device and say how it would run, without generating code for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from adrenoc.bundle.manifest import RegionInfo
+from adrenoc.check.find_delicate import find_delicate
+from adrenoc.check.find_near_misses import find_near_misses
+from adrenoc.check.verdict import (
+    MIB,
+    DelicatePart,
+    HeldConstant,
+    HeldTensor,
+    MemoryVerdict,
+    NodeVerdict,
+    Policy,
+    SlotUse,
+    Totals,
+    Verdict,
+)
+from adrenoc.compile.compiler import kind_of, region_infos
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import MemoryLimitError
+from adrenoc.ir.allocation import pitched_image_bytes
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.program import Program, Step
+from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.cpu_nodes import TO_CPU, TO_GPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.lower.measure_work import StepWork, least_bytes, measure_work
+from adrenoc.passes.lower.pack_slots import most_alive
+from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals
+from adrenoc.pipeline import State, imported_of, program_of, run_stages, storage_of
+from adrenoc.pipeline.verify import check_plan
+from adrenoc.reporter import Reporter
+from adrenoc.target.roofline import Estimate, Roofline
+from adrenoc.target.target import Target
+from adrenoc.tvmapi import bits_of
+
+_LAST_STAGE = "plan_memory"
+
+
+def check_model(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    policy: Policy,
+    reporter: Reporter,
+) -> Verdict:
+    """Plan `model` and hold the plan against `policy`.
+
+    A plan beyond `policy.max_memory_mib` is planned again, as `compile` does it.
+
+    Raises:
+        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
+    """
+    state = _planned(model, target, options, reporter)
+    limit, refused = policy.max_memory_mib, None
+    if limit is not None and storage_of(state).plan.peak_bytes > limit * MIB:
+        try:
+            state = _planned(model, target, replace(options, max_memory_mib=limit), reporter)
+        except MemoryLimitError as error:
+            refused = error.message
+    verdict = verdict_of(state, policy)
+    if refused is None:
+        return verdict
+    # What planning again came to says more than the first plan.
+    kept = (sentence for sentence in verdict.broken if "--max-memory-mib" not in sentence)
+    return replace(verdict, broken=(*kept, refused))
+
+
+def _planned(model: Path, target: Target, options: CompileOptions, reporter: Reporter) -> State:
+    start = State(model=model, target=target, options=options)
+    state, _ = run_stages(start, reporter=reporter, stop_after=_LAST_STAGE)
+    storage = {"": storage_of(state), **state.region_storage}
+    check_plan(program_of(state), storage, target.limits)
+    return state
+
+
+def verdict_of(state: State, policy: Policy) -> Verdict:
+    """What a state that is planned up to its memory says."""
+    program, storage = program_of(state), storage_of(state)
+    roofline = Roofline.of(state.target.performance)
+    nodes = _nodes(state, program, roofline)
+    totals = _totals(nodes, program, roofline)
+    memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
+    return Verdict(
+        model=state.model.name,
+        target=state.target.name,
+        target_title=state.target.title,
+        preset=state.options.preset,
+        totals=totals,
+        memory=memory,
+        near_misses=find_near_misses(program, state.target.limits),
+        unknown_rates=roofline.missing,
+        broken=policy.broken_by(nodes, totals, memory),
+        nodes=nodes,
+        decisions=tuple(state.log.to_json()),
+        regions=_regions(state, program),
+        kept_back=state.clml.kept_back if state.clml is not None else 0,
+        delicate=_delicate(state, program),
+    )
+
+
+def _delicate(state: State, program: Program) -> tuple[DelicatePart, ...]:
+    """What may lose much in half; nothing where nothing is stored in it."""
+    if state.options.storage_dtype == "float32":
+        return ()
+    names = imported_of(state).tensors
+    return find_delicate(program.graph, lambda name: names.get(name, name))
+
+
+def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:
+    """The regions of OpenCL ML, with the names that are shown of what they read and make."""
+    shown = _shown_names(program.graph)
+    return tuple(
+        replace(
+            region,
+            inputs=tuple(shown.get(name, name) for name in region.inputs),
+            outputs=tuple(shown.get(name, name) for name in region.outputs),
+        )
+        for region in region_infos(state.clml, program)
+    )
+
+
+# Nodes
+
+
+def _nodes(state: State, program: Program, roofline: Roofline) -> tuple[NodeVerdict, ...]:
+    graph = program.graph
+    reasons = _reasons(state.log)
+    shown = _shown_names(graph)
+    works = measure_work(program, half=state.options.compute_dtype == "float16")
+    found = []
+    for node, step, work in zip(graph.nodes, program.steps, works, strict=True):
+        spec = graph.operand(node.output)
+        place = _place(node, spec)
+        estimate = Estimate() if place in ("cpu", "clml") else roofline.estimate(work.work)
+        reason = _reason(graph, node, spec, reasons) if place != "texture" else ""
+        tensor = shown[node.output]
+        verdict = _node(program, node, step, work, estimate, shown)
+        found.append(
+            replace(
+                verdict,
+                tensor=tensor,
+                node=" + ".join(filter(None, map(imported_of(state).node_of, node.names))),
+                place=place,
+                reason=reason,
+            )
+        )
+    return tuple(found)
+
+
+def _shown_names(graph: Graph) -> dict[str, str]:
+    """Tensor of the graph -> the name that is shown; copies say what they are."""
+    shown: dict[str, str] = {}
+    taken: set[str] = set()
+    for node in graph.nodes:
+        name = node.name
+        if name in taken:
+            name = f"{name} ({node.op.replace('_', ' ')})"
+        taken.add(name)
+        shown[node.output] = name
+    return shown
+
+
+def _node(
+    program: Program,
+    node: Node,
+    step: Step,
+    work: StepWork,
+    estimate: Estimate,
+    shown: Mapping[str, str],
+) -> NodeVerdict:
+    graph, spec = program.graph, program.graph.operand(node.output)
+    before = (shown[maker.output] for name in node.inputs for maker in graph.makers(name))
+    constants = {name for name in step.arguments if name in program.params}
+    return NodeVerdict(
+        tensor=node.name,
+        node="",
+        operators=node.operators,
+        kind=_kind(node),
+        is_output=bool({*node.written} & {*graph.outputs}),
+        place="",
+        reason="",
+        layout="" if spec.layout is None else str(spec.layout),
+        shape=spec.shape,
+        dtype=spec.dtype,
+        kernel=step.kernel,
+        reads=tuple(dict.fromkeys(before)),
+        macs=work.macs,
+        flops=work.work.flops,
+        texels=work.work.texels,
+        bytes_read=work.work.bytes_read,
+        bytes_written=work.work.bytes_written,
+        weight_bytes=sum(program.params[name].value.nbytes for name in constants),
+        time_us=estimate.time_us,
+        bound=estimate.bound,
+        alu_us=estimate.alu_us,
+        texture_us=estimate.texture_us,
+        dram_us=estimate.dram_us,
+    )
+
+
+def _kind(node: Node) -> str:
+    if node.op in (TO_CPU, TO_GPU):
+        return "device"
+    return kind_of(node.operators) if node.is_map else "compute"
+
+
+def _place(node: Node, spec: OperandSpec) -> str:
+    """`texture`, `buffer`, `clml` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
+    if node.op in (CLML, ALLOC):
+        return "clml"
+    if node.op == TO_CPU:
+        return "buffer"
+    return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
+
+
+def _reasons(log: DecisionLog) -> dict[str, str]:
+    """Subject -> the last word on it."""
+    return {decision.subject: f"{decision.taken}: {decision.reason}" for decision in log}
+
+
+_BY_OP = {
+    TO_CPU: "a copy between GPU and CPU",
+    TO_GPU: "a copy between GPU and CPU",
+    CLML: "a region of OpenCL ML",
+    ALLOC: "a further result of a region",
+}
+
+
+def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
+    if node.op in _BY_OP:
+        return said.get(node.attrs.get("symbol", ""), _BY_OP[node.op])
+    if node.output in graph.outputs:
+        return "an output of the model: row-major, in a buffer"
+    known = said.get(node.output, said.get(node.name))
+    if known is not None:
+        return known
+    if not graph.tensors[node.output].is_float:
+        return f"its values are {graph.tensors[node.output].dtype}, a texture holds floats"
+    return _reason_of_layout(spec)
+
+
+def _reason_of_layout(spec: OperandSpec) -> str:
+    if spec.memory is Memory.BYTES:
+        return "whole numbers as bytes, which the GPU multiplies four at a time"
+    if spec.layout is None:
+        return "it has more than four dimensions above 1"
+    return "the options or its readers ask for a buffer"
+
+
+def _totals(nodes: tuple[NodeVerdict, ...], program: Program, roofline: Roofline) -> Totals:
+    launches = sum(step.place == "gpu" for step in program.steps)
+    times = [node.time_us for node in nodes if node.time_us is not None]
+    return Totals(
+        texture_nodes=sum(node.place == "texture" for node in nodes),
+        output_nodes=sum(node.is_output and node.place == "buffer" for node in nodes),
+        buffer_nodes=sum(node.is_off_texture for node in nodes),
+        cpu_nodes=sum(node.place == "cpu" for node in nodes),
+        clml_nodes=sum(node.place == "clml" for node in nodes),
+        copies=sum(node.is_copy for node in nodes),
+        launches=launches,
+        kernels=len(program.kernels),
+        macs=sum(node.macs for node in nodes),
+        flops=sum(node.flops for node in nodes),
+        bytes=sum(node.bytes_read + node.bytes_written for node in nodes),
+        floor_bytes=least_bytes(program),
+        time_us=sum(times) if times else None,
+        gaps_us=None if roofline.launch_us is None else launches * roofline.launch_us,
+    )
+
+
+# Memory
+
+
+def _memory(program: Program, storage: Storage, pitch_texels: int) -> MemoryVerdict:
+    graph = program.graph
+    intervals = live_intervals(program)
+    on_gpu = [i for i in intervals if graph.operand(i.name).memory is not Memory.CPU]
+    _, step = most_alive(on_gpu)
+    held: list[list[HeldTensor]] = [[] for _ in storage.plan.slots]
+    for interval in intervals:
+        held[storage.slot_of[interval.name]].append(
+            HeldTensor(
+                tensor=interval.name,
+                first=interval.first,
+                last=interval.last,
+                bytes=interval.bytes,
+            )
+        )
+    where = program.steps[step].arguments[-1] if program.steps else ""
+    return MemoryVerdict(
+        plan=storage.plan,
+        live_step=step,
+        live_tensor=where,
+        pitched_bytes=storage.plan.peak_bytes + _pitch_bytes(program, storage, pitch_texels),
+        slots=tuple(
+            SlotUse(scope=slot.scope, bytes=slot.bytes, tensors=tuple(tensors))
+            for slot, tensors in zip(storage.plan.slots, held, strict=True)
+        ),
+        constants=tuple(
+            HeldConstant(name=p.name, scope=p.spec.scope, bytes=allocated_bytes(p.spec))
+            for p in program.params.values()
+        ),
+    )
+
+
+def _pitch_bytes(program: Program, storage: Storage, pitch_texels: int) -> int:
+    """What rows padded to the pitch would take beyond the plan."""
+    images = [(s.shape, s.dtype, s.bytes) for s in storage.plan.slots if "texture" in s.scope]
+    images += [
+        (p.spec.physical, p.spec.dtype, allocated_bytes(p.spec))
+        for p in program.params.values()
+        if p.spec.memory is Memory.TEXTURE
+    ]
+    return sum(
+        pitched_image_bytes(shape, bits_of(dtype), pitch_texels) - held
+        for shape, dtype, held in images
+    )

@@ -1,0 +1,325 @@
+"""Input arrays for a model: seeded random numbers, .npy, .npz, raw bytes, images."""
+
+from __future__ import annotations
+
+import difflib
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.errors import DependencyError, InputError
+from adrenoc.files.read import open_plain, read_plain
+from adrenoc.text.spelling import listed
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
+
+MOST_INPUT_BYTES = 4 << 30
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """How pixels become numbers: value / 255, then (value - mean) / std by channel.
+
+    `mean` and `std` hold one number or one for each channel; `layout` is NCHW, NHWC or "" to tell
+    by the extents.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: str = ""
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("", "NCHW", "NHWC"):
+            raise InputError(
+                f"--layout is '{self.layout}'; expected NCHW or NHWC", hint="--layout NCHW"
+            )
+        if not self.std or not all(self.std):
+            raise InputError(
+                f"--std is {list(self.std)}; expected numbers other than 0",
+                hint="--std 0.229,0.224,0.225",
+            )
+        if not self.mean:
+            raise InputError("--mean is empty; expected numbers", hint="--mean 0.485,0.456,0.406")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFile:
+    """A file for one input; without a name it serves the only input, or all of them (.npz)."""
+
+    path: Path
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> InputFile:
+        """Read `NAME=FILE` or `FILE`."""
+        name, separator, path = text.rpartition("=")
+        if not path:
+            raise InputError(
+                f"--input {text} names no file; expected NAME=FILE", hint="--input input=img.npy"
+            )
+        return cls(path=Path(path), name=name if separator else "")
+
+
+def input_files(folder: Path) -> tuple[Path, ...]:
+    """The .npz and .npy files of a folder by name: each is one set of inputs.
+
+    Raises:
+        InputError: there is no such folder, or none of them in it.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} is not a folder; expected one with .npz or .npy files",
+            hint="--inputs FOLDER",
+        )
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
+    if not found:
+        raise InputError(
+            f"{folder} holds no .npz or .npy file", hint="np.savez(FILE, **{name: array})"
+        )
+    return tuple(found)
+
+
+class Inputs(dict[str, "np.ndarray"]):
+    """Arrays by input; `drawn` are the inputs of random numbers, which nobody gave."""
+
+    drawn: frozenset[str] = frozenset()
+
+
+def make_inputs(
+    specs: Sequence[TensorSpec],
+    files: Sequence[InputFile] = (),
+    *,
+    seed: int = 0,
+    image: ImageOptions | None = None,
+) -> Inputs:
+    """One array for each of `specs`, in order: from `files`, random where there is none.
+
+    Raises:
+        InputError: a file is missing, damaged, of another shape or dtype, or for no input.
+    """
+    found: dict[str, np.ndarray] = {}
+    options = image or ImageOptions()
+    for file in files:
+        if file.path.suffix.lower() == ".npz":
+            found.update(_from_npz(file, specs))
+            continue
+        spec = _target(file, specs)
+        found[spec.name] = _from_file(file.path, spec, options)
+    inputs = Inputs(
+        (spec.name, found[spec.name] if spec.name in found else random_input(spec, seed=seed))
+        for spec in specs
+    )
+    inputs.drawn = frozenset(inputs) - frozenset(found)
+    return inputs
+
+
+def shapes_of(
+    specs: Sequence[TensorSpec], files: Sequence[InputFile]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes that NumPy files say of themselves, by input; other files take what is asked.
+
+    Raises:
+        InputError: a file is missing, damaged, or for no input.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        suffix = file.path.suffix.lower()
+        if suffix == ".npy":
+            found[_target(file, specs).name] = tuple(_load(file.path).shape)
+        elif suffix == ".npz":
+            with _load(file.path) as archive:
+                shapes = {name: tuple(archive[name].shape) for name in archive.files}
+            named = {s.name: shapes[s.name] for s in specs if s.name in shapes}
+            only = len(shapes) == 1 and (len(specs) == 1 or bool(file.name))
+            found.update(
+                named or ({_target(file, specs).name: next(iter(shapes.values()))} if only else {})
+            )
+    return found
+
+
+def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
+    """The same numbers for the same seed, name, shape and dtype, whatever else is generated.
+
+    Floats are normal with deviation 1; integers fit what they index, as far as that is known, else
+    wide ones lie in 0 to 9.
+    """
+    generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return generator.standard_normal(spec.shape, np.float32).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, spec.shape).astype(dtype)
+    if dtype.kind not in "iu":
+        raise InputError(
+            f"input '{spec.name}' has dtype {dtype}, for which there are no random numbers",
+            hint=f"--input {spec.name}=FILE.npy",
+        )
+    limits = np.iinfo(dtype)
+    low, high = (limits.min, limits.max) if dtype.itemsize == 1 else (0, 9)
+    if len(spec.bounds) == 2 and limits.min <= spec.bounds[0] <= spec.bounds[1] <= limits.max:
+        low, high = spec.bounds
+    return generator.integers(low, high, spec.shape, dtype, endpoint=True)
+
+
+def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
+    known = {spec.name: spec for spec in specs}
+    if not file.name and len(specs) == 1:
+        return specs[0]
+    if file.name in known:
+        return known[file.name]
+    near = difflib.get_close_matches(file.name, known, n=1, cutoff=0.4)
+    names = listed((f"'{name}'" for name in known), between=", ")
+    what = f"no input '{file.name}'" if file.name else f"{len(specs)} inputs"
+    raise InputError(
+        f"{file.path} is given, but the model has {what}; its inputs are {names}",
+        hint=f"--input {near[0] if near else next(iter(known), 'NAME')}={file.path}",
+    )
+
+
+def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    with _load(file.path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    if file.name or (len(arrays) == 1 and len(specs) == 1):
+        spec = _target(file, specs)
+        if spec.name not in arrays and len(arrays) == 1:
+            return {spec.name: _fit(next(iter(arrays.values())), spec, file.path)}
+        specs = [spec]
+    result = {s.name: _fit(arrays[s.name], s, file.path) for s in specs if s.name in arrays}
+    if not result:
+        names = listed((f"'{s.name}'" for s in specs), between=", ")
+        raise InputError(
+            f"{file.path} holds {', '.join(map(repr, arrays)) or 'nothing'}; expected {names}",
+            hint="save it with np.savez(FILE, **{name: array})",
+        )
+    return result
+
+
+def _from_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return _fit(_load(path), spec, path)
+    if suffix in IMAGE_SUFFIXES:
+        return _from_image(path, spec, image)
+    content = _read(path)
+    dtype = np.dtype(spec.dtype)
+    expected = int(np.prod(spec.shape)) * dtype.itemsize
+    if len(content) != expected:
+        raise InputError(
+            f"{path} holds {len(content)} bytes; input '{spec.name}' of {spec.dtype} "
+            f"{list(spec.shape)} takes {expected}",
+            hint="write the array with array.tofile(FILE), row-major",
+        )
+    return np.frombuffer(content, dtype).reshape(spec.shape).copy()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_plain(path, MOST_INPUT_BYTES)
+    except OSError as error:
+        raise InputError(
+            f"input file {path} cannot be read: {error.strerror}", hint=f"ls {path.parent}"
+        ) from error
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} is not a NumPy file of numbers: {error}", hint="save it with np.save"
+        ) from error
+
+
+def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
+    wanted = np.dtype(spec.dtype)
+    if array.shape != spec.shape:
+        raise InputError(
+            f"{path} has the shape {list(array.shape)}; input '{spec.name}' takes "
+            f"{list(spec.shape)}",
+            hint=f"array.reshape({list(spec.shape)}), or compile with --shape {spec.name}:"
+            + ",".join(map(str, array.shape)),
+        )
+    floats = array.dtype.kind == "f" and wanted.kind == "f"
+    if array.dtype != wanted and not floats:
+        raise InputError(
+            f"{path} holds {array.dtype}; input '{spec.name}' takes {wanted}",
+            hint=f"array.astype('{wanted}')",
+        )
+    return np.ascontiguousarray(array, wanted)
+
+
+def _from_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:
+    layout = options.layout or _guess_layout(spec)
+    channels, height, width = _extents(spec, layout)
+    pixels = _pixels(path, _MODES[channels])
+    if pixels.shape[:2] != (height, width):
+        raise InputError(
+            f"{path} has {pixels.shape[1]}x{pixels.shape[0]} pixels; input '{spec.name}' takes "
+            f"{width}x{height}",
+            hint=f"resize it first: magick {path} -resize {width}x{height}! resized.png",
+        )
+    pixels = pixels.reshape(height, width, channels)
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        for name, numbers in (("mean", options.mean), ("std", options.std)):
+            if len(numbers) not in (1, channels):
+                raise InputError(
+                    f"--{name} has {len(numbers)} numbers; '{spec.name}' has {channels} channels",
+                    hint=f"--{name} " + ",".join(["0.5"] * channels),
+                )
+        scaled = pixels.astype(np.float32) / 255.0
+        values = (scaled - np.array(options.mean)) / np.array(options.std)
+    elif dtype == np.uint8:
+        values = pixels
+    else:
+        raise InputError(
+            f"input '{spec.name}' takes {dtype}; an image gives floats or uint8",
+            hint=f"--input {spec.name}=FILE.npy",
+        )
+    ordered = values if layout == "NHWC" else values.transpose(2, 0, 1)
+    return np.ascontiguousarray(ordered[None].astype(dtype))
+
+
+def _guess_layout(spec: TensorSpec) -> str:
+    return "NHWC" if len(spec.shape) == 4 and spec.shape[3] in _MODES else "NCHW"
+
+
+def _extents(spec: TensorSpec, layout: str) -> tuple[int, int, int]:
+    if len(spec.shape) == 4 and spec.shape[0] == 1:
+        _, a, b, c = spec.shape
+        channels, height, width = (c, a, b) if layout == "NHWC" else (a, b, c)
+        if channels in _MODES:
+            return channels, height, width
+    raise InputError(
+        f"input '{spec.name}' of {list(spec.shape)} takes no image; expected one image of 1, 3 or "
+        f"4 channels in {layout}",
+        hint=f"--input {spec.name}=FILE.npy",
+    )
+
+
+def _pixels(path: Path, mode: str) -> np.ndarray:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise DependencyError(
+            f"{path} is an image; Pillow, which reads images, is not installed",
+            hint="pip install 'adrenoc[images]'",
+        ) from error
+    try:
+        with open_plain(path) as stream, Image.open(stream) as image:
+            return np.asarray(image.convert(mode))
+    except FileNotFoundError as error:
+        raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}") from error
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{path} is not a whole image: {error}", hint="check it: file " + str(path)
+        ) from error

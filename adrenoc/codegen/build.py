@@ -1,0 +1,335 @@
+"""Relax module of kernels -> executable: host code by LLVM, kernels as OpenCL C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map
+
+from adrenoc.codegen.opencl_compact import compact
+from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
+from adrenoc.codegen.opencl_source import printing, tidy
+from adrenoc.decision import DecisionLog
+from adrenoc.target.target import Target
+from adrenoc.tvmapi import Call, Var, tirx, tvm
+
+PIPELINE = "adrenoc"
+"""The name under which TVM finds our TIR pipeline."""
+
+_GENERATOR = "target.build.opencl"
+"""TVM's code generator: TIR of kernels to a module of OpenCL C."""
+_DEVICE_KERNEL = 2
+"""TVM's calling convention of what the device runs."""
+_POINTER = "_ptr"
+"""How TVM ends the name of a kernel's pointer to a tensor."""
+_PRINTED_DIGITS = 6
+"""After the point, as TVM's printer writes a float."""
+_SPELLED: dict[str, tuple[Any, int, str]] = {
+    "float32": (np.float32, 8, "f"),
+    "float64": (np.float64, 16, ""),
+}
+"""dtype -> its type in NumPy, the digits after the point that tell all its values apart, suffix."""
+
+
+def tvm_target(target: Target) -> Any:
+    """The TVM target: OpenCL for the kernels, LLVM for the code that launches them."""
+    limits = target.limits
+    device = {
+        "kind": "opencl",
+        "keys": ["opencl", "gpu"],
+        "max_num_threads": limits.max_work_group_size,
+        "max_threads_per_block": limits.max_work_group_size,
+        "max_shared_memory_per_block": limits.local_mem_bytes,
+        "max_function_args": limits.max_kernel_args,
+    }
+    return tvm.target.Target(device, host={"kind": "llvm", "mtriple": target.llvm_triple})
+
+
+def build_executable(
+    module: Any, target: Target, log: DecisionLog | None = None, *, as_printed: bool = False
+) -> Any:
+    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
+
+    Kernels that differ in constants alone run one program; `log` is told which.  `as_printed`, for
+    comparisons: each kernel has the text that TVM prints, and a program of its own.
+    """
+    from tvm import relax
+
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    relax_passes = tvm.transform.Sequential(
+        [
+            relax.transform.RemovePurityChecking(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    with printing(tidy) if as_printed else sharing_programs(log):
+        return relax.build(
+            module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
+        )
+
+
+def build_kernel(func: Any, target: Target) -> Any:
+    """Compile one kernel to a runtime module of its own, with the code that launches it."""
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    module = tvm.IRModule({func.attrs["global_symbol"]: func})
+    with printing(_edited):
+        return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceKernel:
+    """OpenCL C of one kernel, its name there, and which arguments it takes, in its order."""
+
+    name: str
+    source: str
+    arguments: tuple[int, ...]
+
+
+def device_kernel(func: Any, target: Target) -> DeviceKernel:
+    """Compile one kernel for the device alone: who launches it needs no code of ours.
+
+    That takes a third of the time of `build_kernel`, and nothing has to be linked.
+    """
+    own = tvm_target(target)
+    module = tvm.IRModule({func.attrs["global_symbol"]: func})
+    split = _split()(tirx.transform.BindTarget(own)(module))
+    ((symbol, kernel),) = [
+        (variable, part)
+        for variable, part in split.functions.items()
+        if part.attrs.get("calling_conv") == _DEVICE_KERNEL
+    ]
+    places = {param.name: place for place, param in enumerate(func.params)}
+    with printing(_edited):
+        finished = _finalize_device()(tvm.IRModule({symbol: kernel}))
+        built = tvm.get_global_func(_GENERATOR)(finished, own)
+    (source,) = module_sources(built).values()
+    return DeviceKernel(
+        name=symbol.name_hint,
+        source=source,
+        arguments=tuple(places[param.name.removesuffix(_POINTER)] for param in kernel.params),
+    )
+
+
+def kernel_sources(executable: Any) -> dict[str, str]:
+    """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
+    return module_sources(executable.mod)
+
+
+def module_sources(module: Any) -> dict[str, str]:
+    """Like `kernel_sources`, of a runtime module."""
+    return {
+        name.removesuffix("_kernel"): standalone(name, shared)
+        for text in module_texts(module)
+        for name, shared in read_programs(text).items()
+    }
+
+
+def module_texts(module: Any) -> list[str]:
+    """The OpenCL C of each set of kernels, as a driver's compiler is to get it."""
+    sets = [part for part in _all_modules(module) if part.kind == "opencl"]
+    return [part.inspect_source("cl") for part in sets]
+
+
+def _all_modules(module: Any) -> list[Any]:
+    found = [module]
+    for imported in module.imports:
+        found += _all_modules(imported)
+    return found
+
+
+def _edited(source: str) -> str:
+    return compact(tidy(source))
+
+
+@contextmanager
+def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
+    """While this is open, TVM's code generator makes sets of kernels that share programs.
+
+    It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
+    what `share` made of them all.
+    """
+    import tvm_ffi
+
+    generate = tvm_ffi.get_global_func(_GENERATOR)
+
+    def share_and_generate(module: Any, target: Any) -> Any:
+        with printing(_edited):
+            (text,) = module_texts(generate(module, target))
+        shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
+        if log is not None:
+            for decision in decisions:
+                log.add(decision.subject, decision.taken, decision.reason)
+        empty = tvm.IRModule({name: _emptied(func) for name, func in module.functions.items()})
+        sections = {name: section(name, one) for name, one in shared.items()}
+        with printing(lambda source: sections[kernel_name(source)]):
+            return generate(empty, target)
+
+    tvm_ffi.register_global_func(_GENERATOR, share_and_generate, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(_GENERATOR, generate, override=True)
+
+
+def _emptied(func: Any) -> Any:
+    return tirx.PrimFunc(
+        func.params, tirx.Evaluate(tirx.const(0, "int32")), func.ret_type, func.attrs
+    )
+
+
+def _tir_pipeline() -> tuple[Any, Any, Any]:
+    """Lowering of kernels that are already bound to threads, and TVM's own finalisation."""
+    whole = tvm.transform.Sequential([_split(), tirx.transform.MakePackedAPI()])
+    return whole, tirx.compilation_pipeline.finalize_host_passes, _finalize_device
+
+
+def _split() -> Any:
+    """Lower kernels that are already bound to threads; what launches them is apart then."""
+    passes = [
+        tirx.transform.StmtSimplify(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+    ]
+    return tvm.transform.Sequential(passes)
+
+
+def _finalize_device() -> Any:
+    return tvm.transform.Sequential(
+        [
+            type_textures_by_arithmetic(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.LowerIntrin(),
+            spell_floats(),
+        ]
+    )
+
+
+def spell_floats() -> Any:
+    """TIR pass: floats that TVM's printer would round are written with all their digits.
+
+    It prints seven digits, and a float needs up to nine: a scale of a quantised model would be
+    off by more than it is rounded by.  A call without arguments prints its name; `tidy` takes the
+    parentheses away.
+
+    Before -> after:
+        x * 32.504904f                  x * call("3.25049038e+01f")
+        x * 32.504904f, as printed      x * 3.25049038e+01f, not x * 3.250490e+01f
+    """
+
+    def spelled(number: Any) -> Any:
+        kind = _SPELLED.get(str(number.ty))
+        if kind is None or not math.isfinite(number.value):
+            return number
+        dtype, digits, suffix = kind
+        exact = dtype(number.value)
+        if dtype(f"{number.value:.{_PRINTED_DIGITS}e}") == exact:
+            return number
+        return tirx.call_pure_extern(str(number.ty), f"{float(exact):.{digits}e}{suffix}")
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def spell(func: Any, _module: Any, _context: Any) -> Any:
+        body = structural_map(func.body, (tirx.FloatImm, spelled))
+        return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+    return spell
+
+
+def type_textures_by_arithmetic() -> Any:
+    """TIR pass: a texture parameter gets the dtype that the kernel reads or writes it with.
+
+    A half image is read and written as float4 where a kernel computes in float.  TVM's OpenCL
+    printer takes the width of a texel from the parameter instead, and would print a `half8`.
+
+    Before -> after:
+        out: handle("float16", "global.texture")    out: handle("float32", "global.texture")
+        texture2d_store(out.data, ..., float32x4)   texture2d_store(out, ..., float32x4)
+    """
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def retype(func: Any, _module: Any, _context: Any) -> Any:
+        return _retyped(func)
+
+    return retype
+
+
+def _retyped(func: Any) -> Any:
+    pointers: dict[str, Any] = {}
+    params = []
+    for param in func.params:
+        if _is_texture(param):
+            element = tvm.ir.PrimType(_dtype_used(func.body, param.name))
+            pointers[param.name] = Var(
+                param.name, tvm.ir.PointerType(element, param.ty.storage_scope)
+            )
+        params.append(pointers.get(param.name, param))
+    if not pointers:
+        return func
+    declared = _declared_buffers(func.body)
+
+    def point(call: Any) -> Any:
+        if not isinstance(call.op, tvm.ir.Op) or not call.op.name.startswith("tirx.texture2d_"):
+            return call
+        args = list(call.args)
+        args[0] = pointers[declared[_buffer_of(args[0]).name]]
+        return Call(call.op, args, ret_ty=call.ty)
+
+    def drop(declaration: Any) -> Any:
+        used = isinstance(declaration.data, Var) and declaration.data.name in pointers
+        return tirx.Evaluate(tirx.const(0, "int32")) if used else declaration
+
+    body = structural_map(func.body, [(Call, point), (tirx.DeclBuffer, drop)])
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+
+
+def _is_texture(param: Any) -> bool:
+    return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
+
+
+def _buffer_of(pointer: Any) -> Any:
+    """The buffer of `buffer_data(buffer)`, or the pointer itself."""
+    return pointer.args[0] if isinstance(pointer, Call) else pointer
+
+
+def _declared_buffers(body: Any) -> dict[str, str]:
+    """Buffer name -> name of the parameter that it is declared over."""
+    declared: dict[str, str] = {}
+
+    def note(declaration: Any) -> Any:
+        if isinstance(declaration.data, Var):
+            declared[declaration.buffer.name] = declaration.data.name
+        return declaration
+
+    structural_map(body, (tirx.DeclBuffer, note))
+    return declared
+
+
+def _dtype_used(body: Any, param: str) -> str:
+    """The element dtype with which a kernel reads or writes a texture parameter."""
+    declared = _declared_buffers(body)
+    found = ["float32"]
+
+    def note(call: Any) -> Any:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name.startswith("tirx.texture2d_"):
+            name = _buffer_of(call.args[0]).name
+            if declared.get(name, name) == param:
+                store = call.op.name.endswith("store")
+                found.append(str((call.args[5] if store else call).ty).partition("x")[0])
+        return call
+
+    structural_map(body, (Call, note))
+    return found[-1]

@@ -1,0 +1,1 @@
+"""A model file to a bundle: `make.py` is the door."""

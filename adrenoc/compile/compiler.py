@@ -1,0 +1,197 @@
+"""Compile a model for a target: run the pipeline and gather what a bundle needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adrenoc.bundle.launches import LaunchInfo
+from adrenoc.bundle.manifest import (
+    KernelInfo,
+    MemoryPlan,
+    ParamSpec,
+    RegionInfo,
+    StageTime,
+    Statistics,
+    TensorSpec,
+)
+from adrenoc.clml.partition import Partition
+from adrenoc.codegen.build import kernel_sources
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.operand import Memory
+from adrenoc.ir.program import Program
+from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.lower.emit_relax import all_params
+from adrenoc.passes.lower.list_launches import list_launches
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import Reporter
+from adrenoc.target.roofline import Roofline
+from adrenoc.target.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A compiled model in memory.
+
+    `library` is TVM's VM executable; its `main` takes the inputs, then the params in order.
+    `params` maps `p0`, `p1`, ... to packed constants, described by `param_specs`.
+    """
+
+    library: Any
+    params: dict[str, np.ndarray]
+    param_specs: tuple[ParamSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kernels: tuple[KernelInfo, ...]
+    memory: MemoryPlan
+    decisions: DecisionLog
+    stages: tuple[StageTime, ...]
+    statistics: Statistics
+    regions: tuple[RegionInfo, ...]
+    launches: tuple[LaunchInfo, ...]
+
+
+def compile_model(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    reporter: Reporter,
+    sha256: str = "",
+    dump_dir: Path | None = None,
+) -> Compiled:
+    """Compile a model file; with `sha256` only if what is read has that digest.
+
+    Raises:
+        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
+    """
+    start = State(model=model, target=target, options=options, sha256=sha256)
+    state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
+    if state.imported is None or state.program is None or state.storage is None:
+        raise ValueError("the pipeline ended early")
+    params = all_params(state.program)
+    return Compiled(
+        library=state.executable,
+        params={f"p{i}": p.value for i, p in enumerate(params)},
+        param_specs=tuple(
+            ParamSpec(
+                name=f"p{i}",
+                shape=tuple(p.value.shape),
+                dtype=str(p.value.dtype),
+                scope=p.spec.scope,
+            )
+            for i, p in enumerate(params)
+        ),
+        inputs=state.imported.inputs,
+        outputs=state.imported.outputs,
+        kernels=_kernels(state.program, kernel_sources(state.executable)),
+        memory=state.storage.plan,
+        decisions=state.log,
+        stages=stages,
+        statistics=statistics_of(state.program),
+        regions=region_infos(state.clml, state.program),
+        launches=list_launches(
+            state.program,
+            half=options.compute_dtype == "float16",
+            roofline=Roofline.of(target.performance),
+            node_of=state.imported.node_of,
+        ),
+    )
+
+
+def region_infos(found: Partition | None, program: Program) -> tuple[RegionInfo, ...]:
+    """What a bundle says of the regions that OpenCL ML computes, with their own kernels."""
+    if found is None:
+        return ()
+    return tuple(
+        RegionInfo(
+            symbol=region.symbol,
+            version=region.version,
+            dtype=region.dtype,
+            operators=tuple("+".join(operator.covers) for operator in region.operators),
+            inputs=region.inputs,
+            outputs=region.outputs,
+            kernels=tuple(
+                step.kernel for step in program.regions[region.symbol].steps if step.place == "gpu"
+            ),
+            copies=verdict.copies,
+            texture_us=round(verdict.texture_us),
+            clml_us=round(verdict.clml_us),
+            copies_us=round(verdict.copies_us),
+        )
+        for region, verdict in zip(found.regions, found.verdicts, strict=True)
+    )
+
+
+def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...]:
+    parts = (program, *program.regions.values())
+    calls = Counter(step.kernel for part in parts for step in part.steps)
+    return tuple(
+        KernelInfo(
+            name=kernel.name,
+            family=kernel.family,
+            calls=calls[kernel.name],
+            scopes=kernel.scopes,
+            work_group=kernel.launch.work_group,
+            grid=kernel.launch.grid,
+            digest=kernel.choice.digest if kernel.choice is not None else "",
+            tuned=kernel.choice is not None and kernel.choice.tuned,
+            source=sources[kernel.name],
+        )
+        for kernel in program.kernels.values()
+    )
+
+
+def statistics_of(program: Program) -> Statistics:
+    """Where operators and tensors are, and how many kernels only move data.
+
+    An operator counts for the memory that it writes.  A layout kernel converts between the
+    user's row-major memory and blocks, or between two layouts; a copy kernel moves elements
+    (concat, slice, reshape); pads are copies that only add zeros.  Device copies cross between
+    GPU and CPU.
+    """
+    graph = program.graph
+    elsewhere = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
+    on_gpu = (node for node in graph.nodes if node.op not in elsewhere)
+    nodes = Counter(_place(graph, node.output) for node in on_gpu)
+    tensors = Counter(
+        _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
+    )
+    kinds = Counter(kind_of(node.operators) for node in graph.nodes if node.is_map)
+    return Statistics(
+        nodes_texture=nodes["texture"],
+        nodes_buffer=nodes["buffer"],
+        nodes_cpu=sum(node.op == CPU for node in graph.nodes),
+        nodes_clml=sum(node.op == CLML for node in graph.nodes),
+        tensors_texture=tensors["texture"],
+        tensors_buffer=tensors["buffer"],
+        pad_kernels=kinds["pad"],
+        copy_kernels=kinds["copy"],
+        layout_kernels=kinds["layout"],
+        device_copies=sum(node.op in (TO_CPU, TO_GPU) for node in graph.nodes),
+    )
+
+
+_MOVES = {"reshape", "permute_dims", "strided_slice", "concat", "expand_dims", "squeeze"}
+
+
+def kind_of(operators: tuple[str, ...]) -> str:
+    """What a map of these operators does: `compute`, or what it moves: `copy`, `layout`, `pad`."""
+    if set(operators) <= {"layout"}:
+        return "layout"
+    if operators == ("nn.pad",):
+        return "pad"
+    return "copy" if set(operators) <= _MOVES | {"layout"} else "compute"
+
+
+def _place(graph: Graph, name: str) -> str:
+    """Memory of a tensor; the graph's own inputs and outputs are in buffers by nature."""
+    memory = graph.placements[name].memory
+    return memory.value if memory in (Memory.TEXTURE, Memory.CPU) else "buffer"

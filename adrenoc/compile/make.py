@@ -1,0 +1,350 @@
+"""From a model file to a bundle on disk: cache, compile, link, write.
+
+Imports TVM on a cache miss only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.android.link import Linker, find_linker, link_library
+from adrenoc.bundle.bundle import (
+    BUNDLE_FOLDER,
+    LIBRARY,
+    MANIFEST,
+    Bundle,
+    fill_bundle,
+    move_bundle,
+    open_bundle,
+)
+from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
+from adrenoc.bundle.tar import SUFFIX, write_tar
+from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
+from adrenoc.errors import BundleError
+from adrenoc.files.kept import inputs_kept
+from adrenoc.files.outputs import (
+    check_file_can_be_written,
+    check_folder_can_be_replaced,
+    scratch_folder_for,
+    write_folder_atomically,
+)
+from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
+from adrenoc.importers.formats import find_model_files
+from adrenoc.options import CompileOptions, Shapes
+from adrenoc.reporter import Reporter
+from adrenoc.target.target import Target
+from adrenoc.text.names import bundle_name, file_name
+from adrenoc.tuning_log import find_log, for_gpu, read_log
+
+if TYPE_CHECKING:
+    from adrenoc.compile.compiler import Compiled
+    from adrenoc.decision import Decision, DecisionLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A bundle that was written to `path`; `cached` when it came from the compile cache."""
+
+    path: Path
+    manifest: Manifest
+    decisions: list[dict[str, str]]
+    cached: bool
+    time_ms: float
+
+    @property
+    def bytes(self) -> int:
+        """The size of the bundle's files."""
+        return sum(entry.bytes for entry in self.manifest.files)
+
+
+def default_output(model: Path, *, tar: bool) -> Path:
+    """Where a bundle goes when nobody says: `NAME.adrenoc` or `NAME.adrenoc.tar` here."""
+    return Path(model.stem + SUFFIX + (".tar" if tar else ""))
+
+
+def make_bundle(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    output: Path,
+    reporter: Reporter,
+    buckets: Sequence[Shapes] = (),
+    tar: bool = False,
+    use_cache: bool = True,
+    dump_dir: Path | None = None,
+    chosen_before: Sequence[Decision] = (),
+) -> Made:
+    """Compile `model` into a bundle at `output`; all or nothing is written.
+
+    `chosen_before` are decisions that led to these options; the bundle keeps them.
+    With `buckets` it is compiled for each of these choices of input shapes, the largest last.
+    With `dump_dir` the stages have to run, so the cache is written and not read.
+
+    Raises:
+        AdrenocError: any of the ways in which importing, compiling, linking or writing fails.
+    """
+    started = time.perf_counter()
+    files = find_model_files(model)
+    name = bundle_name(model.stem)
+    if name != model.stem:
+        reporter.note(
+            f"the bundle calls itself {name}: its name becomes paths and words of build files, so "
+            "that it has letters, digits, `_`, `.` and `-` alone"
+        )
+    with inputs_kept(lambda: files.paths):
+        if options.tuning_log is not None:
+            log = find_log(options.tuning_log)
+            _, warning = for_gpu(read_log(log), target.measured_as, str(log))
+            if warning:
+                reporter.warn(warning)
+        if tar:
+            check_file_can_be_written(output)
+        else:
+            check_folder_can_be_replaced(output, BUNDLE_FOLDER)
+        job = _Job(
+            model=model,
+            name=name,
+            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256()),
+            target=target,
+            options=options,
+            buckets=tuple(buckets),
+            output=output,
+            tar=tar,
+            reporter=reporter,
+            chosen_before=tuple(chosen_before),
+        )
+        cache = BundleCache(cache_folder(), reporter) if use_cache else None
+        manifest, decisions, cached = _make(job, cache, dump_dir)
+    return Made(
+        path=output,
+        manifest=manifest,
+        decisions=decisions,
+        cached=cached,
+        time_ms=_ms_since(started),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What to make of what, and where."""
+
+    model: Path
+    name: str
+    info: ModelInfo
+    target: Target
+    options: CompileOptions
+    buckets: tuple[Shapes, ...]
+    output: Path
+    tar: bool
+    reporter: Reporter
+    chosen_before: tuple[Decision, ...]
+
+    @property
+    def key(self) -> str:
+        """The key of the compilation in the cache."""
+        options = self.options
+        return cache_key(
+            {
+                "file": self.model.name,
+                "model": self.info.sha256,
+                "target": self.target.digest(),
+                "options": options.digest(),
+                "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
+                "buckets": repr(self.buckets),
+                "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
+            }
+        )
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a bundle of the cache has to say of itself."""
+        return Wanted(
+            model=self.info.sha256, target=self.target.digest(), options=self.options.digest()
+        )
+
+
+_Placed = tuple[Manifest, list[dict[str, str]], bool]
+"""The manifest, the decisions, and whether the bundle came from the cache."""
+
+
+def _make(job: _Job, cache: BundleCache | None, dump_dir: Path | None) -> _Placed:
+    """Take the bundle from the cache, or compile it and keep it there; one process at a time."""
+    if cache is None:
+        return _compile_into_place(job, None, "", dump_dir)
+    key = job.key
+    with cache.locked(key):
+        found = _from_cache(job, cache, key) if dump_dir is None else None
+        return found or _compile_into_place(job, cache, key, dump_dir)
+
+
+def _from_cache(job: _Job, cache: BundleCache, key: str) -> _Placed | None:
+    promised = cache.manifest(key, job.wanted)
+    if promised is None:
+        return None
+    if not job.tar and (held := _held(job.output, promised)) is not None:
+        return held.manifest, held.decisions(), True
+    with scratch_folder_for(job.output) as scratch:
+        found = cache.fetch(key, job.wanted, scratch / "bundle")
+        if found is None:
+            return None
+        decisions = found.decisions()
+        if job.tar:
+            write_tar(found.root, job.output, name=found.manifest.name)
+        else:
+            move_bundle(found.root, job.output)
+        return found.manifest, decisions, True
+
+
+def _compile_into_place(
+    job: _Job, cache: BundleCache | None, key: str, dump_dir: Path | None
+) -> _Placed:
+    target, options = job.target, job.options
+    linker = find_linker(
+        host=target.host, ndk=Path(options.ndk) if options.ndk else None
+    )  # before the long work, not after it
+    writer = _Writer(
+        info=job.info,
+        target=target,
+        linker=linker,
+        name=job.name,
+        reporter=job.reporter,
+        chosen_before=job.chosen_before,
+    )
+    fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
+
+    def fill_and_keep(root: Path) -> Manifest:
+        manifest = fill(root)
+        if cache is not None:
+            # Before it gets its place, where another process may put something else.
+            cache.store(key, root)
+        return manifest
+
+    if job.tar:
+        with scratch_folder_for(job.output) as root:
+            manifest = fill_and_keep(root)
+            write_tar(root, job.output, name=manifest.name)
+    else:
+        with write_folder_atomically(job.output, BUNDLE_FOLDER) as root:
+            manifest = fill_and_keep(root)
+    return manifest, decisions.to_json(), False
+
+
+def _compile(
+    model: Path,
+    options: CompileOptions,
+    buckets: Sequence[Shapes],
+    *,
+    writer: _Writer,
+    dump_dir: Path | None,
+) -> tuple[Callable[[Path], Manifest], DecisionLog]:
+    """Compile; what writes the bundle into a folder, and the decisions."""
+    if buckets:
+        from adrenoc.compile.make_buckets import compile_buckets
+
+        several = compile_buckets(
+            model,
+            target=writer.target,
+            options=options,
+            buckets=buckets,
+            sha256=writer.info.sha256,
+            reporter=writer.reporter,
+        )
+        return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
+    from adrenoc.compile.compiler import compile_model
+
+    compiled = compile_model(
+        model,
+        target=writer.target,
+        options=options,
+        sha256=writer.info.sha256,
+        reporter=writer.reporter,
+        dump_dir=dump_dir,
+    )
+    return (lambda root: writer.fill(root, compiled, options)), compiled.decisions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writer:
+    """Links compiled models and writes their bundles into folders."""
+
+    info: ModelInfo
+    target: Target
+    linker: Linker
+    name: str
+    reporter: Reporter
+    chosen_before: tuple[Decision, ...] = ()
+
+    def fill(
+        self,
+        root: Path,
+        compiled: Compiled,
+        options: CompileOptions,
+        params: FileEntry | None = None,
+    ) -> Manifest:
+        compiled.decisions.extend(self.chosen_before)
+        started = time.perf_counter()
+        library = link_library(
+            compiled.library,
+            root / LIBRARY,
+            triple=self.target.llvm_triple,
+            linker=self.linker,
+        )
+        self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
+        started = time.perf_counter()
+        about: dict[str, Any] = {
+            "name": self.name,
+            "model": self.info,
+            "target": TargetInfo(
+                name=self.target.name,
+                host=self.target.host,
+                llvm_triple=self.target.llvm_triple,
+                digest=self.target.digest(),
+            ),
+            "options": OptionsInfo(
+                preset=options.preset,
+                values=_that_change_the_result(options),
+                digest=options.digest(),
+            ),
+            "versions": {**tool_versions(), "linker": self.linker.version},
+        }
+        manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
+        self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
+        return manifest
+
+
+def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
+    """All options but what differs from machine to machine: the NDK's folder, the log's place."""
+    values = asdict(options)
+    del values["ndk"]
+    if options.tuning_log is not None:
+        values["tuning_log"] = Path(options.tuning_log).name
+    return values
+
+
+def _held(output: Path, manifest: Manifest) -> Bundle | None:
+    """The bundle folder `output` where it is this very bundle, undamaged."""
+    if not (output / MANIFEST).is_file():
+        return None
+    try:
+        bundle = open_bundle(output)
+    except (BundleError, OSError):
+        return None
+    return bundle if bundle.manifest == manifest else None
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+def options_of(bundle: Bundle) -> CompileOptions:
+    """The options that a bundle was compiled with."""
+    values = dict(bundle.manifest.options.values)
+    values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
+    values["forbid"] = tuple(values["forbid"])
+    values["float32_tensors"] = tuple(values["float32_tensors"])
+    return CompileOptions(**values)

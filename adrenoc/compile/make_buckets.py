@@ -1,0 +1,171 @@
+"""Compile a model for several shapes into one bundle, whose constants are written once.
+
+Source of the layout: `adrenoc.bundle.buckets`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.bundle.buckets import (
+    BUCKETS_FILE,
+    BUCKETS_FOLDER,
+    Batch,
+    BatchOutput,
+    BucketEntry,
+    Buckets,
+    folder_name,
+)
+from adrenoc.bundle.bundle import PARAMS, file_entry
+from adrenoc.bundle.manifest import FileEntry, Manifest
+from adrenoc.bundle.params import write_params
+from adrenoc.compile.compiler import Compiled, compile_model
+from adrenoc.options import CompileOptions, Shapes
+from adrenoc.passes.read.find_batch import batch_free_constants, find_batch
+from adrenoc.pipeline import State, run_stages
+from adrenoc.reporter import Reporter, SilentReporter
+from adrenoc.target.target import Target
+
+Fill = Callable[[Path, Compiled, CompileOptions, "FileEntry | None"], Manifest]
+"""Links one compiled bucket and writes its bundle; the constants may lie in another file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledBuckets:
+    """The buckets of a model, the largest last, and all of their constants by name."""
+
+    compiled: tuple[Compiled, ...]
+    options: tuple[CompileOptions, ...]
+    batch: Batch
+    params: dict[str, np.ndarray]
+
+    @property
+    def largest(self) -> Compiled:
+        """The bucket that is a whole bundle by itself."""
+        return self.compiled[-1]
+
+    def fill(self, root: Path, fill: Fill) -> Manifest:
+        """Write the bundle with all buckets into the folder `root`."""
+        write_params(root / PARAMS, self.params)
+        shared = file_entry(root, root / PARAMS)
+        entries = []
+        for compiled, options in zip(self.compiled, self.options, strict=True):
+            folder = "."
+            if compiled is not self.largest:
+                folder = f"{BUCKETS_FOLDER}/{folder_name(compiled.inputs)}"
+                (root / folder).mkdir(parents=True)
+                fill(root / folder, compiled, options, shared)
+            entries.append(
+                BucketEntry(folder=folder, inputs=compiled.inputs, outputs=compiled.outputs)
+            )
+        listed = Buckets(buckets=tuple(entries), batch=self.batch)
+        (root / BUCKETS_FILE).write_text(listed.to_json(), encoding="utf-8")
+        return fill(root, replace(self.largest, params=self.params), self.options[-1], None)
+
+
+def compile_buckets(
+    model: Path,
+    *,
+    target: Target,
+    options: CompileOptions,
+    buckets: Sequence[Shapes],
+    reporter: Reporter,
+    sha256: str = "",
+) -> CompiledBuckets:
+    """Compile `model` for each choice of shapes, the one with the most elements last.
+
+    With `sha256` only if what is read has that digest, each time.
+
+    Raises:
+        AdrenocError: one of them cannot be compiled.
+    """
+    chosen = tuple(replace(options, shapes=shapes) for shapes in buckets)
+    store = _Store()
+    compiled = []
+    for one in chosen:
+        dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
+        started = time.perf_counter()
+        made = compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
+        compiled.append(store.shared(made))
+        reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
+    batch = _find_batch(model, target, chosen, sha256)
+    if batch.refused:
+        compiled[-1].decisions.add("batch", "is not filled up", batch.refused)
+    return CompiledBuckets(
+        compiled=tuple(compiled), options=chosen, batch=batch, params=store.params
+    )
+
+
+class _Store:
+    """Constants by content: those of the largest bucket keep no names of their own either."""
+
+    def __init__(self) -> None:
+        self.params: dict[str, np.ndarray] = {}
+        self._names: dict[str, str] = {}
+
+    def shared(self, compiled: Compiled) -> Compiled:
+        """The same with constants named as all buckets name them, each content once."""
+        names = {name: self._name(value) for name, value in compiled.params.items()}
+        return replace(
+            compiled,
+            params={new: self.params[new] for new in names.values()},
+            param_specs=tuple(replace(s, name=names[s.name]) for s in compiled.param_specs),
+        )
+
+    def _name(self, value: np.ndarray) -> str:
+        content = hashlib.sha256(f"{value.shape} {value.dtype} ".encode())
+        content.update(np.ascontiguousarray(value).data)
+        name = self._names.setdefault(content.hexdigest(), f"p{len(self.params)}")
+        self.params.setdefault(name, value)
+        return name
+
+
+def _find_batch(
+    model: Path, target: Target, options: Sequence[CompileOptions], sha256: str
+) -> Batch:
+    """Which inputs have a batch, axis 0, that differs between buckets, and whether it is free."""
+    sizes: dict[str, set[int]] = {}
+    for one in options:
+        for name, shape in one.shapes:
+            sizes.setdefault(name, set()).add(shape[0])
+    inputs = tuple(name for name, found in sizes.items() if len(found) > 1)
+    if not inputs:
+        return Batch(inputs=(), outputs=(), refused="no range is at axis 0")
+    largest = _read(model, target, options[-1], sha256)
+    if largest.imported is None or largest.graph is None:
+        raise ValueError("the pipeline ended early")
+    tensors = {spec.name: largest.graph.inputs[i] for i, spec in enumerate(largest.imported.inputs)}
+    along, refused = find_batch(largest.graph, [tensors[name] for name in inputs])
+    whole = dict(options[-1].shapes)[inputs[0]][0]
+    others = [o for o in options if dict(o.shapes)[inputs[0]][0] != whole]
+    same = _but_for_batch(options[-1], inputs)
+    twin = next((o for o in others if _but_for_batch(o, inputs) == same), None)
+    if not refused and twin is not None:
+        smaller = _read(model, target, twin, sha256)
+        size = dict(twin.shapes)[inputs[0]][0]
+        if smaller.graph is None or batch_free_constants(
+            smaller.graph, size
+        ) != batch_free_constants(largest.graph, whole):
+            refused = "the size of the batch is part of the arithmetic"
+    outputs = tuple(
+        BatchOutput(name=spec.name, axis=along[name].axis, factor=along[name].factor)
+        for spec, name in zip(largest.imported.outputs, largest.graph.outputs, strict=True)
+        if name in along
+    )
+    return Batch(inputs=inputs, outputs=outputs, refused=refused)
+
+
+def _but_for_batch(options: CompileOptions, inputs: Sequence[str]) -> Shapes:
+    return tuple((n, s[1:] if n in inputs else s) for n, s in options.shapes)
+
+
+def _read(model: Path, target: Target, options: CompileOptions, sha256: str) -> State:
+    start = State(model=model, target=target, options=options, sha256=sha256)
+    state, _ = run_stages(start, reporter=SilentReporter(), stop_after="read_graph")
+    return state

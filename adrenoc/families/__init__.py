@@ -1,0 +1,1 @@
+"""Operator families, a folder each: rule, tile, kernels."""

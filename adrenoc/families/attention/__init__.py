@@ -1,0 +1,1 @@
+"""Scores, softmax and the mix of values as one operator."""

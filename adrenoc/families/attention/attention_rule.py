@@ -1,0 +1,226 @@
+"""Rule for attention: the operands as the kernel sees them, the tile by estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adrenoc.families.attention.attention import AttentionOperands, Rescore, Write, attention
+from adrenoc.families.attention.attention_tile import ROWS, AttentionTile
+from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.families.shared.machine import (
+    LOCAL_READ_CLOCKS,
+    SPILLED,
+    TEXTURE_LATENCY_CLOCKS,
+    WAVE,
+    Machine,
+)
+from adrenoc.ir.graph import Body, Node
+from adrenoc.ir.layout import LANES, Layout
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.computed import ComputedAccess
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.walk import LOWEST_HALF
+from adrenoc.target.gpu import Limits
+from adrenoc.tvmapi import Expr, bits_of, iconst, simplify
+
+MAX_THREADS = 256
+MAX_KEY_BLOCKS = 4
+"""Vectors of scores by four that stay in registers beside the rest."""
+UNROLLS = (1, 2)
+OVERHEAD_A_TEXEL = 6.0
+RUN_OVERHEAD = 150.0
+"""Slots a run beside reads and multiply-adds: maxima, exponentials, barriers."""
+RUN_WAITS = 4
+"""How often a run waits beside: at barriers, and for the first texels."""
+REGISTERS = 26
+"""Of a thread beside its scores, as the ISA of built kernels shows."""
+EXPONENTIAL_SLOTS = 8.0
+_ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionWork:
+    """Extents: heads (with the batch), rows, keys, blocks of depth and of value channels."""
+
+    heads: int
+    rows: int
+    keys: int
+    depth_blocks: int
+    value_blocks: int
+    storage_bytes: int
+    power_bytes: int
+    query_bytes: int
+    """Of an exponential and of a query's number in local memory."""
+
+
+def attention_rule(context: RuleContext, node: Node) -> KernelCall:
+    """`attrs`: shapes of `q`, `k` and `v`, `scale`, and `out`, the axes that each axis is from.
+
+    `parts` holds the bodies of q, k and v, and of the score where it is more than scaled.
+    """
+    power = "float16" if context.options.compute_dtype == "float16" else "float32"
+    # Halves lose nothing of rows that are made of halves, and would lie in halves by themselves.
+    sources = node.parts["q"].sources.values()
+    stored = {context.graph.operand(name).dtype for name in sources}
+    query = power if stored <= {"float16"} else "float32"
+    shapes = [tuple(node.attrs[name]) for name in "qkv"]
+    work = AttentionWork(
+        heads=math.prod(shapes[0][:-2]),
+        rows=shapes[0][-2],
+        keys=shapes[1][-2],
+        depth_blocks=-(-shapes[0][-1] // LANES),
+        value_blocks=-(-shapes[2][-1] // LANES),
+        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+        power_bytes=bits_of(power) // 8,
+        query_bytes=bits_of(query) // 8,
+    )
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        "attention",
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine, context.limits),
+    )
+    kernel = context.kernel(node, "attention")
+    for name in node.inputs:
+        kernel.input(name)
+    out, epilogue = kernel.output()
+    q, k, v = (
+        ComputedAccess(kernel.builder, node.parts[name], kernel.accesses, _spec(shape))
+        for name, shape in zip("qkv", shapes, strict=True)
+    )
+    score = node.parts.get("score")
+    operands = AttentionOperands(
+        q=q,
+        k=k,
+        v=v,
+        scale=float(node.attrs["scale"]),
+        value_scale=float(node.attrs["value_scale"]),
+        rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
+        write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
+        lowest=LOWEST_HALF if context.options.storage_dtype == "float16" else None,
+    )
+    attention(kernel.builder, tile, operands, power, query)
+    return kernel.call()
+
+
+def _spec(shape: tuple[int, ...]) -> OperandSpec:
+    """A tensor that no memory holds: batch axes, rows, channels."""
+    return OperandSpec(
+        shape=shape, dtype="float32", memory=Memory.PLAIN, layout=Layout(_ROLES[len(shape)])
+    )
+
+
+def _rescore(
+    kernel: NodeKernel, body: Body, q_shape: tuple[int, ...], k_shape: tuple[int, ...]
+) -> Rescore:
+    """Evaluates the score's body for four keys of one row."""
+    spec = _spec((*q_shape[:-1], k_shape[-2]))
+
+    def rescore(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> Expr:
+        reads: dict[Any, Access | Texel] = {}
+        for buffer, name in body.sources.items():
+            reads[buffer] = (lambda: value) if name == Node.RESULT else kernel.accesses[name]
+        evaluator = Evaluator(kernel.builder, body, reads)
+        e = spec.extents
+        for var, extent in ((n, e.n), (h, e.h), (row, e.w), (block, e.blocks)):
+            evaluator.know(var, extent)
+        evaluator.know_channels(e.c)
+        index = _index(spec, n, h, row, block * iconst(LANES))
+        return splatted(evaluator.texel(index, len(index) - 1))
+
+    return rescore
+
+
+def _index(spec: OperandSpec, n: Expr, h: Expr, w: Expr, c: Expr) -> list[Expr]:
+    by_role = {"N": n, "H": h, "W": w, "C": c}
+    return [by_role[role] for role in spec.roles.roles]
+
+
+def _write(
+    out: Access,
+    epilogue: Epilogue,
+    axes: tuple[tuple[int, ...], ...],
+    q_shape: tuple[int, ...],
+    v_shape: tuple[int, ...],
+) -> Write:
+    """Stores at the place in the output that `axes` states."""
+    spec = _spec((*q_shape[:-1], v_shape[-1]))
+
+    def write(n: Expr, h: Expr, row: Expr, block: Expr, value: Expr) -> None:
+        source = _index(spec, n, h, row, block * iconst(LANES))
+        index: list[Expr] = []
+        for parts in axes:
+            at = iconst(0)
+            for axis in parts:
+                at = at * iconst(spec.shape[axis]) + source[axis]
+            index.append(at)
+        to_n, c, to_h, to_w = (simplify(part) for part in out.position(index))
+        to_block = simplify(c // iconst(LANES))
+        epilogue.write(to_n, to_block, to_h, to_w, value)
+
+    return write
+
+
+def candidates(work: AttentionWork, limits: Limits) -> Iterator[AttentionTile]:
+    """Groups of 4 to 128 rows, as local memory allows; runs no longer than the keys need."""
+    for key_blocks in range(1, MAX_KEY_BLOCKS + 1):
+        if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
+            break
+        for high in (1, 2, 4, 8, 16, 32):
+            tile = AttentionTile(work_group=(work.value_blocks, high, 1), key_blocks=key_blocks)
+            threads = work.value_blocks * high
+            if high > 1 and (threads > MAX_THREADS or high >= 2 * -(-work.rows // ROWS)):
+                break
+            if _shared_bytes(work, tile) <= limits.local_mem_bytes:
+                yield from (replace(tile, unroll=unroll) for unroll in UNROLLS)
+
+
+def _shared_bytes(work: AttentionWork, tile: AttentionTile) -> int:
+    return tile.shared_bytes(work.power_bytes, work.depth_blocks, work.query_bytes)
+
+
+def estimate_clocks(
+    work: AttentionWork, tile: AttentionTile, machine: Machine, limits: Limits
+) -> float:
+    """Clocks of the whole operator."""
+    wide, high, _ = tile.work_group
+    runs = math.ceil(work.keys / tile.run)
+    key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
+    texels = key_reads + work.keys
+    queries = runs * work.depth_blocks * LANES
+    mads = 16 * (key_reads + work.keys)
+    local = queries + work.keys + runs * (wide + LANES * tile.key_blocks)
+    widened = LANES * (
+        (queries if work.query_bytes == 2 else 0) + (work.keys if work.power_bytes == 2 else 0)
+    )
+    exponentials = runs * 16 * tile.key_blocks * EXPONENTIAL_SLOTS
+    slots = mads + texels * OVERHEAD_A_TEXEL + local + widened + exponentials + runs * RUN_OVERHEAD
+    threads = WAVE if wide * high > WAVE // 2 else WAVE // 2
+    waves_a_group = math.ceil(wide * high / threads)
+    groups = work.heads * math.ceil(work.rows / (ROWS * high))
+    texture = texels / machine.texels_of(work.storage_bytes)
+    busiest = max(
+        threads * max(slots / machine.lanes, texture),
+        threads / WAVE * local * LOCAL_READ_CLOCKS,
+    )
+    waits = work.depth_blocks + tile.run / LANES
+    serial = runs * (waits / tile.unroll + RUN_WAITS) * TEXTURE_LATENCY_CLOCKS
+    serial += threads / 64 * slots
+    registers = REGISTERS + 6 * tile.key_blocks
+    # A work-group of more than one small wave gets half of the registers, and spills the rest.
+    if threads == WAVE and registers > machine.registers / 2:
+        serial *= SPILLED
+    # Waves of half the threads take half the registers.
+    by_registers = machine.resident_waves(registers * threads / WAVE)
+    by_memory = machine.waves_of_groups(
+        wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
+    )
+    here = math.ceil(groups * waves_a_group / machine.processors)
+    resident = max(1, min(by_registers, by_memory))
+    return max(here * busiest, math.ceil(here / resident) * serial)

@@ -1,0 +1,80 @@
+"""Rules for convolutions of bytes by the GPU's dot products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrenoc.families.conv.conv2d_dot import conv2d_dot, pack_words
+from adrenoc.families.conv.conv2d_local import WIDEST_ROW
+from adrenoc.families.conv.conv_tile import scored
+from adrenoc.families.conv.conv_tile_local import local_candidates, local_clocks
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.conv_geometry import ConvGeometry, Oihw
+from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.dot_products import WORD_BYTES
+from adrenoc.families.shared.integer_bias import split_bias
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Node
+from adrenoc.ir.operand import WORDS
+from adrenoc.kernels.bytes_access import BytesAccess
+
+LOAD_WORK, EDGE_WORK = 7, 9
+"""Instructions of a load of bytes beside itself: its address; and that of the nearest pixel where
+it may lie outside, with a choice for each of its words (`scripts/bench_kernels`, Adreno 660)."""
+
+
+def no_dot_conv(geometry: ConvGeometry) -> str:
+    """Why a dense convolution of this geometry has no kernel of dot products, if so."""
+    if geometry.groups == 1 and geometry.kernel[1] <= WIDEST_ROW:
+        return ""
+    return f"{geometry.groups} groups, {geometry.kernel[1]} taps a row"
+
+
+def dot_conv(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    geometry: ConvGeometry,
+    work: ConvWork,
+    oihw: Oihw,
+) -> KernelCall:
+    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    x_name, weight_name = node.inputs[:2]
+    spec = context.graph.operand(x_name)
+    blocks = spec.extents.blocks
+    # A read gives sixteen channels as four words: as a float texel gives four channels.
+    words = replace(
+        work,
+        in_blocks=-(-blocks // WORDS),
+        channels=min(blocks, WORDS),
+        storage_bytes=WORD_BYTES,
+        half=False,
+        texel_work=LOAD_WORK + (EDGE_WORK if geometry.kernel != (1, 1) else 0),
+        words=context.limits.dot_instructions,
+    )
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        f"{family}_dot",
+        local_candidates(words, context.limits),
+        lambda tile: local_clocks(words, tile, machine),
+    )
+    context.byte_costs.add(
+        local_clocks(words, tile, machine), scored(work, context.limits, machine).least
+    )
+    bias = split_bias(context.graph, node, oihw)
+    kernel = context.kernel(bias.node, f"{family}_dot")
+    x = kernel.input(x_name)
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{x_name} does not lie in bytes")
+    weight = kernel.flat(
+        weight_name,
+        f"{family}_words{tile.packed_as}",
+        lambda w: pack_words(w, *tile.packing),
+        oihw,
+        "float32",
+    )
+    rest = bias.operand(kernel, family, spec.low, oihw)
+    out, epilogue = kernel.output()
+    conv2d_dot(kernel.builder, geometry, tile, x, weight, rest, out, epilogue)
+    return kernel.call()

@@ -1,0 +1,66 @@
+"""The schedules of a convolution: every route of its weights, and what each costs.
+
+The model counts, for one wave, the clocks that each pipe of a micro shader processor is busy:
+arithmetic, texture reads, buffer loads, local memory.  The busiest pipe gives the throughput;
+registers give how many waves hide each other's latency.
+
+Source: shared rate tables of the GPUs (`targets/gpu/*.toml`); the same model as the analyser
+that `scripts/bench_kernels` asks, so that its figures can be held against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from heapq import nsmallest
+
+from adrenoc.families.conv.conv2d_local import WIDEST_ROW_OF_TEXELS
+from adrenoc.families.conv.conv_tile_local import local_candidates, local_clocks
+from adrenoc.families.conv.conv_tile_texture import texture_candidates, texture_clocks
+from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.target.gpu import Limits
+
+MOST_TILES = 32
+"""Tiles that are tried again for a convolution with a prologue."""
+
+
+def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+    """The tiles that suit the extents of a convolution."""
+    if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
+        yield from local_candidates(work, limits)
+    if work.image is None:
+        yield from texture_candidates(work, limits)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+    """The tiles that suit a convolution, each with its estimate."""
+    return Scored(
+        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine)
+    )
+
+
+def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
+    """The least estimate of a convolution as one kernel.
+
+    With a prologue, of the tiles that suit it best without: what it costs differs little.
+    """
+    plain = replace(work, texel_work=0, block_texels=0)
+    return min(estimate_clocks(work, t, machine) for t in _best_tiles(plain, limits, machine))
+
+
+@lru_cache(maxsize=512)
+def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
+    """The tiles of the least estimates; a network repeats the same few convolutions."""
+    tiles = scored(work, limits, machine)
+    return nsmallest(MOST_TILES, tiles, key=tiles)
+
+
+def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+    """Clocks of the whole convolution on the target."""
+    clocks = local_clocks if tile.route is Route.LOCAL else texture_clocks
+    return clocks(work, tile, machine)

@@ -1,0 +1,74 @@
+"""Rules for convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from adrenoc.families.conv.conv2d import conv2d
+from adrenoc.families.conv.conv2d_dot_rule import dot_conv, no_dot_conv
+from adrenoc.families.conv.conv2d_image import conv2d_image
+from adrenoc.families.conv.conv2d_local import conv2d_local
+from adrenoc.families.conv.conv_tile import scored
+from adrenoc.families.conv.image_rows import Normalise
+from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.conv_tile_shape import Route
+from adrenoc.families.shared.conv_weights import pack_uniform
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.dot_products import suits_dot
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Node
+from adrenoc.kernels.access import PlainAccess
+from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.weights import pack_conv, pack_local
+from adrenoc.tvmapi import Expr, iconst
+
+
+def dense_conv(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    geometry: ConvGeometry,
+    oihw: Callable[[np.ndarray], np.ndarray],
+) -> KernelCall:
+    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    weight_name = node.inputs[1]
+    work = conv_work(context.graph, node, geometry, context.options)
+    if suits_dot(context, node, oihw, no_dot_conv(geometry)):
+        return dot_conv(context, node, family, geometry, work, oihw)
+    machine = Machine.of(context.performance)
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, family, tiles, tiles)
+    kernel = context.kernel(node, family, half=work.half)
+    x = kernel.folded_input()
+    if tile.route is Route.TEXTURE:
+        kind = f"{family}{geometry.groups}"
+        weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
+    elif tile.route is Route.LOCAL:
+        kind = f"{family}_local{tile.packed_as}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *tile.packing))
+    else:
+        kind = f"{family}_uniform{tile.out_blocks}"
+        weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))
+    out, epilogue = kernel.output()
+    rows, image = work.image_rows(tile.pixels), kernel.accesses[node.inputs[0]]
+    if rows is not None and isinstance(image, PlainAccess):
+        normalise = _normalise(kernel, image) if node.prologue else None
+        conv2d_image(kernel.builder, geometry, tile, image, weight, out, epilogue, rows, normalise)
+        return kernel.call()
+    emit = conv2d_local if tile.route is Route.LOCAL else conv2d
+    emit(kernel.builder, geometry, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
+    """What the prologue makes of a pixel of an image."""
+    node = kernel.node
+    finished = Finished(kernel.builder, node.prologue, kernel.accesses, image.spec)
+
+    def made(n: Expr, row: Expr, column: Expr, texel: Expr) -> Expr:
+        return finished.value(n, iconst(0), row, column, texel, {node.inputs[0]: texel})
+
+    return made

@@ -1,0 +1,1 @@
+"""Which family computes a convolution."""

@@ -1,0 +1,37 @@
+"""Rules for one-dimensional convolutions: two-dimensional ones of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
+from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.ir.graph import Node
+
+
+def conv1d_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A convolution along W."""
+    return conv2d_rule(context, as_one_row(node))
+
+
+def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A transposed convolution along W."""
+    return conv2d_transpose_rule(context, as_one_row(node))
+
+
+def as_one_row(node: Node) -> Node:
+    """The node with the attributes of two dimensions."""
+    return replace(node, attrs=_with_rows(node.attrs))
+
+
+def _with_rows(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    left, right = attrs["padding"]
+    return {
+        **attrs,
+        "strides": [1, *attrs["strides"]],
+        "padding": [0, left, 0, right],
+        "dilation": [1, *attrs["dilation"]],
+    }

@@ -1,0 +1,1 @@
+"""A depthwise convolution that computes the 1x1 one before it."""

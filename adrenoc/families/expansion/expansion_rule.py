@@ -1,0 +1,85 @@
+"""The rule of a 1x1 convolution and the depthwise convolution that reads it, as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from adrenoc.families.depthwise.depthwise import pack_taps
+from adrenoc.families.expansion.expansion import expansion
+from adrenoc.families.expansion.expansion_tile import ExpansionWork, scored
+from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
+from adrenoc.families.shared.conv_work import ConvWork, conv_work
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.body_cost import body_instructions
+from adrenoc.kernels.weights import pack_local
+from adrenoc.options import CompileOptions
+from adrenoc.tvmapi import bits_of
+
+EXPANSION = "expand_depthwise_conv2d"
+"""The operator's name in the planning graph."""
+
+
+def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A 1x1 convolution of the first input by the second, then a depthwise one by the third.
+
+    Its attributes are those that `joined` describes.
+    """
+    work = expansion_work(context.graph, node, context.options)
+    machine = Machine.of(context.performance)
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, EXPANSION, tiles, tiles)
+    kernel = context.kernel(node, EXPANSION, half=work.half)
+    x = kernel.input(node.inputs[0])
+    oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))
+    weight = kernel.flat(
+        node.inputs[1],
+        f"expansion{tile.packing}",
+        lambda w: pack_local(oihw(w), *tile.packing),
+    )
+    taps = kernel.flat(
+        node.inputs[2],
+        f"depthwise{tile.group_blocks}",
+        lambda w: pack_taps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks),
+        dtype="float32",
+    )
+    finished, of_channels = finished_half(kernel)
+    out, epilogue = kernel.output()
+    expansion(
+        kernel.builder,
+        work.depthwise,
+        tile,
+        work.region(tile),
+        x,
+        weight,
+        taps,
+        finished,
+        of_channels,
+        out,
+        epilogue,
+    )
+    return kernel.call()
+
+
+def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> ExpansionWork:
+    """What a cost model needs of such a node."""
+    source = graph.operand(node.inputs[0])
+    return ExpansionWork(
+        depthwise=depthwise_geometry(graph, node, node.inputs[2]),
+        source=source.extents,
+        out=graph.operand(node.output).extents,
+        storage_bytes=bits_of(options.storage_dtype) // 8,
+        half=pointwise_work(graph, node, options).half,
+        finish_work=finish_work(node),
+        epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
+    )
+
+
+def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    """The first half of such a node by itself."""
+    geometry, wide = ConvGeometry(kernel=(1, 1)), node.attrs["between"].extents
+    return replace(conv_work(graph, node, geometry, options), out=wide)

@@ -1,0 +1,1 @@
+"""Any body, element by element."""

@@ -1,0 +1,1 @@
+"""Matrix products, and products of few vectors."""

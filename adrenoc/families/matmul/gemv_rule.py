@@ -1,0 +1,177 @@
+"""Rules for products of few vectors by a constant matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from adrenoc.families.matmul.gemv import MAX_PIXELS, GemvTile, gemv
+from adrenoc.families.matmul.gemv_dot import gemv_dot, pack_rows
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.conv_geometry import Oihw
+from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
+from adrenoc.families.shared.integer_bias import split_bias
+from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.ir.graph import Node
+from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.operand import WORDS, OperandSpec
+from adrenoc.kernels.bytes_access import BytesAccess
+from adrenoc.kernels.flat_access import FlatAccess, flat_order
+from adrenoc.kernels.weights import pack_conv
+from adrenoc.kernels.work_group import power_of_two
+from adrenoc.target.gpu import Limits
+from adrenoc.tvmapi import bits_of
+
+FLATTENED = "flattened"
+"""Attribute of a product of one vector that is read from the image that it is flattened from."""
+
+OTHER_REGISTERS = 2
+"""Full registers that coordinates and loop counters take, as the ISA of built kernels shows."""
+TEXEL_OVERHEAD = 5.0
+"""Instructions that a texture read takes beside itself: coordinates to float, centred, in a row."""
+LOOP_OVERHEAD = 6.0
+BARRIER_CLOCKS = 60
+"""Of one step of a fold in local memory: write, barrier, read."""
+THREADS_A_GROUP = (64, 128)
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+UNROLLS = (2, 1, 4)
+"""Of schedules alike the first: its weights come from memory, and two reads are under way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemvWork:
+    """Extents of a product: vectors, blocks of four inputs and of four outputs."""
+
+    vectors: int
+    in_blocks: int
+    out_blocks: int
+    storage_bytes: int
+
+
+def suits_gemv(out: Extents) -> bool:
+    """Whether a product has few enough vectors."""
+    return out.n * out.h * out.w <= MAX_PIXELS
+
+
+def gemv_rule(
+    context: RuleContext,
+    node: Node,
+    family: str,
+    oihw: Callable[[np.ndarray], np.ndarray],
+) -> KernelCall:
+    """The node's first input by its second, which `oihw` turns to [O, I, 1, 1].
+
+    Sums are in float whatever the preset: the kernel waits for its weights.
+    """
+    x_name, weight_name = node.inputs[:2]
+    out_extents = context.graph.operand(node.output).extents
+    work = GemvWork(
+        vectors=out_extents.n * out_extents.h * out_extents.w,
+        in_blocks=_read_blocks(context.graph.operand(x_name), node),
+        out_blocks=out_extents.blocks,
+        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+    )
+    if suits_dot(context, node, oihw):
+        return _dot_rule(context, node, f"{family}_dot", work, oihw)
+    machine = Machine.of(context.performance)
+    tile = context.choose(
+        node,
+        family,
+        candidates(work, context.limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, family)
+    x = kernel.input(x_name)
+    kind, pack = f"{family}1", oihw
+    if node.attrs.get(FLATTENED):
+        order = flat_order(x.spec)
+        x, kind = FlatAccess(x, kernel.builder), f"{family}_flat"
+
+        def pack(weight: np.ndarray) -> np.ndarray:
+            ordered = oihw(weight)[:, np.maximum(order, 0)]
+            ordered[:, order < 0] = 0
+            return ordered
+
+    weight = kernel.packed(weight_name, kind, lambda w: pack_conv(pack(w), 1))
+    out, epilogue = kernel.output()
+    gemv(kernel.builder, tile, x, weight, out, epilogue)
+    return kernel.call()
+
+
+def _read_blocks(x: OperandSpec, node: Node) -> int:
+    """Blocks of four inputs of each product."""
+    e = x.extents
+    return e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
+
+
+def _dot_rule(
+    context: RuleContext, node: Node, family: str, work: GemvWork, oihw: Oihw
+) -> KernelCall:
+    """The same of bytes: a step takes sixteen inputs, and reads as many bytes as four floats."""
+    x_name, weight_name = node.inputs[:2]
+    machine, limits = Machine.of(context.performance), context.limits
+    floats = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+    steps = -(-work.in_blocks // WORDS)
+    work = replace(work, in_blocks=steps, storage_bytes=WORD_BYTES)
+    tile = context.choose(
+        node,
+        family,
+        candidates(work, limits),
+        lambda tile: estimate_clocks(work, tile, machine),
+    )
+    context.byte_costs.add(estimate_clocks(work, tile, machine), floats)
+    bias = split_bias(context.graph, node, oihw)
+    kernel = context.kernel(bias.node, family)
+    x = kernel.input(x_name)
+    if not isinstance(x, BytesAccess):
+        raise ValueError(f"{x_name} does not lie in bytes")
+    weight = kernel.flat(weight_name, f"{family}_rows", pack_rows, oihw, "float32")
+    rest = bias.operand(kernel, family, x.spec.low, oihw)
+    out, epilogue = kernel.output()
+    gemv_dot(kernel.builder, tile, x, weight, rest, out, epilogue)
+    return kernel.call()
+
+
+def candidates(work: GemvWork, limits: Limits) -> Iterator[GemvTile]:
+    """Teams of any power of two that the input blocks feed, in groups of up to a wave."""
+    for splits in SPLITS:
+        if splits > work.in_blocks:
+            break
+        for threads in THREADS_A_GROUP:
+            blocks = min(threads // splits, power_of_two(work.out_blocks))
+            shared = work.vectors * splits * blocks * 16 if splits > 1 else 0
+            if not blocks or shared > limits.local_mem_bytes:
+                continue
+            for unroll in UNROLLS:
+                if unroll == 1 or unroll * splits <= work.in_blocks:
+                    yield GemvTile(work_group=(splits, blocks, 1), unroll=unroll)
+
+
+def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
+    """Clocks of the whole product."""
+    splits, blocks, _ = tile.work_group
+    steps = math.ceil(work.in_blocks / splits)
+    texels = 4 + work.vectors
+    mads = 16 * work.vectors
+    overhead = TEXEL_OVERHEAD * texels + LOOP_OVERHEAD / tile.unroll
+    alu = (mads + overhead) / machine.lanes
+    texture = texels / machine.texels_of(work.storage_bytes)
+    threads_a_wave = WAVE if splits * blocks > WAVE // 2 else WAVE // 2
+    waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
+    busiest = threads_a_wave * steps * max(alu, texture)
+    held = (work.vectors + LANES) * tile.unroll + work.vectors + OTHER_REGISTERS
+    registers = held * threads_a_wave / WAVE
+    levels = math.ceil(math.log(splits, 4)) if splits > 1 else 0
+    serial = (
+        math.ceil(steps / tile.unroll) * TEXTURE_LATENCY_CLOCKS
+        + steps * threads_a_wave / 64 * (mads + texels + overhead)
+        + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
+    )
+    beside = machine.resident_waves(registers)
+    pipes = machine.clocks(waves, busiest, serial, beside)
+    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
+    resident = beside * threads_a_wave / WAVE
+    return machine.with_memory(pipes, machine.memory_clocks(weights), resident)

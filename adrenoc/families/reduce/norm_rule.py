@@ -1,0 +1,85 @@
+"""Rules for norms: layer, group, instance and root mean square."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from adrenoc.families.reduce.lines_tile import LineWork, pick_line_tile
+from adrenoc.families.reduce.norm import Affine, NormGeometry, norm, sets_of
+from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.ir.graph import Node
+from adrenoc.ir.layout import Extents
+from adrenoc.kernels.weights import pack_blocked
+
+
+def norm_rule(context: RuleContext, node: Node) -> KernelCall:
+    """One kernel for a norm; gamma and beta are packed as the data lies."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input(node.inputs[0])
+    roles, rank = x.spec.roles.roles, len(x.spec.shape)
+    axes = [a % rank for a in node.attrs["axes"]]
+    groups = 1
+    shared = axes
+    if node.op in ("group_norm", "instance_norm"):
+        channel = int(node.attrs["channel_axis"]) % rank
+        affine_axes = [channel]
+        if node.op == "group_norm":
+            groups = int(node.attrs["num_groups"])
+            shared = [channel, *axes]
+    else:
+        affine_axes = axes
+    if groups == x.spec.shape[affine_axes[0]] and node.op == "group_norm":
+        groups, shared = 1, axes  # a group of one channel is an instance norm
+    geometry = NormGeometry(
+        roles="".join(roles[a] for a in shared if roles[a] != "1"),
+        epsilon=float(node.attrs["epsilon"]),
+        groups=groups,
+        group_role=roles[affine_axes[0]],
+        centred=node.op != "rms_norm",
+    )
+    factor = _affine(kernel, node, 1, "scale", affine_axes, 1.0)
+    offset = _affine(kernel, node, 2, "center", affine_axes, 0.0)
+    out, epilogue = kernel.output()
+    tile = pick_line_tile(context, node, node.op, _work_of(geometry, x.extents))
+    norm(kernel.builder, tile, geometry, x, factor, offset, out, epilogue)
+    return kernel.call()
+
+
+def _work_of(geometry: NormGeometry, extents: Extents) -> LineWork:
+    by_role = {"N": extents.n, "C": extents.blocks, "H": extents.h, "W": extents.w}
+    return LineWork(
+        lines=sets_of(geometry, extents),
+        length=math.prod(by_role[role] for role in geometry.roles) // geometry.groups,
+        passes=2,
+        folds=1,
+        along_w="W" in geometry.roles,
+    )
+
+
+def _affine(
+    kernel: NodeKernel, node: Node, position: int, switch: str, axes: list[int], neutral: float
+) -> Affine | None:
+    """The packed gamma or beta, None where the norm has none or it changes nothing."""
+    stated = 2 if node.op == "rms_norm" else 3
+    if position >= stated or not node.attrs.get(switch, True):
+        return None
+    name = node.inputs[position]
+    value = kernel.context.graph.tensors[name].value
+    if value is not None and np.all(np.asarray(value) == neutral):
+        return None
+    x = kernel.accesses[node.inputs[0]].spec
+    shape = [x.shape[a] if a in axes else 1 for a in range(len(x.shape))]
+    pack = partial(_packed, shape=shape, axes=axes, roles=x.roles.roles)
+    kind = "".join(x.roles.roles[a] for a in axes)
+    access = kernel.packed(name, f"norm{kind}", pack)
+    blocks = kernel.accesses[node.inputs[0]].extents.blocks if "C" in kind else 1
+    return Affine(access=access, roles=kind, blocks=blocks)
+
+
+def _packed(value: np.ndarray, shape: list[int], axes: list[int], roles: str) -> np.ndarray:
+    """A factor over `axes`, in their stated order, packed as a tensor of these roles."""
+    stated = value.reshape([shape[a] for a in axes])
+    return pack_blocked(stated.transpose(np.argsort(axes)).reshape(shape), roles, False)

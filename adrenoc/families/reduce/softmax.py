@@ -1,0 +1,112 @@
+"""Softmax and its logarithm along any axis, in one kernel.
+
+One thread, or a team, makes one line along the axis: a pass for the largest element, one for the
+sum of exponentials, one that stores.  Nothing is kept between the passes: the line comes from
+the texture cache again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from adrenoc.families.reduce.lines import LineTile, line_threads
+from adrenoc.ir.layout import Extents
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.team import Team
+from adrenoc.kernels.walk import (
+    ACCUMULATOR,
+    LOWEST_HALF,
+    Position,
+    across,
+    each_texel,
+    only_channels,
+    region_along,
+    visits,
+    widened,
+)
+from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, maximum, splat, tirx
+
+
+def softmax(
+    builder: KernelBuilder,
+    tile: LineTile,
+    role: str,
+    logarithm: bool,
+    x: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the softmax along the axis of this role.
+
+    Shapes:
+        x: any, with roles
+        out: as x, with the same roles
+    """
+    start, team = _start_of_line(builder, tile, x, role)
+    line = region_along(x.extents, role, start)
+    state = builder.registers(2, dtype=ACCUMULATOR)
+    state[0] = splat(fconst(-math.inf, ACCUMULATOR))
+    state[1] = splat(fconst(0.0, ACCUMULATOR))
+
+    def read(position: Position) -> Expr:
+        value = widened(x.texel(*position))
+        if x.spec.dtype == "float16":
+            value = maximum(value, splat(fconst(LOWEST_HALF, ACCUMULATOR)))
+        return builder.let(value, "x")
+
+    def find_largest(position: Position, lanes: int) -> None:
+        state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))
+
+    each_texel(builder, line, find_largest, team)
+    (state[0],) = team.fold(builder, [state[0]], [maximum])
+    if role == "C":
+        state[0] = splat(across(builder.let(state[0]), maximum))
+    largest = builder.let(state[0], "largest")
+
+    runs = Runs(builder, state, [1], visits(line, team))
+
+    def add_exponential(position: Position, lanes: int) -> None:
+        power = builder.let(tirx.exp(read(position) - largest), "power")
+        runs[0] = runs[0] + only_channels(power, lanes, 0.0)
+
+    each_texel(builder, line, add_exponential, team, runs)
+    (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
+    if role == "C":
+        state[1] = splat(across(builder.let(state[1]), lambda a, b: a + b))
+    if logarithm:
+        offset = builder.let(largest + tirx.log(state[1]), "offset")
+    else:
+        factor = builder.let(splat(fconst(1.0, ACCUMULATOR)) / state[1], "factor")
+
+    def write(position: Position, lanes: int) -> None:
+        value = read(position)
+        value = value - offset if logarithm else tirx.exp(value - largest) * factor
+        epilogue.write(*position, value)
+
+    with builder.when(builder.inside):
+        each_texel(builder, line, write, team)
+
+
+def lines_along(extents: Extents, role: str) -> tuple[int, int, int]:
+    """How many lines along a role there are, in x, y, z."""
+    e = extents
+    blocks = 1 if role == "C" else e.blocks
+    return (
+        1 if role == "W" else e.w,
+        1 if role == "H" else e.h,
+        (1 if role == "N" else e.n) * blocks,
+    )
+
+
+def _start_of_line(
+    builder: KernelBuilder, tile: LineTile, x: Access, role: str
+) -> tuple[Position, Team]:
+    """The first texel of the thread's line, and those that share the line."""
+    blocks = 1 if role == "C" else x.extents.blocks
+    w, h, z, team = line_threads(builder, lines_along(x.extents, role), tile)
+    if blocks == 1:
+        return Position(z, iconst(0), h, w), team
+    return Position(floordiv(z, blocks), floormod(z, blocks), h, w), team

@@ -1,0 +1,60 @@
+"""The rule of a depthwise convolution and the 1x1 convolution that reads it, as one kernel."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
+from adrenoc.families.separable.separable import pack_turns, separable
+from adrenoc.families.separable.separable_tile import SeparableWork, scored
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.weights import pack_local
+from adrenoc.options import CompileOptions
+
+SEPARABLE = "separable_conv2d"
+"""The operator's name in the planning graph."""
+
+
+def separable_rule(context: RuleContext, node: Node) -> KernelCall:
+    """A depthwise convolution of the first input by the second, then a 1x1 one by the third.
+
+    Its attributes are those that `joined` describes.
+    """
+    work = separable_work(context.graph, node, context.options)
+    machine = Machine.of(context.performance)
+    tiles = scored(work, context.limits, machine)
+    tile = context.choose(node, SEPARABLE, tiles, tiles)
+    kernel = context.kernel(node, SEPARABLE, half=work.pointwise.half)
+    x = kernel.input(node.inputs[0])
+    taps = kernel.flat(
+        node.inputs[1],
+        f"separable{tile.turn}",
+        lambda w: pack_turns(as_oihw(w, str(node.attrs["kernel_layout"])), tile.turn),
+        dtype="float32",
+    )
+    oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))
+    weight = kernel.flat(
+        node.inputs[2],
+        f"conv2d_local{tile.packed_as}",
+        lambda w: pack_local(oihw(w), *tile.packing),
+    )
+    finished, of_channels = finished_half(kernel)
+    out, epilogue = kernel.output()
+    separable(
+        kernel.builder, work.depthwise, tile, x, taps, weight, finished, of_channels, out, epilogue
+    )
+    return kernel.call()
+
+
+def separable_work(graph: Graph, node: Node, options: CompileOptions) -> SeparableWork:
+    """What a cost model needs of such a node."""
+    return SeparableWork(
+        depthwise=depthwise_geometry(graph, node, node.inputs[1]),
+        source=graph.operand(node.inputs[0]).extents,
+        pointwise=conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options),
+        finish_work=finish_work(node),
+    )

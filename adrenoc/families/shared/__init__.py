@@ -1,0 +1,1 @@
+"""What several families use: contexts, cost models, geometry, weights."""

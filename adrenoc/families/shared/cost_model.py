@@ -1,0 +1,28 @@
+"""What the clocks of a kernel depend on beside its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from adrenoc.families.shared.machine import Machine
+from adrenoc.options import CompileOptions
+from adrenoc.target.gpu import Limits, Performance
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostModel:
+    """How a model is compiled, and what the GPU can hold and how fast it is."""
+
+    options: CompileOptions
+    limits: Limits
+    machine: Machine
+
+    @staticmethod
+    def of(options: CompileOptions, limits: Limits, performance: Performance) -> CostModel:
+        """For a target's figures."""
+        return CostModel(options=options, limits=limits, machine=Machine.of(performance))
+
+    @property
+    def in_float(self) -> CostModel:
+        """The same with arithmetic in float32."""
+        return replace(self, options=replace(self.options, compute_dtype="float32"))

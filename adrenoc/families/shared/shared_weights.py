@@ -1,0 +1,52 @@
+"""Weights that the threads of a work-group bring to local memory together."""
+
+from __future__ import annotations
+
+from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.statements import SharedArray
+from adrenoc.tvmapi import Expr, iconst, load_vector, minimum
+
+
+def vectors_a_load(builder: KernelBuilder) -> int:
+    """Vectors of four that a load gives: 16 bytes of halves, or four numbers."""
+    return HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+
+
+def bring_weights(
+    builder: KernelBuilder,
+    weight: Access,
+    first: Expr,
+    loads: int,
+    thread: Expr,
+    threads: int,
+    shared: SharedArray,
+    *,
+    at: int = 0,
+    at_once: int | None = None,
+) -> None:
+    """So many loads from load `first` on, to `shared` from vector `at` on.
+
+    Neighbours load neighbours; every thread stores what it loads, also beyond the last weight, for
+    a test would wait.  A thread asks for `at_once` loads, or for all, before it waits.
+    """
+    per_load = vectors_a_load(builder)
+    mine = builder.let(first + thread, "load")
+    starts = list(range(0, loads, threads))
+    step = at_once or max(len(starts), 1)
+    for run in range(0, len(starts), step):
+        waiting = []
+        for done in starts[run : run + step]:
+            place, left = mine, loads - done
+            if left < threads:
+                place = first + minimum(thread, iconst(left - 1))
+            word = load_vector(weight.buffer, place, done, builder.compute)
+            waiting.append((done, builder.let(word, "w")))
+        for done, words in waiting:
+            to = thread + iconst(done + at // per_load)
+            if per_load > 1:
+                shared.put_words(to, words)
+            else:
+                shared[to] = words

@@ -1,0 +1,1 @@
+"""3x3 convolutions by Winograd's algorithm."""

@@ -1,0 +1,81 @@
+"""The share of a thread in `winograd_conv`, and the order of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.families.shared.conv_tile_shape import Route
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.weights import blocks, filled, whole_turns
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradTile:
+    """The share of one thread and of one work-group."""
+
+    tiles: int
+    """Tiles of one plane that a thread multiplies, `columns` apart."""
+    out_blocks: int
+    """Output blocks that it makes of them."""
+    work_group: tuple[int, int, int]
+    """Planes times columns, 1, bands times slices."""
+    columns: int
+    """Threads beside each other that share their weights."""
+    slices: int
+    """Threads that share the input blocks of one sum."""
+    chunk: int
+    """Input blocks in local memory at a time."""
+    unroll: int = 1
+    """Input blocks whose operands are asked for together."""
+    route: Route = Route.LOCAL
+    """How the weights reach the arithmetic: through local memory, or each thread loads its own,
+    which costs nothing where few columns share them and leaves local memory to the inputs."""
+
+    @property
+    def bands(self) -> int:
+        """Runs of `out_blocks` that a work-group makes."""
+        return self.work_group[2] // self.slices
+
+    @property
+    def threads(self) -> int:
+        """Of a work-group."""
+        return self.work_group[0] * self.work_group[2]
+
+    @property
+    def group_tiles(self) -> int:
+        """Tiles of a work-group."""
+        return self.columns * self.tiles
+
+    @property
+    def group_blocks(self) -> int:
+        """Output blocks of a work-group."""
+        return self.bands * self.out_blocks
+
+
+def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+    """Pack `[O, I, side, side]` for `winograd_conv`, flat.
+
+    The order is [work-group, input block, plane, band, channel, output block, 4].  Halves are
+    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
+    blocks to whole chunks.
+    """
+    flat = _packed(transformed, tile).reshape(-1)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+
+
+def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+    """The same as texels: a layer a work-group, a row an input block."""
+    packed = _packed(transformed, tile)
+    return packed.reshape(*packed.shape[:2], -1, LANES)
+
+
+def _packed(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+    out_channels, in_channels, side, _ = transformed.shape
+    supers = -(-blocks(out_channels) // tile.group_blocks)
+    window = whole_turns(blocks(in_channels), tile.chunk)
+    planes = transformed.reshape(out_channels, in_channels, -1)
+    padded = filled(planes, supers * tile.group_blocks * LANES, window * LANES)
+    split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
+    return np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3))

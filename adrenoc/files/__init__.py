@@ -1,0 +1,1 @@
+"""Files and folders: what is read, and what is written all or nothing."""

@@ -1,0 +1,56 @@
+"""Folders for a while, which go with the process: at its end, or when the next one starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from adrenoc.files.aside import lock_new, remove_if_left
+
+_KINDS = ("bundle", "layers", "link", "tune")
+
+
+class TemporaryFolder:
+    """A new, locked folder where temporary files go; removed by `close` or with this object.
+
+    Raises:
+        OSError: there is no room for one.
+    """
+
+    def __init__(self, kind: str) -> None:
+        if kind not in _KINDS:
+            raise ValueError(f"no kind of temporary folder: {kind}")
+        _remove_left()
+        self.path, lock = lock_new(lambda: Path(tempfile.mkdtemp(prefix=f"adrenoc-{kind}-")))
+        self.close = weakref.finalize(self, _remove, self.path, lock)
+
+    def __enter__(self) -> Path:
+        """The folder itself."""
+        return self.path
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove it."""
+        self.close()
+
+
+def _remove(path: Path, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
+
+
+def _remove_left() -> None:
+    """What killed processes of this user left; a folder that is in use is locked."""
+    for kind in _KINDS:
+        for path in Path(tempfile.gettempdir()).glob(f"adrenoc-{kind}-????????"):
+            with suppress(OSError):
+                remove_if_left(path)

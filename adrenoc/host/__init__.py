@@ -1,0 +1,1 @@
+"""This machine: its memory, and the programs that are run on it."""

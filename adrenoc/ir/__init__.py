@@ -1,0 +1,1 @@
+"""The planning graph: tensors, nodes, layouts, memory."""

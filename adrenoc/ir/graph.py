@@ -1,0 +1,303 @@
+"""The planning view of a model: nodes, tensors and where each tensor is to live.
+
+Relax carries the program in and out; in between, every pass of the texture pipeline asks who
+makes a tensor and who reads it, and that is what this view answers.  A node is either an
+operator whose attributes the plan needs (`conv2d`, `matmul`, ...), or it has a `Body`: the
+scalar expression that TVM's legalisation gives for one element of its output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from adrenoc.ir.layout import Extents, Layout
+from adrenoc.ir.operand import Memory, OperandSpec, Window
+from adrenoc.tvmapi import Expr
+
+PROLOGUE_SHAPE = "prologue_shape"
+"""Attribute of a node: the shape of what its prologue makes, if not that of its first input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A tensor of static shape; `value` where it is a constant of the model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    value: np.ndarray | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it can lie in a texture at all: RGBA float or half."""
+        return self.dtype in ("float32", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a tensor lives on the GPU and how its axes lie there."""
+
+    memory: Memory
+    layout: Layout | None
+    dtype: str
+    low: int = 0
+    """Of bytes: the number that zero stands for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A tensor that is a range of the channels of tensor `base`: its blocks from `first` on."""
+
+    base: str
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placing:
+    """Where texels go: `to` is (n, block, h, w) there, by the variables `axes`, the same here.
+
+    There are `blocks` blocks of four channels here.  Only the texels that are `within` go
+    anywhere: those with axis number `position` from `first` to before `end`, of each such triple.
+    With `copies` a texel goes to that many places; further `axes` count them.
+    """
+
+    axes: tuple[Expr, ...]
+    to: tuple[Expr, ...]
+    blocks: int
+    within: tuple[tuple[int, int, int], ...] = ()
+    copies: tuple[int, ...] = ()
+
+    def texels(self, whole: Extents) -> int:
+        """How many texels are written, where the kernel's own result has these extents."""
+        extents = [whole.n, self.blocks, whole.h, whole.w]
+        for position, first, end in self.within:
+            extents[position] = end - first
+        return math.prod((*extents, *self.copies))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on.
+
+    With `placing` each of their texels goes to a place of its own.
+    """
+
+    tensor: str
+    first: int = 0
+    placing: Placing | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Body:
+    """One element of a node's output, as a TIR expression.
+
+    `axes` are the variables of the logical output index.  A load from a buffer of `sources`
+    reads that tensor of the graph.  With `reduced` axes the value is folded over them, starting
+    from `init`: a load from `accumulator` stands for what was folded so far.
+    """
+
+    axes: tuple[Expr, ...]
+    value: Expr
+    sources: Mapping[Any, str]
+    reduced: tuple[tuple[Expr, int], ...] = ()
+    init: Expr | None = None
+    accumulator: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Node:
+    """One operator, or a group of operators that one kernel computes.
+
+    A map or a fold computes its `body`.  A `prologue` is what a reduction folds, or a convolution
+    reads, in place of the elements of its first input (`PROLOGUE_SHAPE`).  `epilogue` is applied
+    to the result of any operator before it is stored, and reads that result under the name
+    `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
+    operators inside, `also` further nodes whose results the kernel computes and no memory holds.
+    `stores` are the tensors that it writes, where they are not its output alone: ranges of the
+    output in other memory, with the output among them or not.
+    """
+
+    RESULT = "@result"
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    body: Body | None = None
+    prologue: Body | None = None
+    epilogue: Body | None = None
+    parts: Mapping[str, Body] = field(default_factory=dict)
+    fused: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    stores: tuple[Store, ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The tensors that its kernel writes."""
+        return tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether a scalar expression alone says what it computes, one element at a time."""
+        return self.op == "map"
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """All expressions that the node's kernel evaluates."""
+        stated = (self.body, self.prologue, self.epilogue)
+        return (*(body for body in stated if body is not None), *self.parts.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, after those of further nodes that its kernel computes."""
+        return (*self.also, self.name)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """All operators that the node computes."""
+        return self.fused or (self.op,)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """Nodes in execution order over named tensors."""
+
+    tensors: Mapping[str, Tensor]
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
+    views: Mapping[str, View] = field(default_factory=dict)
+    """Tensor -> the range of another one that it is.  A base can be a view itself."""
+    exact: frozenset[str] = frozenset()
+    """Tensors that are computed and stored in float32, whatever the options say."""
+    rounded: frozenset[str] = frozenset()
+    """Tensors that are rounded to integers: computed in float32, stored as the options say."""
+    lows: Mapping[str, int] = field(default_factory=dict)
+    """Tensors of whole numbers to be stored as bytes, with the number that zero stands for."""
+    wide: frozenset[str] = frozenset()
+    """Tensors computed in float32 and stored as the options say, since their errors spread."""
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that makes each tensor."""
+        return {name: node for node in self.nodes for name in (*node.written, node.output)}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each tensor, in execution order."""
+        found: dict[str, list[Node]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def operand(self, name: str) -> OperandSpec:
+        """The placed tensor as a kernel sees it."""
+        tensor, placement = self.tensors[name], self.placements[name]
+        owner, first = self.place(name)
+        window = None
+        if self.views and owner != self.aliases.get(name, name):
+            window = Window(first=first, blocks=self.operand(owner).extents.blocks)
+        return OperandSpec(
+            shape=tensor.shape,
+            dtype=placement.dtype,
+            memory=placement.memory,
+            layout=placement.layout,
+            window=window,
+            low=placement.low,
+        )
+
+    def place(self, name: str) -> tuple[str, int]:
+        """The tensor whose memory a tensor lies in, and its first block there."""
+        name, first = self.aliases.get(name, name), 0
+        while name in self.views:
+            view = self.views[name]
+            name, first = self.aliases.get(view.base, view.base), first + view.first
+        return name, first
+
+    def owner(self, name: str) -> str:
+        """The tensor whose memory a tensor lies in: often itself."""
+        return self.place(name)[0]
+
+    def makers(self, name: str) -> tuple[Node, ...]:
+        """The nodes that write what a reader of this tensor reads."""
+        owner, first = self.place(name)
+        beyond = first + self._blocks(name)
+        return tuple(
+            node
+            for node, start, end in self._writers.get(owner, ())
+            if start < beyond and first < end
+        )
+
+    @cached_property
+    def _writers(self) -> Mapping[str, list[tuple[Node, int, int]]]:
+        """Who writes the memory of each owner: node, first block, the block behind the last."""
+        found: dict[str, list[tuple[Node, int, int]]] = {}
+        for node in self.nodes:
+            for name in node.written:
+                owner, start = self.place(name)
+                end = start + self._blocks(name)
+                found.setdefault(owner, []).append((node, start, end))
+        return found
+
+    def _blocks(self, name: str) -> int:
+        """Blocks of a tensor that may be a view; 1 of others, which are read whole."""
+        placement = self.placements.get(name)
+        if placement is None or placement.layout is None:
+            return 1
+        return placement.layout.extents(self.tensors[name].shape).blocks
+
+    def with_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
+        """The same graph with other nodes and more tensors; unused tensors are dropped."""
+        kept = tuple(nodes)
+        known = {**self.tensors, **{t.name: t for t in tensors}}
+        used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}
+        for node in kept:
+            used.update((*node.inputs, node.output, *node.written))
+        bases = {name: view.base for name, view in self.views.items()}
+        found = used
+        while found:
+            found = {bases[name] for name in found if name in bases}
+            used |= found
+        return replace(
+            self,
+            nodes=kept,
+            tensors={name: t for name, t in known.items() if name in used},
+            placements={n: p for n, p in self.placements.items() if n in used},
+            views={n: v for n, v in self.views.items() if n in used},
+        )
+
+    def text(self) -> str:
+        """One line a node, for dumps."""
+        lines = [f"inputs  {', '.join(self._describe(n) for n in self.inputs)}"]
+        for node in self.nodes:
+            reads = ", ".join(self._describe(n) for n in node.inputs)
+            label = node.op if not node.fused else f"{node.op}[{' '.join(node.fused)}]"
+            lines.append(f"{self._describe(node.output)} = {label}({reads})")
+            lines += [
+                f"  its blocks from {store.first} on are written to {self._describe(store.tensor)}"
+                for store in node.stores
+            ]
+        for name, owner in self.aliases.items():
+            lines.append(f"{self._describe(name)} is %{owner}")
+        for name, view in self.views.items():
+            lines.append(f"{self._describe(name)} lies in %{view.base} from block {view.first} on")
+        lines.append(f"outputs {', '.join(self._describe(n) for n in self.outputs)}")
+        return "\n".join(lines) + "\n"
+
+    def _describe(self, name: str) -> str:
+        tensor = self.tensors[name]
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        text = f"{'const ' if tensor.value is not None else ''}%{name}:{shape}:{tensor.dtype}"
+        placement = self.placements.get(name)
+        return text if placement is None else f"{text}@{placement.memory.value}:{placement.layout}"

@@ -1,0 +1,1 @@
+"""Questions about a graph that several passes ask."""

@@ -1,0 +1,146 @@
+"""The last step of the ladder: operators that run on the CPU, inside of the same bundle.
+
+What no OpenCL kernel can say (doubles, sequential loops) keeps the TIR function that TVM's
+legalisation gives, and LLVM compiles it with the code that launches the kernels.
+
+Before -> after:
+    lv: R.Tensor((2, 3), "float64") = R.cumsum(x)      node cpu, attrs func=cumsum(x) -> lv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.tvmapi import tirx, tvm
+
+CPU = "cpu"
+"""The op of such a node; it has one output, and its `func` takes the inputs, then the output."""
+
+TO_CPU = "to_cpu"
+"""The op of a copy from the GPU's memory, row-major, to the CPU's."""
+
+TO_GPU = "to_gpu"
+"""The op of a copy back."""
+
+_STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
+
+_LIBRARY_CALLS = ("tirx.call_packed", "tirx.call_extern", "tirx.tvm_call_packed")
+
+
+def wide_dtype(func: Any) -> str | None:
+    """Why a function's dtypes keep it off the GPU; None where they do not."""
+    wide = next((b for b in func.params if str(b.dtype) == "float64"), None)
+    return None if wide is None else f"{wide.name} is float64, which no Adreno computes"
+
+
+def cpu_nodes(
+    func: Any,
+    args: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    op: str,
+    reason: str,
+    log: DecisionLog,
+) -> Iterator[Node]:
+    """A node for each output of `func`; each computes all, and those that nobody reads fall away.
+
+    Raises:
+        CompileError: the function calls a library that the device does not have.
+    """
+    called = _library_calls(func.body)
+    if called:
+        raise CompileError(
+            f"operator {op} ({', '.join(outputs)}) is {reason}; on the CPU it would call "
+            f"{', '.join(called)}, which the runtime on the device does not have",
+            hint="cut the model before it: python -c 'import onnx.utils; help("
+            "onnx.utils.extract_model)'",
+        )
+    for position, output in enumerate(outputs):
+        log.add(output, f"{op} on the CPU", f"{reason}; {remedy(op, reason)}")
+        kept = [*range(len(args)), len(args) + position]
+        yield Node(
+            name=output,
+            op=CPU,
+            inputs=tuple(dict.fromkeys(args)),
+            output=output,
+            attrs={"func": _with_params(func, kept), "arguments": (*args, output)},
+            fused=(op,),
+        )
+
+
+def remedy(operator: str, reason: str) -> str:
+    """What a user can do about an operator that is on the CPU for `reason`."""
+    if "float64" in reason:
+        return "export the model in float32 to keep it on the GPU"
+    if operator in _STEP_BY_STEP:
+        return "its steps need each other: cut it off, and do it in the app, to save the copies"
+    return "export it with other operators to keep it on the GPU"
+
+
+def _with_params(func: Any, kept: Sequence[int]) -> Any:
+    """The function with the parameters `kept`; the others become buffers inside."""
+    params = list(func.params)
+    inner = [p for i, p in enumerate(params) if i not in kept]
+    body = func.body
+    if inner:
+        root = body.block
+        block = tvm.s_tir.SBlock(
+            root.iter_vars,
+            root.reads,
+            root.writes,
+            root.name_hint,
+            root.body,
+            root.init,
+            [*root.alloc_buffers, *inner],
+            root.match_buffers,
+            root.annotations,
+        )
+        body = tvm.s_tir.SBlockRealize(body.iter_values, body.predicate, block)
+    return tirx.PrimFunc([params[i] for i in kept], body, func.ret_type, func.attrs)
+
+
+def _library_calls(body: Any) -> list[str]:
+    found: list[str] = []
+
+    def note(call: Any) -> Any:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name in _LIBRARY_CALLS:
+            found.append(str(call.args[0]))
+        return call
+
+    structural_map(body, (tvm.ir.Call, note))
+    return sorted(set(found))
+
+
+def lowered_for_cpu(func: Any, target: Any) -> Any:
+    """The function without blocks, bound to the CPU: what `tirx.build` takes beside kernels."""
+    s_tir = tvm.s_tir.transform
+    passes: list[Callable[..., Any]] = [
+        s_tir.CanonicalizeLoop,
+        s_tir.LowerInitBlock,
+        s_tir.PlanAndUpdateBufferAllocationLocation,
+        s_tir.ConvertBlocksToOpaque,
+        s_tir.CompactBufferAllocation,
+        s_tir.LowerMatchBuffer,
+        s_tir.LowerOpaqueBlock,
+    ]
+    name = str(func.attrs["global_symbol"])
+    module = tvm.IRModule({name: func})
+    module = tvm.transform.Sequential([make() for make in passes])(module)
+    return module[name].with_attr("target", target)
+
+
+def tensors_on_cpu(graph: Graph) -> set[str]:
+    """The tensors that live in the CPU's memory."""
+    return {node.output for node in graph.nodes if node.op in (CPU, TO_CPU)}
+
+
+def row_major_tensors(graph: Graph) -> set[str]:
+    """The tensors of the GPU that copies between the devices read and write."""
+    found = {node.inputs[0] for node in graph.nodes if node.op == TO_CPU}
+    return found | {node.output for node in graph.nodes if node.op == TO_GPU}

@@ -1,0 +1,33 @@
+"""Which reads of a body are of the very element that is computed, and which operators reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adrenoc.ir.graph import Body, Graph
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.tvmapi import Expr
+
+REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
+"""Operators that fold axes of their input: each element is read once, and can be computed then."""
+
+
+def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
+    """Whether every read of tensor `name` is of the very element that is computed."""
+    return all(
+        _is_identity(load.indices, body.axes, graph.tensors[name].shape)
+        for load in loads_of(body.value)
+        if _source(body.sources, load.source) == name
+    )
+
+
+def _source(sources: Mapping[Any, str], buffer: Any) -> str | None:
+    return next((name for b, name in sources.items() if b.same_as(buffer)), None)
+
+
+def _is_identity(indices: Any, axes: tuple[Expr, ...], shape: tuple[int, ...]) -> bool:
+    return len(indices) == len(axes) and all(
+        extent == 1 or index.same_as(axis)
+        for index, axis, extent in zip(indices, axes, shape, strict=True)
+    )

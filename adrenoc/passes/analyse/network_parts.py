@@ -1,0 +1,92 @@
+"""What tensors are to a network: its head, its residual streams, how deep they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from adrenoc.families.expansion.expansion_rule import EXPANSION
+from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.ir.graph import Graph, Node
+
+PRODUCTS = (
+    "conv1d",
+    "conv2d",
+    "conv1d_transpose",
+    "conv2d_transpose",
+    "matmul",
+    "attention",
+    "winograd_conv",
+    "winograd_multiply",
+    EXPANSION,
+    SEPARABLE,
+)
+
+
+def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
+    """What lies between the last products and some outputs, with these products."""
+    found: set[str] = set()
+    waiting = list(outputs)
+    while waiting:
+        name = waiting.pop()
+        for node in graph.makers(name) if graph.placements else _made(graph, name):
+            if node.output in found:
+                continue
+            found.add(node.output)
+            if node.op not in PRODUCTS:
+                waiting += node.inputs
+    return frozenset(found)
+
+
+def _made(graph: Graph, name: str) -> tuple[Node, ...]:
+    node = graph.producers.get(name)
+    return () if node is None else (node,)
+
+
+def streams_of(graph: Graph) -> tuple[tuple[str, ...], ...]:
+    """Sums that are added to again and again: the tensors of each, in order; two at least."""
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
+    sums = []
+    for node in graph.nodes:
+        sources = residuals_of(graph, node)
+        for source in sources:
+            parent[root(source)] = root(node.output)
+        if sources:
+            sums.append(node.output)
+    found: dict[str, list[str]] = {}
+    for name in sums:
+        found.setdefault(root(name), []).append(name)
+    return tuple(tuple(names) for names in found.values() if len(names) > 1)
+
+
+def residuals_of(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The computed tensors of its own shape that a node adds something to."""
+    if not {"add", "subtract"} & set(node.operators):
+        return ()
+    read: Iterable[str] = node.inputs
+    if node.op in PRODUCTS:  # what it adds up itself is no residual, though it can be both
+        read = node.epilogue.sources.values() if node.epilogue is not None else ()
+    shape = graph.tensors[node.output].shape
+    return tuple(
+        name
+        for name in dict.fromkeys(read)
+        if name != Node.RESULT
+        and graph.tensors[name].value is None
+        and graph.tensors[name].is_float
+        and graph.tensors[name].shape == shape
+    )
+
+
+def product_depths(graph: Graph) -> Mapping[str, int]:
+    """Computed tensor -> how many products there are at most on a way to it."""
+    depth: dict[str, int] = dict.fromkeys(graph.inputs, 0)
+    for node in graph.nodes:
+        before = max((depth.get(name, 0) for name in node.inputs), default=0)
+        for name in (*node.written, node.output):
+            depth[name] = max(depth.get(name, 0), before + (node.op in PRODUCTS))
+    return depth

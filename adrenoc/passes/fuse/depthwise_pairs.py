@@ -1,0 +1,153 @@
+"""Pairs of a depthwise convolution and a 1x1 convolution, one of which reads the other alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.depthwise import depthwise_rule as depthwise
+from adrenoc.families.separable.joined import FINISH
+from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES, agree
+from adrenoc.ir.operand import Memory
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.analyse.moved_reads import mentions
+from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
+from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What a pair is estimated with."""
+
+    costs: CostModel
+    wide: frozenset[str]
+    """The first convolutions of a deep network, whose sums will be in float."""
+
+    def of(self, pointwise: Node) -> CostModel:
+        """With the arithmetic that a 1x1 convolution will have."""
+        return self.costs.in_float if pointwise.output in self.wide else self.costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two convolutions that one kernel can compute, and what it costs, in clocks."""
+
+    first: Node
+    second: Node
+    joined: Node
+    together: float
+    apart: float
+
+    @property
+    def saved(self) -> float:
+        """Clocks that one kernel saves."""
+        return self.apart - self.together
+
+    @property
+    def estimates(self) -> str:
+        """Both ways, for the log."""
+        together = (
+            "no schedule fits" if math.isinf(self.together) else f"{self.together:.0f} clocks"
+        )
+        return f"estimated {together}, {self.apart:.0f} as two kernels"
+
+
+def join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
+    """One node of operator `op` for a convolution and the one that reads it.
+
+    It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
+    weights, and `between`, the tensor between the two.  Of one channel both may be either.
+    """
+    depthwise_node = reader if pointwise is node else node
+    source, weights, *others = node.inputs
+    _, more_weights, *rest = reader.inputs
+    return replace(
+        reader,
+        op=op,
+        inputs=(source, weights, *dict.fromkeys((more_weights, *others, *rest))),
+        attrs={
+            **depthwise_node.attrs,
+            "pointwise_layout": pointwise.attrs["kernel_layout"],
+            "between": graph.operand(node.output),
+        },
+        parts={} if node.epilogue is None else {FINISH: node.epilogue},
+        fused=(*node.operators, *reader.operators),
+        also=(node.name,),
+    )
+
+
+def is_pointwise(graph: Graph, node: Node) -> bool:
+    """Whether a convolution mixes the channels of each pixel and does nothing else."""
+    return node.op == "conv2d" and conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
+
+
+def is_depthwise_conv(graph: Graph, node: Node) -> bool:
+    """Whether a node convolves each channel by itself."""
+    return node.op == "conv2d" and is_depthwise(graph, node)
+
+
+def refusal(
+    graph: Graph, node: Node, readers: tuple[Node, ...], suits: Callable[[Graph, Node], bool]
+) -> str | None:
+    """Why a convolution cannot be computed where it is read, by a node that `suits`."""
+    name, source = node.output, graph.operand(node.inputs[0])
+    mine, reader = graph.operand(name), readers[0]
+    if len(readers) > 1 or not suits(graph, reader):
+        other = next(n for n in readers if not suits(graph, n) or n is not reader)
+        return f"{other.op} {other.name} reads it too"
+    out = graph.operand(reader.output)
+    blocks = (Memory.TEXTURE, Memory.BLOCKED)
+    apart = graph.exact | graph.rounded
+    used = other_use(graph, node)
+    obstacles = {
+        used or "": used is not None,
+        f"{reader.name} reads it beside its own input": reader.inputs.count(name) != 1
+        or reader.inputs[0] != name
+        or any(name in body.sources.values() for body in reader.bodies),
+        "a prologue": node.prologue is not None or reader.prologue is not None,
+        "one of them is kept in float32, or is whole numbers": bool(
+            {node.inputs[0], name, reader.output} & apart
+        )
+        or out.memory is Memory.BYTES,
+        "not in blocks of four channels": source.memory not in blocks or mine.memory not in blocks,
+        f"other axes than {reader.name}": not agree(mine.roles, out.roles, (2,) * len(mine.shape)),
+        f"more than {MAX_INPUTS} tensors": len({*node.inputs, *reader.inputs} - {name})
+        > MAX_INPUTS,
+        "what follows it is not of its channels alone": not _of_channels(graph, node),
+        "beyond the last channel it might not be a number": mine.extents.c % LANES > 0
+        and node.epilogue is not None
+        and not finite_at_zero(node.epilogue),
+    }
+    return next((reason for reason, found in obstacles.items() if found), None)
+
+
+def _of_channels(graph: Graph, node: Node) -> bool:
+    """Whether the epilogue reads no more than the result, and numbers of each channel."""
+    if node.epilogue is None:
+        return True
+    body, roles = node.epilogue, graph.operand(node.output).roles
+    moving = [axis for axis, role in zip(body.axes, roles.roles, strict=True) if role in "HW"]
+    results = [b for b, name in body.sources.items() if name == Node.RESULT]
+    others = [
+        load for load in loads_of(body.value) if not any(b.same_as(load.source) for b in results)
+    ]
+    return not any(mentions(load.indices, moving) for load in others)
+
+
+def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
+    """Clocks of two kernels, the launch of one of them included."""
+    costs = model.of(pointwise)
+    limits, machine = costs.limits, costs.machine
+    first, second = (
+        conv_work(graph, node, conv_geometry(graph, node), costs.options)
+        for node in (depthwise_node, pointwise)
+    )
+    alone = depthwise.scored(first, limits, machine).least
+    return machine.launch_clocks + alone + least_clocks(second, limits, machine)

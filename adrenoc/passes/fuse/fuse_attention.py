@@ -1,0 +1,311 @@
+"""Find attention: softmax(scale * q k^T, masked) v becomes one operator.
+
+The pattern is a product, maps that scale and mask it element by element, a softmax along the
+keys, and a product again, each read by the next alone.  Queries, keys and values that maps only
+move (heads split off a joint projection) are read from where they come; the map that joins the
+heads afterwards says where the result is stored.
+
+Before -> after:
+    qkv -> split, reshape, transpose -> q, k, v
+    matmul(q, k) -> multiply -> add(mask) -> softmax -> matmul(v) -> transpose -> reshape
+        attention(qkv, mask)                            parts: q, k, v, score
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adrenoc.decision import DecisionLog
+from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.fuse.fuse_maps import inline
+from adrenoc.passes.fuse.index_maps import (
+    Movement,
+    movement_of,
+    placed_axes,
+    simplified,
+    without_factor,
+)
+from adrenoc.target.target import Limits
+from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tvm
+
+FLOAT_BYTES = 4
+MAX_RANK = 4
+MAX_VALUE_BLOCKS = 64
+"""Threads along the value's channels; beyond, products of matrices keep a GPU busy as well."""
+
+
+def fuse_attention(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+    """The graph with every attention that the kernel covers as one node."""
+    for node in graph.nodes:
+        if node.op != "softmax":
+            continue
+        found = _Finder(graph, node, limits)
+        try:
+            graph = found.fused()
+        except _NoAttentionError as reason:
+            if reason.near:
+                log.add(node.name, "attention in parts", str(reason))
+    return graph
+
+
+class _NoAttentionError(Exception):
+    """A softmax is not that of an attention; `near` if it nearly was."""
+
+    def __init__(self, text: str, *, near: bool = True) -> None:
+        super().__init__(text)
+        self.near = near
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Scores:
+    product: Node
+    factor: float
+    body: Body | None
+    """Of what the softmax reads, with the product under `Node.RESULT`."""
+
+
+class _Finder:
+    def __init__(self, graph: Graph, softmax: Node, limits: Limits) -> None:
+        self._graph, self._softmax, self._limits = graph, softmax, limits
+
+    def fused(self) -> Graph:
+        """The graph with this attention as one node.
+
+        Raises:
+            _NoAttentionError: with the reason, where it is none or not one that we cover.
+        """
+        graph, softmax = self._graph, self._softmax
+        mix, turned = self._mix(softmax.output)
+        scores = self._scores(softmax.inputs[0])
+        q_name, k_name, v_name = *scores.product.inputs[:2], mix.inputs[0 if turned else 1]
+        shape = graph.tensors[scores.product.output].shape
+        rank = len(shape)
+        if int(softmax.attrs["axis"]) % rank != rank - 1:
+            raise _NoAttentionError("the softmax is not along the keys")
+        for name in (q_name, k_name, v_name):
+            if len(graph.tensors[name].shape) != rank or not 2 <= rank <= MAX_RANK:
+                raise _NoAttentionError(f"{name} has rank {len(graph.tensors[name].shape)}")
+            if graph.tensors[name].value is not None:
+                raise _NoAttentionError(f"{name} is a constant")
+        if shape[:-2] != graph.tensors[q_name].shape[:-2]:
+            raise _NoAttentionError("queries are repeated over a batch")
+        channels = graph.tensors[v_name].shape[-2 if turned else -1]
+        if -(-channels // LANES) > min(MAX_VALUE_BLOCKS, self._limits.max_work_group_size):
+            raise _NoAttentionError(
+                f"values of {channels} channels, expected at most {MAX_VALUE_BLOCKS * LANES}"
+            )
+        self._check_local_memory(channels, depth=graph.tensors[q_name].shape[-1])
+        q = self._moved(q_name, shape[:-2], transposed=False)
+        k = self._moved(k_name, shape[:-2], transposed=True)
+        v = self._moved(v_name, shape[:-2], transposed=turned)
+        return self._with_node(mix, scores, (q, k, v), turned=turned)
+
+    def _check_local_memory(self, channels: int, depth: int) -> None:
+        """Refuse what even the smallest schedule would not hold, in floats."""
+        least = AttentionTile(work_group=(-(-channels // LANES), 1, 1))
+        held = least.shared_bytes(FLOAT_BYTES, -(-depth // LANES), FLOAT_BYTES)
+        if held > self._limits.local_mem_bytes:
+            raise _NoAttentionError(
+                f"queries of {depth} channels take {held} bytes of local memory, expected at most "
+                f"{self._limits.local_mem_bytes}"
+            )
+
+    def _mix(self, name: str) -> tuple[Node, bool]:
+        """The product of the softmax's result with values; whether it is `v p^T` and not `p v`."""
+        reader = self._only_reader(name)
+        if reader is not None and reader.op == "matmul" and reader.inputs[0] == name:
+            return reader, False
+        if reader is not None and reader.is_map and self._swaps(reader):
+            after = self._only_reader(reader.output)
+            if after is not None and after.op == "matmul" and after.inputs[1] == reader.output:
+                return after, True
+        raise _NoAttentionError("no product follows", near=False)
+
+    def _swaps(self, node: Node) -> bool:
+        """Whether a map swaps the last two axes and does nothing else."""
+        if node.body is None or not isinstance(node.body.value, tvm.ir.TensorLoad):
+            return False
+        shape = self._graph.tensors[node.output].shape
+        if len(node.body.value.indices) != len(shape) or len(shape) < 2:
+            return False
+        index = simplified(node.body, shape).value.indices
+        axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
+        extents = [*shape[:-2], shape[-1], shape[-2]]
+        return all(
+            extent == 1 or i.same_as(axis)
+            for i, axis, extent in zip(index, axes, extents, strict=True)
+        )
+
+    def _only_reader(self, name: str) -> Node | None:
+        readers = self._graph.consumers[name]
+        return readers[0] if len(readers) == 1 and name not in self._graph.outputs else None
+
+    # The scores
+
+    def _scores(self, name: str) -> _Scores:
+        """The product behind what the softmax reads, and the maps between."""
+        shape = self._graph.tensors[name].shape
+        body = _identity(name, shape)
+        while True:
+            inner = self._score_map(body)
+            if inner is None:
+                break
+            body = inline(body, inner.output, inner.body)  # type: ignore[arg-type]
+        products = [
+            self._graph.producers[n]
+            for n in body.sources.values()
+            if n in self._graph.producers and self._graph.producers[n].op == "matmul"
+        ]
+        if len(products) != 1 or self._graph.tensors[products[0].inputs[1]].value is not None:
+            raise _NoAttentionError("no product of activations feeds the softmax", near=False)
+        product = products[0]
+        if self._only_reader(product.output) is None and len(body.sources) > 0:
+            raise _NoAttentionError("the scores are also read elsewhere")
+        if self._graph.tensors[product.output].shape != shape:
+            raise _NoAttentionError("the scores change their shape before the softmax")
+        body = simplified(body, shape)
+        buffers = [b for b, n in body.sources.items() if n == product.output]
+        for load in loads_of(body.value):
+            if any(load.source.same_as(b) for b in buffers) and not _is_identity(load, body, shape):
+                raise _NoAttentionError("the scores are moved before the softmax")
+        bare, factor = without_factor(body)
+        if bare is not None:
+            return _Scores(product=product, factor=factor, body=None)
+        sources = {b: Node.RESULT if n == product.output else n for b, n in body.sources.items()}
+        return _Scores(product=product, factor=1.0, body=replace(body, sources=sources))
+
+    def _score_map(self, body: Body) -> Node | None:
+        """A map among what the body reads that is on the way to the product."""
+        for name in body.sources.values():
+            node = self._graph.producers.get(name)
+            if node is None or not node.is_map or self._only_reader(name) is None:
+                continue
+            if self._leads_to_product(node):
+                return node
+        return None
+
+    def _leads_to_product(self, node: Node) -> bool:
+        """Whether a product is behind a chain of maps that are read once each."""
+        for name in node.inputs:
+            producer = self._graph.producers.get(name)
+            if producer is None or self._only_reader(name) is None:
+                continue
+            if producer.op == "matmul" or (producer.is_map and self._leads_to_product(producer)):
+                return True
+        return False
+
+    # Queries, keys, values
+
+    def _moved(self, name: str, batch: tuple[int, ...], *, transposed: bool) -> Movement:
+        """An operand as `[batch.., positions, channels]` of the tensor that it comes from."""
+        shape = self._graph.tensors[name].shape
+        positions, channels = shape[-1:-3:-1] if transposed else shape[-2:]
+        if any(own not in (1, of) for own, of in zip(shape, batch, strict=False)):
+            raise _NoAttentionError(f"{name} has batches {shape[:-2]}, expected {batch}")
+        axes = tuple(Var(f"a{i}", "int32") for i in range(len(shape)))
+        index: list[Any] = [
+            iconst(0) if extent == 1 else axis
+            for axis, extent in zip(axes[:-2], shape[:-2], strict=True)
+        ]
+        index += [axes[-1], axes[-2]] if transposed else [axes[-2], axes[-1]]
+        buffer = decl_buffer(shape, "float32", name="moved")
+        body = Body(axes=axes, value=BufferLoad(buffer, index), sources={buffer: name})
+        return movement_of(self._graph, body, (*batch, positions, channels))
+
+    # The node
+
+    def _with_node(
+        self,
+        mix: Node,
+        scores: _Scores,
+        operands: tuple[Movement, Movement, Movement],
+        *,
+        turned: bool,
+    ) -> Graph:
+        graph, (q, k, v) = self._graph, operands
+        target, joined, out = self._joined(mix, (*q.shape[:-1], v.shape[-1]), turned=turned)
+        extras = [] if scores.body is None else list(scores.body.sources.values())
+        inputs = dict.fromkeys((q.source, k.source, v.source))
+        inputs.update(dict.fromkeys(n for n in extras if n != Node.RESULT))
+        channels = {m.source: m.channel for m in (q, k, v)}
+        if any(channels[m.source] != m.channel for m in (q, k, v)):
+            raise _NoAttentionError("queries, keys and values want other axes as channels")
+        parts: dict[str, Body] = {"q": q.body, "k": k.body, "v": v.body}
+        if scores.body is not None:
+            parts["score"] = scores.body
+        node = Node(
+            name=mix.name,
+            op="attention",
+            inputs=tuple(inputs),
+            output=target,
+            attrs={
+                **{name: m.shape for name, m in zip("qkv", (q, k, v), strict=True)},
+                "scale": q.factor * k.factor * scores.factor,
+                "value_scale": v.factor,
+                "channels": tuple(channels.get(name) for name in inputs),
+                "out": out,
+                "out_channel": max(
+                    range(len(out)), key=lambda axis: (len(q.shape) - 1 in out[axis], axis)
+                ),
+            },
+            parts=parts,
+            fused=(scores.product.op, "softmax", mix.op, *joined),
+        )
+        last = graph.producers[target]
+        nodes = [node if n is last else n for n in graph.nodes]
+        return without_unread(graph.with_nodes(nodes))
+
+    def _joined(
+        self, mix: Node, shape: tuple[int, ...], *, turned: bool
+    ) -> tuple[str, list[str], tuple[tuple[int, ...], ...]]:
+        """The tensor to store, the maps that lead to it, and what its axes are made of."""
+        best: tuple[str, list[str], tuple[tuple[int, ...], ...]] | None = None
+        name, body = mix.output, _identity(mix.output, shape)
+        passed: list[str] = []
+        straight = [(axis,) for axis in range(len(shape))]
+        if turned:
+            straight[-2:] = straight[:-3:-1]
+            *batch, rows, columns = body.axes
+            body = replace(body, axes=(*batch, columns, rows))
+        while True:
+            reader = self._only_reader(name)
+            if reader is None or not reader.is_map or reader.body is None:
+                break
+            if not isinstance(reader.body.value, tvm.ir.TensorLoad) or len(reader.inputs) != 1:
+                break
+            body = inline(reader.body, name, body)
+            name = reader.output
+            passed.extend(reader.operators)
+            target = self._graph.tensors[name].shape
+            axes = placed_axes(body, target, shape)
+            if axes is not None and len(target) <= MAX_RANK:
+                best = (name, list(passed), axes)
+        return best or (mix.output, [], tuple(straight))
+
+
+def _identity(name: str, shape: tuple[int, ...]) -> Body:
+    axes = tuple(Var(f"i{a}", "int32") for a in range(len(shape)))
+    buffer = decl_buffer(shape, "float32", name="read")
+    return Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: name})
+
+
+def _is_identity(load: Any, body: Body, shape: tuple[int, ...]) -> bool:
+    return all(
+        extent == 1 or index.same_as(axis)
+        for index, axis, extent in zip(load.indices, body.axes, shape, strict=True)
+    )
+
+
+def without_unread(graph: Graph) -> Graph:
+    """The graph without nodes whose results nobody reads, and without theirs."""
+    needed = set(graph.outputs)
+    kept = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    return graph.with_nodes(reversed(kept))

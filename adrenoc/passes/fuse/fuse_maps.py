@@ -1,0 +1,342 @@
+"""Fuse: fewer kernels, fewer tensors.
+
+Four rules, applied in execution order:
+
+- a map that one node alone reads is computed where it is read, if that costs no arithmetic
+  worth speaking of; chains of reshapes, transposes and slices become index arithmetic;
+- a map that only moves elements (a transpose of query, key and value at once) is computed where
+  it is read even by several maps: none reads more elements for it, and the copy is gone;
+- a map that a reduction alone reads is computed within it, since each element is read once: the
+  square of a large number is then never rounded to what a tensor can hold;
+- a map that reads an operator's result element by element becomes that operator's epilogue;
+  a map that reads it twice, as SiLU and GELU do, is one reader.
+
+Before -> after:
+    conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
+    s = sigmoid(c); c * s                               conv2d[conv2d sigmoid multiply]
+    reshape -> permute_dims -> reshape                  map[reshape permute_dims reshape]
+    multiply(x, x) -> sum -> sqrt                       sum[multiply sum sqrt]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.layout import default_layout
+from adrenoc.kernels.body_cost import loads_of, parts_of
+from adrenoc.passes.analyse.channel_ranges import CONCAT
+from adrenoc.passes.analyse.cpu_nodes import CPU
+from adrenoc.passes.analyse.elementwise import REDUCTIONS, _source, reads_elementwise
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.scalar_body import loaded, substitute
+from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
+from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
+
+MAX_REPEATED_COST = 8
+"""Arithmetic, in TIR nodes, that may be computed again at a second read."""
+
+MAX_OPERATORS = 64
+"""Operators that one kernel may compute: what walks expressions recurses as deep as they are."""
+
+MAX_PARTS = 8192
+"""Of one expression: a chain in which each operator reads the last one twice doubles each time."""
+
+MAX_INPUTS = 8
+"""Tensors that one kernel may read; more would crowd the argument list of old drivers."""
+
+_FEW_OPERATORS = 8
+"""So few cannot double often enough to be counted."""
+
+
+def fuse(graph: Graph, log: DecisionLog) -> Graph:
+    """Fuse the nodes of a graph; outputs of the graph stay tensors of their own."""
+    return _Fuser(graph, log).run()
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, log: DecisionLog) -> None:
+        self._graph = graph
+        self._log = log
+        self._exact = set(graph.exact)
+        self._made: dict[str, Node] = {}
+        """Output -> node, in the order in which the nodes will run."""
+        self._inside: dict[str, str] = {}
+        """Output of a node that is gone -> output of the node that computes it where it reads."""
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            done = self._become_prologue(node) or self._inline_producers(node)
+            if not self._better_within_reader(done):
+                done = self._become_epilogue(done) or done
+            self._made[done.output] = done
+        read = {name for node in self._made.values() for name in node.inputs}
+        read.update(self._graph.outputs)
+        fused = self._graph.with_nodes(n for n in self._made.values() if n.output in read)
+        return replace(fused, exact=frozenset(self._exact & set(fused.tensors)))
+
+    def _swallow(self, inner: str, outer: str) -> None:
+        """What computes a tensor that must be exact is exact itself."""
+        if inner in self._exact:
+            self._exact.add(outer)
+
+    def _fits(self, producer: Node, inner: Body, reader: Node, outer: Body, name: str) -> bool:
+        """Whether both fit into one kernel, `inner` in place of each read of `name` in `outer`."""
+        count = len(producer.fused) + len(reader.fused)
+        reason = ""
+        if count > MAX_OPERATORS:
+            reason = f"together they are {count} operators, expected up to {MAX_OPERATORS}"
+        elif count > _FEW_OPERATORS:
+            parts = parts_of(outer) + _reads(outer, name) * parts_of(inner)
+            if parts > MAX_PARTS:
+                reason = f"together they have {parts} parts, expected up to {MAX_PARTS}"
+        if reason:
+            self._log.add(reader.output, f"computed apart from '{name}', which it reads", reason)
+        return not reason
+
+    def _only_reader(self, name: str, reader: str) -> bool:
+        """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
+        if name in self._graph.outputs:
+            return False
+        readers = {self._computed_by(node.output) for node in self._graph.consumers[name]}
+        return readers == {reader}
+
+    def _computed_by(self, output: str) -> str:
+        """The output of the node that now computes the tensor `output`."""
+        while output in self._inside:
+            output = self._inside[output]
+        return output
+
+    def _moves_for_maps_alone(self, producer: Node) -> bool:
+        """Whether a node is one load at other indices, read by maps alone, by each once."""
+        name = producer.output
+        if producer.body is None or not _is_move(producer.body):
+            return False
+        return name not in self._graph.outputs and all(
+            reader.is_map and reader.body is not None and _reads(reader.body, name) == 1
+            for reader in self._graph.consumers[name]
+        )
+
+    # A map moves into its readers
+
+    def _inline_producers(self, node: Node) -> Node:
+        if node.body is None or node.op == CONCAT:
+            return node
+        for name in node.inputs:
+            producer = self._made.get(name)
+            if (
+                producer is None
+                or not producer.is_map
+                or producer.epilogue is not None
+                or producer.body is None
+                or not (
+                    self._only_reader(name, node.output) or self._moves_for_maps_alone(producer)
+                )
+                or not self._worth_inlining(producer.body, node.body, name)
+                or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
+                or not self._fits(producer, producer.body, node, node.body, name)
+            ):
+                continue
+            self._swallow(name, node.output)
+            body = inline(node.body, name, producer.body)
+            node = replace(
+                node,
+                body=body,
+                inputs=tuple(dict.fromkeys(body.sources.values())),
+                fused=(*producer.fused, *node.fused),
+            )
+            if self._only_reader(name, node.output):
+                del self._made[name]
+                self._inside[name] = node.output
+        return node
+
+    def _worth_inlining(self, producer: Body, reader: Body, name: str) -> bool:
+        reads = _reads(reader, name)
+        if reads == 0:
+            return False
+        cost = _cost(producer.value)
+        if reader.reduced:  # free, or each element is computed once as before
+            tensors = self._graph.tensors
+            visits = math.prod(extent for _, extent in reader.reduced)
+            visits *= math.prod(int(extent) for extent in reader.accumulator.shape)
+            return cost == 0 or (reads == 1 and visits == math.prod(tensors[name].shape))
+        return reads == 1 or cost <= MAX_REPEATED_COST
+
+    # A map moves into the reduction that reads it
+
+    def _better_within_reader(self, node: Node) -> bool:
+        """Whether a map makes large numbers that a reduction alone will read, or scales bytes.
+
+        Bytes that one map alone reads scaled are better stored as they are.
+        """
+        if not node.is_map or node.body is None:
+            return False
+        readers = self._graph.consumers[node.output]
+        if node.output not in self._graph.outputs and _scales_bytes(node.body):
+            return [reader.is_map for reader in readers] == [True]
+        if not _can_overflow(node.body):
+            return False
+        return (
+            node.output not in self._graph.outputs
+            and [reader.op in REDUCTIONS for reader in readers] == [True]
+            and any(self._same_elements(node, name) for name in node.inputs)
+        )
+
+    def _become_prologue(self, node: Node) -> Node | None:
+        if node.op not in REDUCTIONS:
+            return None
+        name = node.inputs[0]
+        producer = self._made.get(name)
+        if (
+            producer is None
+            or not producer.is_map
+            or producer.body is None
+            or producer.epilogue is not None
+            or not self._only_reader(name, node.output)
+            or len({*producer.inputs, *node.inputs}) > MAX_INPUTS + 1
+        ):
+            return None
+        alike = [n for n in producer.inputs if self._same_elements(producer, n)]
+        if not alike:
+            return None  # no input has the axes, by which the reduction walks
+        del self._made[name]
+        self._swallow(name, node.output)
+        return replace(
+            node,
+            inputs=tuple(dict.fromkeys((alike[0], *producer.inputs, *node.inputs[1:]))),
+            prologue=producer.body,
+            fused=(*producer.fused, *node.fused),
+        )
+
+    # A map moves behind the operator that it reads
+
+    def _become_epilogue(self, node: Node) -> Node | None:
+        if not node.is_map or node.body is None:
+            return None
+        for name in reversed(node.inputs):
+            anchor = self._made.get(name)
+            if (
+                anchor is None
+                or anchor.is_map
+                or anchor.op in (CPU, CLML, ALLOC, CONCAT)
+                or not self._only_reader(name, node.output)
+                or not self._same_elements(node, name)
+                or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS
+                or not self._fits(anchor, anchor.epilogue or node.body, node, node.body, name)
+            ):
+                continue
+            del self._made[name]
+            self._swallow(name, node.output)
+            return _with_epilogue(anchor, node, name)
+        return None
+
+    def _same_elements(self, node: Node, name: str) -> bool:
+        tensors = self._graph.tensors
+        if tensors[name].shape != tensors[node.output].shape:
+            return False
+        if default_layout(tensors[name].shape) is None:
+            return False  # what has no channels is stored element by element, with no epilogue
+        if not tensors[node.output].is_float or not tensors[name].is_float:
+            return False
+        return node.body is not None and reads_elementwise(node.body, name, self._graph)
+
+
+def _with_epilogue(anchor: Node, node: Node, name: str) -> Node:
+    body = node.body
+    if body is None:
+        raise ValueError(f"{node.name} has no body to become an epilogue")
+    if anchor.epilogue is not None:
+        epilogue = inline(body, name, anchor.epilogue)
+    else:
+        sources = {b: Node.RESULT if n == name else n for b, n in body.sources.items()}
+        epilogue = replace(body, sources=sources)
+    read = {Node.RESULT, *anchor.inputs}
+    extras = [n for n in dict.fromkeys(epilogue.sources.values()) if n not in read]
+    return replace(
+        anchor,
+        name=node.name,
+        output=node.output,
+        inputs=(*anchor.inputs, *extras),  # by position: an operator may read a tensor twice
+        epilogue=epilogue,
+        fused=(*anchor.fused, *node.fused),
+    )
+
+
+def inline(reader: Body, name: str, producer: Body) -> Body:
+    """The reader's body with each load of tensor `name` replaced by what the producer computes."""
+    buffers = [b for b, n in reader.sources.items() if n == name]
+
+    def computed(load: Any) -> Any:
+        if not any(load.source.same_as(b) for b in buffers):
+            return load
+        return substitute(producer.value, dict(zip(producer.axes, load.indices, strict=True)))
+
+    value = structural_map(reader.value, (tvm.ir.TensorLoad, computed))
+    known = {
+        **{b: n for b, n in reader.sources.items() if n != name},
+        **producer.sources,
+    }
+    used = loaded(value)
+    sources = {b: n for b, n in known.items() if any(b.same_as(u) for u in used)}
+    return replace(reader, value=value, sources=sources)
+
+
+def _reads(body: Body, name: str) -> int:
+    return sum(_source(body.sources, load.source) == name for load in loads_of(body.value))
+
+
+def _is_move(body: Body) -> bool:
+    """Whether a body is one load, or the conversion of one to bytes, which are moved as floats."""
+    value = body.value
+    if isinstance(value, tirx.Cast) and str(value.ty) in ("int8", "uint8"):
+        value = value.value
+    return isinstance(value, tvm.ir.TensorLoad)
+
+
+def _scales_bytes(body: Body) -> bool:
+    """Whether a body multiplies what it has from bytes."""
+    product = body.value
+    if not isinstance(product, tirx.Mul) or not isinstance(product.b, tirx.FloatImm):
+        return False
+    value = product.a
+    while isinstance(value, tirx.Cast | tirx.Add):
+        if isinstance(value, tirx.Cast) and str(value.value.ty) in ("int8", "uint8"):
+            return True
+        value = value.value if isinstance(value, tirx.Cast) else value.a
+    return False
+
+
+def _cost(expr: Expr) -> int:
+    """Arithmetic on floating-point values; index arithmetic is free by comparison."""
+    cost = 0
+
+    def count(part: Any) -> Any:
+        nonlocal cost
+        if hasattr(part, "ty") and str(part.ty).startswith("float"):
+            if isinstance(part, tvm.ir.Call):
+                cost += 0 if part.op.name == IF_THEN_ELSE else MAX_REPEATED_COST
+            elif not isinstance(part, (tvm.ir.TensorLoad, tirx.FloatImm, Var)):
+                cost += 1
+        return part
+
+    structural_map(expr, (tvm.ir.Expr, count))
+    return cost
+
+
+def _can_overflow(body: Body) -> bool:
+    """Whether it squares, raises to a power or exponentiates: half holds 256 squared no more."""
+    found = False
+
+    def look(part: Any) -> Any:
+        nonlocal found
+        exponential = isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS
+        found |= exponential or is_power(part)
+        return part
+
+    structural_map(by_tensor(body), (tvm.ir.Expr, look))
+    return found

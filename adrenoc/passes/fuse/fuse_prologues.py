@@ -1,0 +1,232 @@
+"""Compute maps where convolutions read them, where the cost model says that it wins.
+
+A map that several nodes need, or whose input they need, cannot be an epilogue: batch norm and
+ReLU before the convolutions of a DenseNet, the scale of a squeeze-and-excite block.  A convolution
+can compute it for each texel that it reads.  That repeats it for every group of output blocks, and
+saves a launch and a tensor that is written and read.  Zero padding would have to come after the
+map, so only convolutions without padding do it.  A map that reads other rows and columns, as one
+that pads by a mirror or enlarges, is such a map too; where the convolution has padding, it reads
+outside of the image there.
+
+Before -> after:
+    r = map[multiply add relu](x, scale, shift); y = conv2d(r, w)
+    y = conv2d[multiply add relu conv2d](x, w, scale, shift), prologue max(x * scale + shift, 0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from adrenoc.decision import DecisionLog
+from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.matmul.gemv_rule import suits_gemv
+from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
+from adrenoc.ir.layout import LANES, Fold, agree
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.kernels.body_cost import body_instructions, loads_of
+from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.passes.analyse.image_clash import image_clash
+from adrenoc.passes.analyse.moved_reads import mentions, moved_source, zero_outside
+from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
+from adrenoc.passes.fuse.split_winograd import winograd_clocks
+from adrenoc.tvmapi import Call, bits_of, tirx, tvm
+
+TEXEL_INSTRUCTIONS = 12
+"""Of a thread that makes one texel of a map, beside its arithmetic: coordinates, read, write."""
+_FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
+
+
+def fuse_prologues(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+    """Move maps into the convolutions that read them where that takes less time."""
+    gone: set[str] = set()
+    changed: dict[str, Node] = {}
+    for node in graph.nodes:
+        source = source_of(graph, node)
+        if source is None:
+            continue
+        readers = [changed.get(n.output, n) for n in graph.consumers[node.output]]
+        convs = [n for n in readers if n.op == "conv2d"]
+        if not convs:
+            continue
+        reason = _refusal(graph, node, source, readers)
+        if reason is None:
+            fused = [_fused(graph, n, node, source) for n in readers]
+            clocks = (
+                map_clocks(graph, node, source, costs.machine)
+                + sum(
+                    min(
+                        conv_clocks(graph, n, source, costs),
+                        winograd_clocks(graph, n, costs),
+                    )
+                    for n in readers
+                ),
+                sum(conv_clocks(graph, n, source, costs) for n in fused),
+            )
+            if clocks[1] < clocks[0]:
+                changed.update((n.output, n) for n in fused)
+                gone.add(node.output)
+                continue
+            reason = (
+                f"estimated {clocks[1]:.0f} clocks where it is read, {clocks[0]:.0f} as a kernel"
+            )
+        log.add(node.name, "a kernel before its convolution", reason)
+    kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+    return graph.with_nodes(kept) if gone else graph
+
+
+def source_of(graph: Graph, node: Node) -> str | None:
+    """The tensor that a map changes element by element, or reads at other rows and columns.
+
+    What else it reads is of its channels.
+    """
+    return moved_source(graph, node) or _changed_source(graph, node)
+
+
+def _changed_source(graph: Graph, node: Node) -> str | None:
+    if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
+        return None
+    if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.outputs:
+        return None
+    shape = graph.tensors[node.output].shape
+    alike = [n for n in node.inputs if graph.tensors[n].shape == shape]
+    computed = [n for n in alike if graph.tensors[n].value is None]
+    if len(alike) != 1 or not computed or not reads_elementwise(node.body, alike[0], graph):
+        return None
+    layout = graph.placements[node.output].layout
+    channel = None if layout is None else layout.axis("C")
+    others = [load for load in loads_of(node.body.value) if not _is(node.body, load, alike[0])]
+    if layout is None or channel is None:
+        return None
+    moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
+    if any(mentions(load.indices, moving) for load in others):
+        return None
+    return alike[0]
+
+
+def _is(body: Body, load: Any, name: str) -> bool:
+    return any(n == name and b.same_as(load.source) for b, n in body.sources.items())
+
+
+def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
+    """Why no convolution can compute a map where it reads it."""
+    used = other_use(graph, node)
+    if used is not None:
+        return used
+    mine, theirs = graph.operand(node.output), graph.operand(source)
+    blocked = (Memory.TEXTURE, Memory.BLOCKED)
+    if theirs.memory not in blocked or mine.roles.fold is not theirs.roles.fold:
+        return f"{source} lies in {theirs.memory.value}, {theirs.layout}"
+    if not agree(mine.roles, theirs.roles, mine.shape):
+        return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
+    moved = moved_source(graph, node) is not None
+    uneven = mine.extents.c % LANES and not moved
+    if uneven and node.body is not None and not finite_at_zero(node.body):
+        return "beyond the last channel it might not be a number"
+    bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
+    for reader in readers:
+        reason = _refusal_of_reader(graph, node, reader, bordered=bordered)
+        reason = reason or image_clash(graph, with_prologue(reader, node, source))
+        if reason is not None:
+            return reason
+    return None
+
+
+def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool) -> str | None:
+    """Why this one cannot; `bordered` is whether it can read zeros beyond the map's edges."""
+    if reader.op != "conv2d" or reader.inputs.count(node.output) != 1:
+        return f"{reader.op} {reader.name} reads it too"
+    if reader.inputs[0] != node.output or reader.prologue is not None:
+        return f"{reader.name} reads it beside its own input"
+    out, groups = graph.operand(reader.output).extents, conv_geometry(graph, reader).groups
+    obstacles = {
+        "one of them is kept in float32": {node.output, reader.output}
+        & (graph.exact | graph.rounded),
+        f"{reader.name} has padding, which comes after it": any(reader.attrs["padding"])
+        and not bordered,
+        f"{reader.name} has groups of channels": groups > 1 or is_depthwise(graph, reader),
+        f"{reader.name} makes few vectors, each thread of which reads all": suits_gemv(out),
+        f"{reader.name} would read more than {MAX_INPUTS} tensors": len(
+            {*reader.inputs, *node.inputs}
+        )
+        > MAX_INPUTS,
+    }
+    return next((reason for reason, found in obstacles.items() if found), None)
+
+
+def finite_at_zero(body: Body) -> bool:
+    """Whether zeros, as the lanes beyond the last channel hold, surely give numbers."""
+    sure = True
+
+    def note(part: Any) -> None:
+        nonlocal sure
+        if isinstance(part, Call):
+            sure = sure and part.op.name in _FINITE_CALLS
+        elif isinstance(part, tirx.Div):
+            sure = sure and isinstance(part.b, tirx.FloatImm) and float(part.b.value) != 0.0
+        elif isinstance(part, tirx.Mod | tirx.FloorDiv | tirx.FloorMod):
+            sure = False
+
+    structural_walk(body.value, (tvm.ir.Expr, note))
+    return sure
+
+
+def with_prologue(reader: Node, node: Node, source: str) -> Node:
+    """The convolution on what a map changes element by element, which it then computes itself."""
+    others = [n for n in node.inputs if n != source]
+    rest = [n for n in reader.inputs if n != node.output]
+    return replace(
+        reader,
+        inputs=tuple(dict.fromkeys((source, *rest, *others))),
+        prologue=node.body,
+        fused=(*node.fused, *reader.fused),
+    )
+
+
+def _fused(graph: Graph, reader: Node, node: Node, source: str) -> Node:
+    """The convolution with the map as its prologue."""
+    fused, made = with_prologue(reader, node, source), graph.operand(node.output)
+    if node.body is None or moved_source(graph, node) is None:
+        return fused
+    body = node.body
+    if any(reader.attrs["padding"]):
+        body = zero_outside(body, made.roles, made.shape)
+    return replace(fused, prologue=body, attrs={**fused.attrs, PROLOGUE_SHAPE: made.shape})
+
+
+def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
+    """Clocks of a convolution in one kernel that reads `source`."""
+    work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
+    sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
+    moved = costs.machine.memory_clocks(*sizes)
+    return max(least_clocks(work, costs.limits, costs.machine), moved)
+
+
+def _bytes(spec: OperandSpec) -> int:
+    return math.prod(spec.alone.physical) * bits_of(spec.dtype) // 8
+
+
+def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
+    """Clocks of an element-wise kernel, its launch included."""
+    specs = (graph.operand(source), graph.operand(node.output))
+    texels = math.prod(specs[1].alone.physical) // LANES
+    work = 0 if node.body is None else LANES * body_instructions(node.body)
+    busiest = WAVE * max(
+        (work + TEXEL_INSTRUCTIONS) / machine.lanes,
+        2 / machine.texels_of(bits_of(specs[1].dtype) // 8),
+    )
+    serial = 2 * (work + TEXEL_INSTRUCTIONS) + TEXTURE_LATENCY_CLOCKS
+    resident = machine.resident_waves(LANES)
+    computed = machine.clocks(math.ceil(texels / WAVE), busiest, serial, resident)
+    return machine.launch_clocks + max(
+        computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
+    )

@@ -1,0 +1,267 @@
+"""What maps do to indices: a tensor that is another one moved, and the way back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map
+
+from adrenoc.ir.graph import Body, Graph
+from adrenoc.ir.layout import LANES, Layout
+from adrenoc.passes.analyse.scalar_body import substitute
+from adrenoc.passes.fuse.fuse_maps import inline
+from adrenoc.tvmapi import (
+    BufferLoad,
+    Expr,
+    Var,
+    const_int,
+    floormod,
+    iconst,
+    sym,
+    tirx,
+    tvm,
+)
+
+MAX_RANK = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Movement:
+    """A tensor of this shape whose elements are those of `source`, times `factor`.
+
+    The last axis walks along axis `channel` of the source, in whole blocks of four channels.
+    """
+
+    body: Body
+    shape: tuple[int, ...]
+    source: str
+    channel: int
+    factor: float
+
+
+def movement_of(graph: Graph, body: Body, shape: tuple[int, ...]) -> Movement:
+    """The farthest tensor that `body`, one load, can be read from in whole blocks.
+
+    Before -> after:
+        qkv -> reshape -> permute_dims -> strided_slice -> load     load of qkv at another index
+    """
+    factor = 1.0
+    (name,) = body.sources.values()
+    own = len(shape) - 1
+    best = Movement(body=body, shape=shape, source=name, channel=own, factor=factor)
+    while True:
+        (name,) = body.sources.values()
+        channel = _channel(body, shape, graph.tensors[name].shape)
+        if channel is not None:
+            best = Movement(body=body, shape=shape, source=name, channel=channel, factor=factor)
+        producer = graph.producers.get(name)
+        if producer is None or not producer.is_map or producer.body is None:
+            break
+        bare, times = without_factor(producer.body)
+        if bare is None or len(bare.sources) != 1:
+            break
+        body, factor = simplified(inline(body, name, bare), shape), factor * times
+        if not isinstance(body.value, tvm.ir.TensorLoad):
+            break
+    return best
+
+
+def without_factor(body: Body) -> tuple[Body | None, float]:
+    """A body that is one load times a constant, as that load; None where it is not."""
+    value, factor = body.value, 1.0
+    while isinstance(value, (tirx.Mul, tirx.Div)) and isinstance(value.b, tirx.FloatImm):
+        number = float(value.b.value)
+        factor = factor * number if isinstance(value, tirx.Mul) else factor / number
+        value = value.a
+    if not isinstance(value, tvm.ir.TensorLoad) or body.reduced:
+        return None, 1.0
+    return replace(body, value=value), factor
+
+
+def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> int | None:
+    """The source's axis that the last axis walks along, block by block; None where none is."""
+    if len(source_shape) > MAX_RANK or len(source_shape) < 1:
+        return None
+    channels, last = shape[-1], body.axes[-1]
+    indices = body.value.indices
+    moving = [axis for axis, index in enumerate(indices) if _mentions(index, last)]
+    if not moving and channels == 1:
+        return len(source_shape) - 1
+    if len(moving) != 1:
+        return None
+    axis = moving[0]
+    if indices[axis].same_as(last) and source_shape[axis] == channels:
+        return axis
+    if channels % LANES:
+        return None
+    block, lane = Var("block", "int32"), Var("lane", "int32")
+    analyzer = _analyzer(body.axes[:-1], shape[:-1])
+    analyzer.bind(block, tvm.ir.Range(0, channels // LANES))
+    analyzer.bind(lane, tvm.ir.Range(0, LANES))
+    index = analyzer.simplify(substitute(indices[axis], {last: block * iconst(LANES) + lane}))
+    first = analyzer.simplify(index - lane)
+    whole = const_int(analyzer.simplify(floormod(first, LANES))) == 0
+    return axis if whole and not _mentions(first, lane) else None
+
+
+def placed_axes(
+    body: Body, target: Sequence[int], source: Sequence[int]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Where an element of the source goes: the source axes that each target axis is made of.
+
+    `body` reads the source at the target's axes.  (0, 2) is axis 0 times the extent of axis 2
+    plus axis 2.  None where it cannot be said so, or breaks blocks of four channels up.
+
+    Before -> after:
+        y[0, m, c] = x[0, c // 64, m, c % 64]       ((), (2,), (1, 3))
+    """
+    wide = [axis for axis, extent in enumerate(source) if extent > 1]
+    if not target or not wide or wide[-1] != len(source) - 1:
+        return None
+    for order in itertools.permutations(wide):
+        axes = _grouped(order, target, source)
+        if axes is None:
+            continue
+        (joined,) = (parts for parts in axes if wide[-1] in parts)
+        if joined[-1] != wide[-1] or (len(joined) > 1 and source[-1] % LANES):
+            continue
+        if _goes_back(body, axes, source):
+            return axes
+    return None
+
+
+def _grouped(
+    order: tuple[int, ...], target: Sequence[int], source: Sequence[int]
+) -> tuple[tuple[int, ...], ...] | None:
+    """The axes in this order, cut so that the target's extents come out."""
+    rest, axes = list(order), []
+    for extent in target:
+        taken: list[int] = []
+        size = 1
+        while size < extent and rest:
+            taken.append(rest.pop(0))
+            size *= source[taken[-1]]
+        if size != extent:
+            return None
+        axes.append(tuple(taken))
+    return tuple(axes) if not rest else None
+
+
+def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[int]) -> bool:
+    """Whether the body, read at the place of a source element, reads that element."""
+    variables = [Var(f"s{axis}", "int32") for axis in range(len(source))]
+    index = {}
+    for var, parts in zip(body.axes, axes, strict=True):
+        at: Expr = iconst(0)
+        for axis in parts:
+            at = at * iconst(source[axis]) + variables[axis]
+        index[var] = at
+    analyzer = _analyzer(variables, source)
+    found = [analyzer.simplify(substitute(i, index)) for i in body.value.indices]
+    return all(
+        extent == 1 or const_int(analyzer.simplify(i - var)) == 0
+        for i, var, extent in zip(found, variables, source, strict=True)
+    )
+
+
+def simplified(body: Body, shape: Sequence[int]) -> Body:
+    """The body with its indices simplified, its axes running over this shape."""
+    analyzer = _analyzer(body.axes, shape)
+
+    def simplify(load: Any) -> Any:
+        return BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
+
+    return replace(body, value=structural_map(body.value, (tvm.ir.TensorLoad, simplify)))
+
+
+def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
+    analyzer = sym.Analyzer()
+    for var, extent in zip(variables, extents, strict=True):
+        analyzer.bind(var, tvm.ir.Range(0, extent))
+    return analyzer
+
+
+def pixel_shuffle(
+    body: Body,
+    loads: Sequence[Any],
+    layout: Layout,
+    source: Sequence[int],
+    target: Sequence[int],
+) -> np.ndarray | None:
+    """Which channel of the source each channel, row and column of a rectangle of pixels is.
+
+    `[C, rows, columns]`, where every load reads channels of the source as rectangles of so many
+    pixels of the target; None where they do not.
+    """
+    if not loads or len(source) != len(target) or sorted(layout.roles) != sorted("NCHW"):
+        return None
+    extents = {r: (source[a], target[a]) for a, r in enumerate(layout.roles)}
+    if any(new % max(old, 1) for role, (old, new) in extents.items() if role in "HW"):
+        return None
+    steps = {role: new // old for role, (old, new) in extents.items() if role in "HW" and old}
+    rows, columns = steps.get("H", 0), steps.get("W", 0)
+    (before, channels), (n_before, n) = extents["C"], extents["N"]
+    if rows * columns < 2 or before != channels * rows * columns or n_before != n:
+        return None
+    found = np.empty((channels, rows, columns), int)
+    for load in loads:
+        for row, column in np.ndindex(rows, columns):
+            factors = _channel_at(body, load, layout, steps, (row, column), extents)
+            if factors is None:
+                return None
+            made = factors[0] * np.arange(channels) + factors[1]
+            if load is not loads[0] and (found[:, row, column] != made).any():
+                return None
+            found[:, row, column] = made
+    return found if (np.sort(found.reshape(-1)) == np.arange(before)).all() else None
+
+
+def _channel_at(
+    body: Body,
+    load: Any,
+    layout: Layout,
+    steps: Mapping[str, int],
+    pixel: tuple[int, int],
+    extents: Mapping[str, tuple[int, int]],
+) -> tuple[int, int] | None:
+    """`(a, b)` where a pixel of a rectangle is channel `a * c + b` at the rectangle's position."""
+    analyzer = sym.Analyzer()
+    position: dict[str, Any] = {}
+    values: dict[Any, Any] = {}
+    for role, axis in zip(layout.roles, body.axes, strict=True):
+        position[role] = var = Var(role.lower(), "int32")
+        old, new = extents[role]
+        analyzer.bind(var, tvm.ir.Range(0, old if role in "HW" else new))
+        within = dict(zip("HW", pixel, strict=True)).get(role, 0)
+        values[axis] = var * iconst(steps[role]) + iconst(within) if role in "HW" else var
+    read = {}
+    for role, index in zip(layout.roles, load.indices, strict=True):
+        read[role] = analyzer.simplify(tirx.Cast("int32", substitute(index, values)))
+    for role in "NHW":
+        there = iconst(0) if extents[role][0] == 1 else position[role]
+        if const_int(analyzer.simplify(read[role] - there)) != 0:
+            return None
+    channel = position["C"]
+    first = const_int(analyzer.simplify(substitute(read["C"], {channel: iconst(0)})))
+    second = const_int(analyzer.simplify(substitute(read["C"], {channel: iconst(1)})))
+    if first is None or second is None:
+        return None
+    rest = read["C"] - channel * iconst(second - first) - iconst(first)
+    return (second - first, first) if const_int(analyzer.simplify(rest)) == 0 else None
+
+
+def _mentions(expr: Any, var: Any) -> bool:
+    """Whether an expression depends on a variable."""
+    seen = False
+
+    def note(part: Any) -> Any:
+        nonlocal seen
+        seen = seen or part.same_as(var)
+        return part
+
+    structural_map(expr, (Var, note))
+    return seen

@@ -1,0 +1,170 @@
+"""Let the first convolution read the model's own image, where the cost model says that it wins.
+
+A model's inputs are row-major, and convolutions read texels, so an image is copied into texels
+first: as many bytes again as the image has, and a launch.  What normalises its pixels goes along.
+
+Before -> after:
+    x_NCHW = map[layout](x); y = conv2d[conv2d add clip](x_NCHW, w)
+    y = conv2d[conv2d add clip](x, w)
+or:
+    s = map[multiply add](x); y = conv2d[conv2d add clip](s, w)
+    y = conv2d[multiply add conv2d add clip](x, w), prologue x * 2 + -1
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.families.conv.conv2d_local import WIDEST_ROW
+from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.matmul.gemv_rule import suits_gemv
+from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.shared.image_row_plan import RowPlan
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES, Layout
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.fuse.fuse_prologues import source_of, with_prologue
+from adrenoc.tvmapi import bits_of, tvm
+
+WORTH = 1.1
+"""By how much it has to win: for the error of the estimates."""
+
+
+def read_images(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+    """Leave out the copies whose readers are faster without."""
+    gone: set[str] = set()
+    changed: dict[str, Node] = {}
+    for node in graph.nodes:
+        image = _image(graph, node)
+        if image is None:
+            continue
+        readers = graph.consumers[node.output]
+        if not any(reader.op == "conv2d" for reader in readers):
+            continue
+        reason = _refusal(graph, node, readers, image)
+        if reason is None:
+            as_read = _with_layout(graph, image)
+            direct = [_reading(reader, node, image) for reader in readers]
+            apart = _clocks(graph, readers, costs)
+            apart += _map_clocks(graph, node, image, costs.machine)
+            together = _clocks(as_read, direct, costs)
+            estimates = f"estimated {together:.0f} clocks, {apart:.0f} with a copy in texels"
+            if WORTH * together < apart:
+                names = ", ".join(reader.name for reader in direct)
+                given = f"left out: {names} reads {image.name} as it is given"
+                log.add(node.output, given, estimates)
+                changed.update((reader.output, reader) for reader in direct)
+                graph = as_read
+                gone.add(node.output)
+                continue
+            reason = estimates
+        log.add(node.name, "a kernel before its convolution", reason)
+    kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+    return graph.with_nodes(kept) if gone else graph
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An input of the model, and the layout by which it is what a map of it in texels is."""
+
+    name: str
+    layout: Layout
+
+
+def _image(graph: Graph, node: Node) -> _Image | None:
+    """What a map puts into texels, element by element; None if it does something else.
+
+    A copy may permute the axes: it then gives those of the image their roles.
+    """
+    body, copy = node.body, graph.operand(node.output)
+    if not node.is_map or body is None or node.epilogue is not None or copy.layout is None:
+        return None
+    if not isinstance(body.value, tvm.ir.TensorLoad):
+        source = source_of(graph, node)
+        given = source is not None and source in graph.inputs
+        return _Image(source, copy.layout) if source is not None and given else None
+    name = node.inputs[0]
+    if len(node.inputs) > 1 or name not in graph.inputs:
+        return None
+    shape, axes = graph.tensors[name].shape, []
+    for extent, index in zip(shape, body.value.indices, strict=True):
+        axis = next((i for i, var in enumerate(body.axes) if index.same_as(var)), None)
+        if axis in axes if axis is not None else extent != 1:  # a diagonal, or a part
+            return None
+        axes.append(axis)
+    layout = Layout("".join("1" if axis is None else copy.roles.roles[axis] for axis in axes))
+    return _Image(name, layout) if layout.extents(shape) == copy.extents else None
+
+
+def _with_layout(graph: Graph, image: _Image) -> Graph:
+    placement = replace(graph.placements[image.name], layout=image.layout)
+    return replace(graph, placements={**graph.placements, image.name: placement})
+
+
+def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -> str | None:
+    """Why an image has to be copied."""
+    name = image.name
+    placed, copy = graph.operand(name), graph.operand(node.output)
+    given = replace(placed, layout=image.layout)
+    used = other_use(graph, node)
+    if used is not None:
+        return f"its copy is needed: {used}"
+    if placed.layout != image.layout and len(graph.consumers[name]) > 1:
+        return f"{name} is also read as {placed.layout}"
+    others = (graph.tensors[other] for other in node.inputs if other != name)
+    if node.output in graph.rounded or any(other.value is None for other in others):
+        return f"{node.name} computes more than a normalisation"
+    if given.dtype != "float32":
+        return f"{name} is of {given.dtype}"
+    if copy.extents.c > LANES:
+        return f"{copy.extents.c} channels are more than {LANES}"
+    reasons = (_refusal_of_reader(graph, node.output, given, reader) for reader in readers)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node) -> str | None:
+    """Why this one has to read the copy."""
+    again = any(copy in body.sources.values() for body in reader.bodies)
+    alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy and not again
+    if reader.op != "conv2d" or not alone or reader.prologue is not None:
+        return f"{reader.op} {reader.name} reads it too"
+    geometry = conv_geometry(graph, reader)
+    if geometry.groups != 1 or geometry.kernel[1] > WIDEST_ROW:
+        return f"{reader.name} has groups of channels or a row of {geometry.kernel[1]} taps"
+    out = graph.operand(reader.output).extents
+    if is_depthwise(graph, reader) or suits_gemv(out):
+        return f"{reader.name} makes few vectors, or each channel of one"
+    if RowPlan.of(given, geometry, out, 1) is None:
+        return f"pixels of {copy} do not lie beside each other"
+    return None
+
+
+def _reading(reader: Node, node: Node, image: _Image) -> Node:
+    """The convolution on what the map is made of."""
+    if node.body is not None and not isinstance(node.body.value, tvm.ir.TensorLoad):
+        return with_prologue(reader, node, image.name)
+    inputs = tuple(image.name if name == node.output else name for name in reader.inputs)
+    return replace(reader, inputs=inputs)
+
+
+def _clocks(graph: Graph, convs: Sequence[Node], costs: CostModel) -> float:
+    """Clocks of convolutions, each as one kernel."""
+    works = (conv_work(graph, conv, conv_geometry(graph, conv), costs.options) for conv in convs)
+    return sum(least_clocks(work, costs.limits, costs.machine) for work in works)
+
+
+def _map_clocks(graph: Graph, node: Node, image: _Image, machine: Machine) -> float:
+    """Clocks of the map: what it waits for is memory."""
+    specs = (graph.operand(image.name), graph.operand(node.output))
+    return machine.launch_clocks + machine.memory_clocks(*(_bytes(spec) for spec in specs))
+
+
+def _bytes(spec: OperandSpec) -> int:
+    return math.prod(spec.physical) * bits_of(spec.dtype) // 8

@@ -1,0 +1,233 @@
+"""3x3 convolutions by Winograd's algorithm, where the cost model says that it wins.
+
+Before -> after:
+    y = conv2d[conv2d add relu](x, w)
+    y.tiles = winograd_tiles(x); y.planes = winograd_multiply(y.tiles, w);
+    y = winograd_pixels[conv2d add relu](y.planes)
+or, of tiles of 2 x 2 outputs:
+    y = winograd_conv[conv2d add relu](x, w)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry
+from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
+from adrenoc.families.winograd.operators import MULTIPLY, PIXELS, TILES, WHOLE
+from adrenoc.families.winograd.winograd import Tiling
+from adrenoc.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
+from adrenoc.families.winograd.winograd_matrices import TAPS, winograd
+from adrenoc.families.winograd.winograd_rule import multiply_work, scored_multiply, transform_clocks
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
+from adrenoc.ir.half import beyond_half
+from adrenoc.ir.layout import LANES, Layout
+from adrenoc.ir.operand import Memory
+from adrenoc.options import CompileOptions
+
+OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
+"""Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
+(of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
+LAUNCHES = 2
+"""That it takes more."""
+WORTH, WORTH_THREE = 1.1, 1.2
+"""By how much one kernel has to beat the convolution as it is, for the digits that it loses and the
+error of the estimates; and three kernels each single one, for the memory of the planes too."""
+LEAST_LAUNCHES = 2
+"""What takes less than so many launches has nothing to gain, and digits to lose."""
+_PLANES = Layout("CHW")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """One way to run a convolution by the algorithm."""
+
+    clocks: float
+    tiling: Tiling
+    whole: bool
+    """In one kernel."""
+
+    def beats(self, clocks: float) -> bool:
+        """Whether it wins against another way by as much as it has to."""
+        return self.clocks * (WORTH if self.whole else WORTH_THREE) < clocks
+
+
+def split_winograd(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+    """Split each convolution that gains by it into transform, multiplication, transform back."""
+    if not costs.options.winograd:
+        return graph
+    nodes: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    placements = dict(graph.placements)
+    for node in graph.nodes:
+        geometry, best = _geometry(graph, node, costs.options, log), None
+        if geometry is not None:
+            best = _best(graph, node, geometry, costs, log)
+        if geometry is None or best is None:
+            nodes.append(node)
+            continue
+        tiling = best.tiling
+        if best.whole:
+            attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+            nodes.append(replace(node, op=WHOLE, attrs=attrs))
+            continue
+        for part, tensor, placement in _parts(graph, node, geometry, tiling):
+            nodes.append(part)
+            if tensor is not None and placement is not None:
+                tensors[tensor.name] = tensor
+                placements[tensor.name] = placement
+    placed = replace(graph, tensors={**graph.tensors, **tensors}, placements=placements)
+    return placed.with_nodes(nodes)
+
+
+def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """Clocks of a convolution by the algorithm, infinite where it would not be chosen."""
+    log = DecisionLog()
+    options = costs.options
+    geometry = _geometry(graph, node, options, log) if options.winograd else None
+    if geometry is None:
+        return math.inf
+    best = _best(graph, node, geometry, costs, log)
+    return math.inf if best is None else best.clocks
+
+
+def _geometry(
+    graph: Graph, node: Node, options: CompileOptions, log: DecisionLog
+) -> ConvGeometry | None:
+    """The geometry of a convolution that the algorithm can do."""
+    if node.op != "conv2d" or node.output in graph.exact | graph.rounded:
+        return None
+    if node.inputs[0] in graph.exact:  # its planes would be stored in half
+        return None
+    if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
+        return None
+    if node.prologue is not None:  # each input is read, and would be computed, several times
+        return None
+    geometry = conv_geometry(graph, node)
+    plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
+    if not plain or geometry.kernel != (TAPS, TAPS):
+        return None
+    beyond = _transformed_beyond_half(graph, node) if options.storage_dtype == "float16" else ""
+    if beyond:
+        log.add(node.name, "not by Winograd's algorithm", beyond)
+    return None if beyond else geometry
+
+
+def _transformed_beyond_half(graph: Graph, node: Node) -> str:
+    """Why halves cannot hold the transformed weights, though they hold the weights."""
+    growth = max(winograd(outputs).weight_growth for outputs in OUTPUTS["float16"])
+    value = graph.tensors[node.inputs[1]].value
+    reason = "" if value is None else beyond_half(value, growth)
+    return reason and f"transformed weights are up to {growth:.3g} times as large; {reason}"
+
+
+def _best(
+    graph: Graph, node: Node, geometry: ConvGeometry, costs: CostModel, log: DecisionLog
+) -> _Way | None:
+    """The way that wins; None if the convolution as it is does."""
+    options, limits, machine = costs.options, costs.limits, costs.machine
+    work = conv_work(graph, node, geometry, options)
+    source, result = (
+        math.prod(graph.operand(name).alone.physical) * work.storage_bytes
+        for name in (node.inputs[0], node.output)
+    )
+    weights = work.out.blocks * work.in_blocks * LANES * LANES * work.storage_bytes
+    direct = max(
+        least_clocks(work, limits, machine),
+        machine.memory_clocks(source, weights * TAPS * TAPS, result),
+    )
+    if direct < LEAST_LAUNCHES * machine.launch_clocks:
+        return None
+    found: list[_Way] = []
+    for outputs in OUTPUTS[options.storage_dtype]:
+        tiling = Tiling.of(winograd(outputs), work.out)
+        if outputs == WHOLE_OUTPUTS:
+            clocks = winograd_conv.scored(work, tiling, limits, machine, options.textures).least
+            found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
+        if work.out.h * work.out.w < machine.winograd_least_pixels:
+            continue
+        if options.textures and (
+            tiling.tiles > limits.image2d_max_width_texels
+            or max(work.in_blocks, work.out.blocks) > limits.image_max_array_layers
+        ):
+            log.add(
+                node.name,
+                f"no F({outputs} x {outputs}, 3 x 3)",
+                f"{tiling.tiles} tiles beside each other, at most "
+                f"{limits.image2d_max_width_texels} texels wide",
+            )
+            continue
+        product = multiply_work(work, tiling)
+        tiles, planes = (
+            blocks * LANES * tiling.planes * tiling.tiles * work.storage_bytes
+            for blocks in (work.in_blocks, work.out.blocks)
+        )
+        clocks = (
+            LAUNCHES * machine.launch_clocks
+            + max(
+                transform_clocks(work, tiling, machine, back=False),
+                machine.memory_clocks(source, tiles),
+            )
+            + scored_multiply(product, limits, machine).least  # with its memory
+            + max(
+                transform_clocks(work, tiling, machine, back=True),
+                machine.memory_clocks(planes, result),
+            )
+        )
+        found.append(_Way(clocks=clocks, tiling=tiling, whole=False))
+    best = _winner(found, direct)
+    if best is None:
+        return None
+    outputs = best.tiling.transform.outputs
+    log.add(
+        node.name,
+        f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if best.whole else 'three'}",
+        f"estimated {best.clocks:.0f} clocks, {direct:.0f} without",
+    )
+    return best
+
+
+def _winner(ways: list[_Way], direct: float) -> _Way | None:
+    """One kernel where it wins, three where they win against that too."""
+    best: _Way | None = None
+    for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
+        if way.beats(min(direct, best.clocks) if best is not None else direct):
+            best = way
+    return best
+
+
+def _parts(
+    graph: Graph, node: Node, geometry: ConvGeometry, tiling: Tiling
+) -> Iterator[tuple[Node, Tensor | None, Placement | None]]:
+    """The three nodes, with the tensors between them."""
+    x, out = graph.operand(node.inputs[0]), graph.operand(node.output)
+    attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+    memory = Memory.TEXTURE if Memory.TEXTURE in (x.memory, out.memory) else Memory.BLOCKED
+    placement = Placement(memory=memory, layout=_PLANES, dtype=x.dtype)
+
+    def between(name: str, channels: int) -> Tensor:
+        shape = (channels, tiling.planes, tiling.tiles)
+        return Tensor(name=f"{node.output}.{name}", shape=shape, dtype="float32")
+
+    tiles, planes = between("tiles", x.extents.c), between("planes", out.extents.c)
+    first = Node(
+        name=f"{node.name}.tiles", op=TILES, inputs=node.inputs[:1], output=tiles.name, attrs=attrs
+    )
+    yield first, tiles, placement
+    second = Node(
+        name=f"{node.name}.planes",
+        op=MULTIPLY,
+        inputs=(tiles.name, node.inputs[1]),
+        output=planes.name,
+        attrs=attrs,
+    )
+    yield second, planes, placement
+    others = () if node.epilogue is None else tuple(node.epilogue.sources.values())
+    read = dict.fromkeys(name for name in others if name != Node.RESULT)
+    yield replace(node, op=PIXELS, inputs=(planes.name, *read), attrs=attrs), None, None

@@ -1,0 +1,1 @@
+"""Nodes to kernels, tensors to memory, and the program that launches them."""

@@ -1,0 +1,258 @@
+"""Program and memory plan -> the Relax module that the virtual machine runs.
+
+`main(inputs, params)` allocates each slot once, views the tensors in it, launches the kernels
+in order and returns the outputs.  Scopes are stated where memory is allocated; the params come
+in the scopes that the manifest names.
+
+A region of CLML has a function of its own for where CLML cannot run it, which writes into the
+tensors that it is given:
+
+    cond = SYMBOL_usable(version, x)        # asks the runtime's module of kind "clml"
+    if cond: SYMBOL(x, y)
+    else:    SYMBOL_textures(x, y, params)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm.ir import Op, StringImm
+
+from adrenoc.ir.operand import GLOBAL, OperandSpec
+from adrenoc.ir.program import Param, Program, Step
+from adrenoc.passes.analyse.cpu_nodes import CPU, lowered_for_cpu
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.lower.plan_memory import Storage, size_bytes
+from adrenoc.tvmapi import Call, tvm
+
+_COPY = "runtime.TVMTensorCopyFromTo"
+"""TVM's runtime copies between devices with it; it returns when the copy is done."""
+_STEP = "adrenoc.opencl.step"
+"""Calls its first argument, a function, with the others, and notes that a run that is replayed has
+to do so between its launches."""
+
+_GPU_DEVICE, _CPU_DEVICE = 0, 1
+"""Indices into the devices that whoever runs the bundle gives the VM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionCode:
+    """What a region needs beside its program: storage for its kernels, its CLML version."""
+
+    storage: Storage
+    version: int
+
+
+def emit_relax(
+    program: Program,
+    storage: Storage,
+    llvm_triple: str,
+    regions: Mapping[str, RegionCode] | None = None,
+) -> Any:
+    """The module with `main`, one TIR function a kernel and those that run on the CPU."""
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    functions = {name: builder.add_func(k.func, name) for name, k in program.kernels.items()}
+    if program.cpu_functions:
+        cpu = tvm.target.Target({"kind": "llvm", "mtriple": llvm_triple})
+        for name, func in program.cpu_functions.items():
+            functions[name] = builder.add_func(lowered_for_cpu(func, cpu), name)
+    codes = regions or {}
+    for symbol, part in program.regions.items():
+        name = f"{symbol}_textures"
+        emitter = _Emitter(
+            program=part, storage=codes[symbol].storage, builder=builder, functions=functions
+        )
+        functions[name] = emitter.region(name)
+    _Emitter(
+        program=program, storage=storage, builder=builder, functions=functions, regions=codes
+    ).main()
+    return builder.finalize()
+
+
+def all_params(program: Program) -> list[Param]:
+    """The params in the order in which `main` takes them: its own, then those of each region."""
+    parts = (program, *program.regions.values())
+    return [param for part in parts for param in part.params.values()]
+
+
+@dataclass(kw_only=True)
+class _Emitter:
+    """Writes one function of the module."""
+
+    program: Program
+    storage: Storage
+    builder: Any
+    functions: dict[str, Any]
+    regions: Mapping[str, RegionCode] = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
+    """Tensor or param -> its variable."""
+    region_params: dict[str, list[Any]] = field(default_factory=dict)
+    slots: list[Any] = field(default_factory=list)
+
+    def main(self) -> None:
+        """The function that a bundle runs."""
+        from tvm import relax
+
+        params = self._inputs()
+        number = 0
+        for symbol, part in (("", self.program), *self.program.regions.items()):
+            for param in part.params.values():
+                var = _param(f"p{number}", param)
+                number += 1
+                params.append(var)
+                if symbol:
+                    self.region_params.setdefault(symbol, []).append(var)
+                else:
+                    self.known[param.name] = var
+        with self.builder.function("main", params):
+            self._steps()
+            results = [self.known[name] for name in self.program.graph.outputs]
+            whole = results[0] if len(results) == 1 else relax.Tuple(results)
+            self.builder.emit_func_output(whole)
+
+    def region(self, name: str) -> Any:
+        """A function that takes inputs, results to write, and params."""
+        from tvm import relax
+
+        graph, params = self.program.graph, self._inputs()
+        for output in graph.outputs:
+            spec = graph.operand(output)
+            ty = relax.TensorType(spec.physical, spec.dtype)
+            self.known[output] = relax.Var(f"{output}_result", ty)
+            params.append(self.known[output])
+        for number, param in enumerate(self.program.params.values()):
+            self.known[param.name] = _param(f"p{number}", param)
+            params.append(self.known[param.name])
+        # It writes what it is given.
+        with self.builder.function(name, params, pure=False):
+            self._steps()
+            # The VM cannot call a function that returns nothing.
+            self.builder.emit_func_output(self.known[graph.outputs[0]])
+        return self.builder.get().get_global_var(name)
+
+    def _inputs(self) -> list[Any]:
+        from tvm import relax
+
+        graph = self.program.graph
+        for name in graph.inputs:
+            tensor = graph.tensors[name]
+            self.known[name] = relax.Var(name, relax.TensorType(tensor.shape, tensor.dtype))
+        return [self.known[name] for name in graph.inputs]
+
+    def _steps(self) -> None:
+        self.slots = [
+            self.builder.emit(_storage(slot.shape, slot.dtype, slot.scope), f"slot{i}")
+            for i, slot in enumerate(self.storage.plan.slots)
+        ]
+        for step in self.program.steps:
+            for output in map(self.program.graph.owner, step.writes):
+                if output not in self.known:
+                    self.known[output] = self._tensor(output)
+            if step.place == CLML:
+                self._call_region(step)
+            elif step.place != ALLOC:
+                self._call(step)
+
+    def _tensor(self, name: str) -> Any:
+        """Memory for what a step makes."""
+        spec = self.program.graph.operand(name)
+        index = self.storage.slot_of.get(name)
+        if index is None:  # an output of the graph outlives the run
+            own = _storage((size_bytes(spec),), "uint8", GLOBAL)
+            memory = self.builder.emit(own, f"{name}_storage")
+        else:
+            memory = self.slots[index]
+        return self.builder.emit(_view(memory, spec), name)
+
+    def _call(self, step: Step) -> None:
+        from tvm import relax
+
+        callee = self.functions[step.kernel] if step.kernel else relax.ExternFunc(_COPY)
+        arguments = self._arguments(step.arguments)
+        if step.place != "gpu":
+            callee, arguments = relax.ExternFunc(_STEP), [callee, *arguments]
+        self.builder.emit(_call_of_nothing(callee, arguments), "_")
+
+    def _call_region(self, step: Step) -> None:
+        from tvm import relax
+
+        symbol = step.kernel
+        *others, first = step.writes
+        reads = self._arguments(step.reads)
+        arguments = [*reads, *self._arguments((first, *others))]
+        version = relax.prim_value(self.regions[symbol].version)
+        usable = relax.ExternFunc(f"{symbol}_usable")
+        answer = Call(usable, [version, arguments[0]], ty_args=[relax.TensorType((), "bool")])
+        condition = self.builder.emit(answer, "usable")
+        params = self.region_params.get(symbol, [])
+        by_clml = _call_of_nothing(relax.ExternFunc(_STEP), [relax.ExternFunc(symbol), *arguments])
+        by_textures = Call(self.functions[f"{symbol}_textures"], [*arguments, *params])
+        result = self.known[first]
+        choice = relax.If(
+            condition,
+            _branch(by_clml, relax.TupleType([]), result),
+            _branch(by_textures, result.ty, None),
+        )
+        self.builder.emit(choice, "_")
+
+    def _arguments(self, names: tuple[str, ...]) -> list[Any]:
+        graph = self.program.graph
+        return [self.known[graph.owner(name)] for name in names]
+
+
+def _param(name: str, param: Param) -> Any:
+    from tvm import relax
+
+    return relax.Var(name, relax.TensorType(param.value.shape, str(param.value.dtype)))
+
+
+def _call_of_nothing(callee: Any, arguments: list[Any]) -> Any:
+    """A call that writes some of its arguments and returns nothing."""
+    from tvm import relax
+
+    return Call(callee, arguments, ty_args=[relax.TupleType([])])
+
+
+def _branch(call: Any, ty: Any, result: Any | None) -> Any:
+    """One side of a choice: a call, whose result it gives unless there is another."""
+    from tvm import relax
+
+    var = relax.Var("done", ty)
+    block = relax.BindingBlock([relax.VarBinding(var, call)])
+    return relax.SeqExpr([block], var if result is None else result)
+
+
+def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
+    from tvm import relax
+
+    device = _CPU_DEVICE if scope == CPU else _GPU_DEVICE
+    memory = GLOBAL if scope == CPU else scope
+    return Call(
+        Op.get("relax.vm.alloc_storage"),
+        [relax.ShapeExpr(shape), relax.prim_value(device), _dtype(dtype), StringImm(memory)],
+    )
+
+
+def _view(storage: Any, spec: OperandSpec) -> Any:
+    """A tensor in a slot."""
+    from tvm import relax
+
+    arguments = [
+        storage,
+        relax.prim_value(0),
+        relax.ShapeExpr(spec.physical),
+        _dtype(spec.dtype),
+        StringImm(spec.scope),
+    ]
+    return Call(Op.get("relax.vm.alloc_tensor"), arguments)
+
+
+def _dtype(dtype: str) -> Any:
+    """A dtype as an argument of a VM operator."""
+    from tvm import relax
+
+    return tvm.ir.GenericConst(tvm.DataType(dtype), relax.AnyType())

@@ -1,0 +1,268 @@
+"""Plan a program again until its memory fits: other orders of steps, then buffers for images.
+
+Three ways, the cheap ones first:
+
+1. Convolutions run as one kernel each, without the planes of Winograd's algorithm between them.
+2. Steps run in another order, in which fewer tensors are alive at once.
+3. Intermediate tensors move from textures to buffers.  Images share memory only with images of
+   their own width, height and format; a buffer serves any tensor.  Those kinds of image go first
+   that free most, and only as many as are needed: it costs speed.
+
+Precision is never lowered: the numbers stay what they were.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import MemoryLimitError
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.operand import TEXTURE, Memory
+from adrenoc.ir.program import Program
+from adrenoc.passes.lower.pack_slots import most_alive
+from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals, plan_memory
+
+MIB = 2**20
+
+Lower = Callable[[Graph], Program]
+"""Writes the kernels of a graph whose tensors are placed."""
+
+
+def fit_memory(
+    program: Program,
+    limit_mib: int,
+    lower: Lower,
+    log: DecisionLog,
+    unsplit: Graph | None = None,
+) -> Program:
+    """The program, changed as far as it must be for its plan to fit.
+
+    `unsplit` is the graph before convolutions were split, where any was.
+
+    Raises:
+        MemoryLimitError: none does; it names the least peak, where it is and what would lower it.
+    """
+    limit = limit_mib * MIB
+    storage = plan_memory(program)
+    if storage.plan.peak_bytes <= limit:
+        return program
+    first = storage.plan.peak_bytes
+    if unsplit is not None:
+        whole = lower(unsplit)
+        planned = plan_memory(whole)
+        if planned.plan.peak_bytes < first:
+            program, storage = whole, planned
+            log.add("convolutions", "one kernel each, none split", _flag(limit_mib))
+    if (
+        storage.plan.peak_bytes - storage.plan.slot_bytes > limit
+    ):  # no order and no reuse changes that
+        raise _too_large(program, storage, limit_mib)
+    if storage.plan.peak_bytes > limit:
+        program, storage = _least_in_any_order(program, storage)
+    if storage.plan.peak_bytes > limit:
+        program, storage, moved = _with_buffers(program, storage, limit, lower)
+        for name in moved:
+            log.add(name, "buffer", f"as an image it shares no memory, {_flag(limit_mib)}")
+    if storage.plan.peak_bytes > limit:
+        raise _too_large(program, storage, limit_mib)
+    log.add(
+        "memory",
+        f"planned again: {_mib(storage.plan.peak_bytes)} instead of {_mib(first)}",
+        _flag(limit_mib),
+    )
+    return program
+
+
+# Order
+
+
+def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, Storage]:
+    """The better of the model's own order and the one that frees as early as it can."""
+    other = in_freeing_order(program)
+    planned = plan_memory(other)
+    if planned.plan.slot_bytes < storage.plan.slot_bytes:
+        return other, planned
+    return program, storage
+
+
+def in_freeing_order(program: Program) -> Program:
+    """The steps in a valid order that takes, at each turn, the step that adds the fewest bytes.
+
+    A step adds its output and frees the tensors that it reads last; of equals the earlier one.
+    """
+    graph = program.graph
+    writes = [{graph.owner(name) for name in step.writes} for step in program.steps]
+    made = set[str]().union(*writes)
+    reads = [
+        {owner for name in step.reads if (owner := graph.owner(name)) in made}
+        for step in program.steps
+    ]
+    readers, writers = _by_tensor(reads), _by_tensor(writes)
+    followers, waiting = _followers(program)
+    size = {name: allocated_bytes(graph.operand(name)) for name in made}
+    outputs = {graph.owner(name) for name in graph.outputs}
+    held: set[str] = set()
+
+    def cost(number: int) -> int:
+        freed = (
+            size[name]
+            for name in reads[number]
+            if readers[name] == {number} and name not in outputs
+        )
+        return sum(size[own] for own in writes[number] - held) - sum(freed)
+
+    ready = [(cost(number), number) for number, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    done: set[int] = set()
+    while ready:
+        claimed, number = heapq.heappop(ready)
+        if number in done:
+            continue
+        now = cost(number)
+        if now != claimed:  # a reader beside it has run since
+            heapq.heappush(ready, (now, number))
+            continue
+        done.add(number)
+        order.append(number)
+        cheaper = set(followers[number])
+        for reader in followers[number]:
+            waiting[reader] -= 1
+        for name in reads[number]:
+            readers[name].discard(number)
+            if len(readers[name]) == 1:  # that one now frees it
+                cheaper |= readers[name]
+        for own in writes[number] - held:  # the memory of other parts is there now
+            held.add(own)
+            cheaper.update(writers[own])
+        for other in sorted(cheaper):
+            if waiting[other] == 0 and other not in done:
+                heapq.heappush(ready, (cost(other), other))
+    nodes = program.graph.nodes
+    return replace(
+        program,
+        steps=tuple(program.steps[number] for number in order),
+        graph=replace(graph, nodes=tuple(nodes[number] for number in order)),
+    )
+
+
+def _by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
+    """Tensor -> the numbers of the steps that name it."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for number, named in enumerate(names):
+        for name in named:
+            found[name].add(number)
+    return found
+
+
+# Buffers
+
+
+def _with_buffers(
+    program: Program, storage: Storage, limit: int, lower: Lower
+) -> tuple[Program, Storage, list[str]]:
+    """Move the fewest kinds of image to buffers that suffice, those that free most first.
+
+    Where all of them do not suffice, all are moved if that is at least less.
+    """
+    kinds = _kinds_of_image(program, storage)
+
+    def tried(count: int) -> tuple[Program, Storage, list[str]]:
+        moved = [name for names in kinds[:count] for name in names]
+        placed = lower(in_buffers(program.graph, moved))
+        return *_least_in_any_order(placed, plan_memory(placed)), moved
+
+    def peak(plan: tuple[Program, Storage, list[str]]) -> int:
+        return plan[1].plan.peak_bytes
+
+    best = min((program, storage, list[str]()), tried(len(kinds)), key=peak)
+    too_few, enough = 0, len(kinds)
+    while peak(best) <= limit and enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        found = tried(middle)
+        if peak(found) <= limit:
+            best, enough = found, middle
+        else:
+            too_few = middle
+    return best
+
+
+def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
+    """For each step those that read what it writes; and how many steps each one waits for."""
+    graph = program.graph
+    number_of = {id(node): number for number, node in enumerate(graph.nodes)}
+    followers: list[list[int]] = [[] for _ in program.steps]
+    waiting = []
+    for number, step in enumerate(program.steps):
+        before = {number_of[id(n)] for name in step.reads for n in graph.makers(name)}
+        waiting.append(len(before))
+        for other in sorted(before):
+            followers[other].append(number)
+    return followers, waiting
+
+
+def in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with these tensors, and what lies in their memory, in blocked buffers."""
+    listed = set(names)
+    moved = {name for name in graph.tensors if graph.owner(name) in listed}
+    return replace(
+        graph,
+        placements={
+            name: replace(placement, memory=Memory.BLOCKED) if name in moved else placement
+            for name, placement in graph.placements.items()
+        },
+    )
+
+
+def _kinds_of_image(program: Program, storage: Storage) -> list[list[str]]:
+    """Tensors by the image that could hold them; the kind whose slots waste most comes first."""
+    graph = program.graph
+    tensors: dict[object, list[str]] = defaultdict(list)
+    held: dict[object, int] = defaultdict(int)
+    for name in storage.slot_of:
+        spec = graph.operand(name)
+        if spec.memory is Memory.TEXTURE:
+            tensors[spec.dtype, spec.physical[1:]].append(name)
+    for slot in storage.plan.slots:
+        if slot.scope == TEXTURE:
+            held[slot.dtype, slot.shape[1:]] += slot.bytes
+    return [tensors[kind] for kind in sorted(tensors, key=lambda kind: -held[kind])]
+
+
+# Refusal
+
+
+def _too_large(program: Program, storage: Storage, limit_mib: int) -> MemoryLimitError:
+    plan, graph = storage.plan, program.graph
+    intervals = live_intervals(program)
+    _, step = most_alive(i for i in intervals if graph.operand(i.name).memory is not Memory.CPU)
+    alive = sorted((i for i in intervals if i.first <= step <= i.last), key=lambda i: -i.bytes)[:3]
+    largest = ", ".join(f"{i.name} {_mib(i.bytes)}" for i in alive) or "none"
+    where = program.steps[step].arguments[-1] if program.steps else "the model"
+    in_full = any(graph.placements[i.name].dtype == "float32" for i in intervals)
+    border = plan.input_bytes + plan.output_bytes
+    remedies = []
+    if plan.param_bytes > limit_mib * MIB // 2:
+        remedies.append("a model with fewer weights")
+    remedies.append("a smaller input (--shape)")
+    if in_full:
+        remedies.append("half storage (--preset mixed)")
+    return MemoryLimitError(
+        f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, --max-memory-mib allows "
+        f"{limit_mib} MiB: {_mib(plan.param_bytes)} constants, {_mib(border)} inputs and outputs, "
+        f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at "
+        f"{where} (largest: {largest}); lower it by {' or '.join(remedies)}",
+        hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
+    )
+
+
+def _flag(limit_mib: int) -> str:
+    return f"--max-memory-mib {limit_mib}"
+
+
+def _mib(count: int) -> str:
+    return f"{count / MIB:.1f} MiB"

@@ -1,0 +1,207 @@
+"""Planned graph -> kernels: each node by the rule of its operator.
+
+Before -> after:
+    conv2d[conv2d add clip]    one launch of `fused_conv2d_add_clip` (texture, weights, texture)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_equal, structural_hash
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.families.attention.attention_rule import attention_rule
+from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
+from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
+from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
+from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_rule
+from adrenoc.families.maps.body import body_rule
+from adrenoc.families.matmul.matmul_rule import matmul_rule
+from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_rule
+from adrenoc.families.reduce.norm_rule import norm_rule
+from adrenoc.families.reduce.reduce_rule import reduce_rule
+from adrenoc.families.reduce.softmax_rule import softmax_rule
+from adrenoc.families.separable.separable_rule import SEPARABLE, separable_rule
+from adrenoc.families.shared.context import KernelCall, Rule, RuleContext
+from adrenoc.families.winograd.winograd_conv_rule import winograd_conv_rule
+from adrenoc.families.winograd.winograd_rule import multiply_rule, pixels_rule, tiles_rule
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.program import Choice, Kernel, Program, Step
+from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.target.gpu import Limits, Performance
+from adrenoc.tuning_log import Tuning
+from adrenoc.tvmapi import PrimFunc
+
+RULES: dict[str, Rule] = {
+    "map": body_rule,
+    "fold": body_rule,
+    "conv1d": conv1d_rule,
+    "conv1d_transpose": conv1d_transpose_rule,
+    "conv2d": conv2d_rule,
+    "conv2d_transpose": conv2d_transpose_rule,
+    EXPANSION: expansion_rule,
+    SEPARABLE: separable_rule,
+    "winograd_tiles": tiles_rule,
+    "winograd_multiply": multiply_rule,
+    "winograd_pixels": pixels_rule,
+    "winograd_conv": winograd_conv_rule,
+    "matmul": matmul_rule,
+    "attention": attention_rule,
+    "adaptive_avg_pool2d": adaptive_avg_pool_rule,
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"), pool_rule),
+    **dict.fromkeys(("max", "mean", "min", "prod", "sum"), reduce_rule),
+    **dict.fromkeys(("softmax", "log_softmax"), softmax_rule),
+    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm", "rms_norm"), norm_rule),
+}
+"""Op of the planning graph -> the rule that writes its kernel."""
+
+_LONGEST_NAME = 48
+
+
+def lower(
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    performance: Performance,
+    log: DecisionLog,
+    regions: Mapping[str, Graph] | None = None,
+    tuning: Tuning | None = None,
+) -> Program:
+    """Write the kernel of every node; equal kernels are kept once, in `regions` too.
+
+    Raises:
+        CompileError: no rule for an operator.
+    """
+    kernels = _Kernels()
+
+    def lowered(part: Graph) -> Program:
+        context = RuleContext(
+            graph=part,
+            options=options,
+            limits=limits,
+            performance=performance,
+            log=log,
+            tuning=tuning or Tuning(),
+        )
+        return _lower_graph(context, kernels)
+
+    inner = {symbol: lowered(part) for symbol, part in (regions or {}).items()}
+    return replace(lowered(graph), regions=inner)
+
+
+def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
+    graph, steps = context.graph, []
+    cpu_functions: dict[str, PrimFunc] = {}
+    for node in graph.nodes:
+        if node.op in (CPU, TO_CPU, TO_GPU):
+            steps.append(_step_of_cpu(context, node, cpu_functions))
+            continue
+        if node.op in (CLML, ALLOC):
+            steps.append(_step_of_region(context, node))
+            continue
+        call = kernel_of(context, node)
+        choice = context.schedules.of_node.get(node.name)
+        kernel = kernels.add(call, choice)
+        steps.append(Step(kernel=kernel, arguments=call.arguments, written=call.written))
+    context.byte_costs.say(context.log, context.performance, context.options.preset)
+    return Program(
+        graph=graph,
+        kernels=kernels.by_name,
+        steps=tuple(steps),
+        params=context.params,
+        cpu_functions=cpu_functions,
+        choices=context.schedules.of_node,
+    )
+
+
+def kernel_of(context: RuleContext, node: Node) -> KernelCall:
+    """The kernel of a node that runs on the GPU, by the rule of its operator.
+
+    Raises:
+        CompileError: no rule for the operator.
+    """
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise CompileError(
+            f"operator {node.op} (node {node.name}) has no schedule rule",
+            hint="report the model: this operator was expected to be lowered earlier",
+        )
+    graph = context.graph
+    # What an activation keeps in float may be beyond half.
+    wide_input = any(n in graph.exact and graph.tensors[n].value is None for n in node.inputs)
+    if node.output in graph.exact:
+        context = context.in_float32()
+    elif wide_input or node.output in graph.rounded | graph.wide:
+        context = context.computing_in_float32()
+    return rule(context, node)
+
+
+def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
+    """A function of the CPU, or a copy to it or from it."""
+    if node.op != CPU:
+        source, _ = context.operand(node.inputs[0])
+        return Step(kernel="", place=node.op, arguments=(source, node.output))
+    operators = "_".join(re.sub(r"\W", "_", op) for op in node.operators)
+    name = f"cpu_{len(functions)}_{operators}"
+    functions[name] = node.attrs["func"].with_attr("global_symbol", name)
+    return Step(kernel=name, place=CPU, arguments=node.attrs["arguments"])
+
+
+def _step_of_region(context: RuleContext, node: Node) -> Step:
+    """A region of CLML, or the memory for its further results."""
+    if node.op == ALLOC:
+        return Step(kernel="", place=ALLOC, arguments=(node.output,))
+    results = tuple(node.attrs["results"])
+    reads = tuple(context.operand(name)[0] for name in node.attrs["arguments"])
+    # The node's own output comes last, as in every step: that is what gets its memory here.
+    return Step(
+        kernel=node.attrs["symbol"],
+        place=CLML,
+        arguments=(*reads, *results[1:], results[0]),
+        written=len(results),
+    )
+
+
+class _Kernels:
+    """Distinct kernels, found again by structure."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Kernel] = {}
+        self._by_hash: dict[Any, list[Kernel]] = {}
+        self._serial: dict[str, int] = {}
+
+    def add(self, call: KernelCall, choice: Choice | None) -> str:
+        """The name of the kernel that does what this call needs."""
+        func = call.builder.build("kernel")
+        alike = self._by_hash.setdefault(structural_hash(func), [])
+        for kernel in alike:
+            if structural_equal(kernel.func.with_attr("global_symbol", "kernel"), func):
+                return kernel.name
+        name = self._name(call.node)
+        if call.builder.launch is None:
+            raise ValueError(f"{name} launches no threads")
+        kernel = Kernel(
+            name=name,
+            family=call.builder.family,
+            func=func.with_attr("global_symbol", name),
+            launch=call.builder.launch,
+            scopes=call.builder.scopes,
+            shared_bytes=call.builder.shared_bytes,
+            choice=choice,
+        )
+        alike.append(kernel)
+        self.by_name[name] = kernel
+        return name
+
+    def _name(self, node: Node) -> str:
+        base = "_".join(re.sub(r"\W", "_", op) for op in node.operators)[:_LONGEST_NAME]
+        number = self._serial.get(base, 0)
+        self._serial[base] = number + 1
+        return f"{base}_{number}"

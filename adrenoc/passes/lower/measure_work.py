@@ -1,0 +1,271 @@
+"""How much each step of a program has to do: multiply-adds, operations, texels, bytes.
+
+Multiply-adds and operations are those of the operator as mathematics states it, so that they do
+not depend on how a kernel is scheduled; a convolution that was split by Winograd's algorithm is
+three operators with fewer of them.  Texels are counted in the TIR of the kernel: every
+`texture2d_load` times the loops and threads around it.  Bytes count each tensor and each packed
+constant once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from adrenoc.families.expansion.expansion_rule import EXPANSION
+from adrenoc.families.separable.joined import FINISH
+from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.families.winograd.operators import MULTIPLY, WHOLE
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.program import Kernel, Program, Step
+from adrenoc.kernels.body_cost import body_operations
+from adrenoc.passes.lower.plan_memory import size_bytes
+from adrenoc.passes.place.second_stores import NO_KERNEL
+from adrenoc.target.roofline import Work
+from adrenoc.tvmapi import (
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Call,
+    Evaluate,
+    For,
+    IfThenElse,
+    Op,
+    SeqStmt,
+)
+
+_PER_ELEMENT = {
+    "softmax": 5,  # largest, subtract, exp, sum, divide
+    "log_softmax": 5,
+    "layer_norm": 8,  # mean 1, variance 3, normalise 2, scale and shift 2
+    "group_norm": 8,
+    "instance_norm": 8,
+    "rms_norm": 4,  # square, sum, normalise, scale
+}
+"""Operations an input element of operators that are more than one pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """The work of one step; `macs` are its multiply-adds, which `work.flops` counts twice."""
+
+    macs: int
+    work: Work
+
+
+def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
+    """The work of each step in order; `half` says that kernels compute in half precision."""
+    texels = {name: texel_reads(kernel) for name, kernel in program.kernels.items()}
+    steps = zip(program.graph.nodes, program.steps, strict=True)
+    return tuple(
+        _measured(program, node, step, texels=texels.get(step.kernel, 0), half=half)
+        for node, step in steps
+    )
+
+
+def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
+    graph = program.graph
+    # What CLML does is estimated where it is partitioned.
+    macs = 0 if node.op in NO_KERNEL else multiply_adds(graph, node)
+    flops = 2 * macs
+    if node.op not in NO_KERNEL:
+        flops += _operations(graph, node)
+    return StepWork(
+        macs=macs,
+        work=Work(
+            flops=flops,
+            half=half,
+            texels=texels,
+            bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(step.reads)),
+            bytes_written=sum(_written(program, node, name) for name in node.written),
+        ),
+    )
+
+
+def _written(program: Program, node: Node, name: str) -> int:
+    """Bytes that a node writes of a tensor, others of which another one may write."""
+    graph, held = program.graph, _bytes(program, name)
+    placings = [s.placing for s in node.stores if s.tensor == name and s.placing is not None]
+    if not placings:
+        return held
+    e, whole = graph.operand(name).extents, graph.operand(node.output).extents
+    texels = sum(placing.texels(whole) for placing in placings)
+    return held * texels // (e.n * e.blocks * e.h * e.w)
+
+
+def _bytes(program: Program, name: str) -> int:
+    param = program.params.get(name)
+    return (
+        param.value.nbytes if param is not None else size_bytes(program.graph.operand(name).alone)
+    )
+
+
+def least_bytes(program: Program) -> int:
+    """What a run moves if it touches each tensor no more often than it must.
+
+    Inputs, outputs and constants once; what lies between kernels is written once and read once.
+    """
+    graph = program.graph
+    constants = sum(param.value.nbytes for param in program.params.values())
+    border = {*graph.inputs, *(graph.owner(name) for name in graph.outputs)}
+    between = {graph.owner(name) for step in program.steps for name in step.writes} - border
+    sizes = {name: size_bytes(graph.operand(name)) for name in (*border, *between)}
+    return constants + sum(sizes[n] for n in border) + 2 * sum(sizes[n] for n in between)
+
+
+# Arithmetic
+
+
+def multiply_adds(graph: Graph, node: Node) -> int:
+    """The multiply-adds of a node that is a product; 0 for the others."""
+    count = _PRODUCTS.get(node.op)
+    return count(graph, node) if count is not None else 0
+
+
+def _of_convolution(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each output position."""
+    return _size(graph, node.inputs[1]) * _positions(graph, node.output)
+
+
+def _of_separable(graph: Graph, node: Node) -> int:
+    """Each weight of both halves is used once for each output position."""
+    weights = sum(_size(graph, name) for name in node.inputs[1:3])
+    return weights * _positions(graph, node.output)
+
+
+def _of_expansion(graph: Graph, node: Node) -> int:
+    """Each weight of the first half is used for each wide pixel, each tap for each output."""
+    between = node.attrs["between"]
+    wide = math.prod(between.shape) // between.extents.c
+    weights, taps = (_size(graph, name) for name in node.inputs[1:3])
+    return int(weights * wide + taps * _positions(graph, node.output))
+
+
+def _of_transposed(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each input position."""
+    return _size(graph, node.inputs[1]) * _positions(graph, node.inputs[0])
+
+
+def _of_matmul(graph: Graph, node: Node) -> int:
+    # The depth is that of the right operand: the left one can be an image, read as a vector.
+    right = graph.tensors[node.inputs[1]].shape
+    return _size(graph, node.output) * right[max(len(right) - 2, 0)]
+
+
+def _of_attention(_graph: Graph, node: Node) -> int:
+    (*heads, rows, depth), (*_, keys, _), (*_, channels) = (node.attrs[name] for name in "qkv")
+    return math.prod(heads) * rows * keys * (depth + channels)
+
+
+def _of_planes(graph: Graph, node: Node) -> int:
+    """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
+    return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
+
+
+def _of_tiles(graph: Graph, node: Node) -> int:
+    """The same of a convolution whose tiles no memory holds."""
+    tiling = node.attrs["tiling"]
+    source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
+    return int(source * out * tiling.planes * tiling.tiles)
+
+
+def _scores(node: Node) -> int:
+    """One for each query and key."""
+    return math.prod(node.attrs["q"][:-1]) * node.attrs["v"][-2]
+
+
+_PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
+    "conv1d": _of_convolution,
+    "conv2d": _of_convolution,
+    "conv1d_transpose": _of_transposed,
+    "conv2d_transpose": _of_transposed,
+    "matmul": _of_matmul,
+    "attention": _of_attention,
+    EXPANSION: _of_expansion,
+    MULTIPLY: _of_planes,
+    SEPARABLE: _of_separable,
+    WHOLE: _of_tiles,
+}
+
+
+def _size(graph: Graph, name: str) -> int:
+    return math.prod(graph.tensors[name].shape)
+
+
+def _positions(graph: Graph, name: str) -> int:
+    """Elements of one channel."""
+    return _size(graph, name) // graph.operand(name).extents.c
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """Operations beside multiply-adds: of bodies, epilogues and what runs over elements."""
+    count = 0
+    if node.body is not None:
+        reduced = math.prod(extent for _, extent in node.body.reduced)
+        count += body_operations(node.body) * _size(graph, node.output) * reduced
+    elif node.op == "attention":
+        count += _PER_ELEMENT["softmax"] * _scores(node)
+    elif node.op not in _PRODUCTS:
+        count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
+    if node.epilogue is not None:
+        count += body_operations(node.epilogue) * _size(graph, node.output)
+    if FINISH in node.parts:
+        count += body_operations(node.parts[FINISH]) * math.prod(node.attrs["between"].shape)
+    return count
+
+
+def _read_once(graph: Graph, node: Node) -> int:
+    return _size(graph, node.output if "pool_size" in node.attrs else node.inputs[0])
+
+
+def _window(node: Node) -> int:
+    return math.prod(node.attrs.get("pool_size", ()))
+
+
+# Texture reads
+
+
+def texel_reads(kernel: Kernel) -> int:
+    """Texels that one launch of the kernel reads, threads beyond the edge included."""
+    threads = math.prod(kernel.launch.grid) * math.prod(kernel.launch.work_group)
+    return threads * _loads(kernel.func.body)
+
+
+def _loads(stmt: Any) -> int:
+    """Texture loads of one thread; of two branches the longer one counts."""
+    if isinstance(stmt, SeqStmt):
+        return sum(_loads(inner) for inner in stmt.seq)
+    if isinstance(stmt, For):
+        return int(stmt.extent) * _loads(stmt.body)
+    if isinstance(stmt, AttrStmt):
+        return _loads(stmt.body)
+    if isinstance(stmt, IfThenElse):
+        other = _loads(stmt.else_case) if stmt.else_case is not None else 0
+        return max(_loads(stmt.then_case), other) + _loads_in(stmt.condition)
+    if isinstance(stmt, Bind | BufferStore | Evaluate):
+        return _loads_in(stmt.value)
+    return 0
+
+
+_TEXTURE_LOAD = "tirx.texture2d_load"
+
+
+def _loads_in(expr: Any) -> int:
+    found = 0
+
+    def visit(call: Any) -> None:
+        nonlocal found
+        found += isinstance(call.op, Op) and call.op.name == _TEXTURE_LOAD
+
+    structural_walk(expr, (Call, visit))
+    return found
+
+
+def place_of(spec: OperandSpec) -> str:
+    """`texture`, `buffer` or `cpu`: where the step that writes this tensor runs."""
+    return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"

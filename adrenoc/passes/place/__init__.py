@@ -1,0 +1,1 @@
+"""Layouts, memory, and copies where two disagree."""

@@ -1,0 +1,245 @@
+"""Give the axes of every tensor their roles N, C, H, W.
+
+Convolutions, pools and matmuls say which axis is the channel; maps hand the roles of their
+sources on, axis by axis, so that transposes, squeezes and slices keep every element in its
+texel.  What nobody decides gets the layout of its rank.
+
+Constants take the roles of the tensors that they meet.  A node that cannot read an operand in
+the layout that it has, gets a copy in one that it can (`assign_memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.layout import Layout, default_layout
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.analyse.channel_ranges import CONCAT
+from adrenoc.passes.analyse.elementwise import REDUCTIONS, reads_elementwise
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+
+_CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")
+_POOLS = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d")
+_DATA_LAYOUT = {
+    **dict.fromkeys(_CONVOLUTIONS, ("data_layout", "out_layout")),
+    **dict.fromkeys(_POOLS, ("layout", "out_layout")),
+}
+"""Op -> the attributes that hold the layout letters of its input and of its output."""
+
+AXIS_KEEPING = {"softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
+"""Operators whose output has the layout of their input, whatever it is."""
+
+Layouts = dict[str, Layout | None]
+
+
+def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
+    """The layout of every tensor, None for those whose axes cannot have roles."""
+    layouts: Layouts = {}
+    demands = _demands(graph)
+    for name in graph.inputs:
+        layouts[name] = demands.get(name) or default_layout(graph.tensors[name].shape)
+    for node in graph.nodes:
+        layouts[node.output] = _output_layout(graph, node, layouts, demands)
+    for name, tensor in graph.tensors.items():
+        if tensor.value is not None:
+            layouts[name] = demands.get(name) or _constant_layout(graph, name, layouts)
+        if layouts[name] is None and tensor.shape and tensor.is_float:
+            log.add(
+                name,
+                "row-major buffer",
+                f"shape {tensor.shape} has more than four extents above one",
+            )
+    return layouts
+
+
+def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    """The layout that an operator needs its input `position` in; None where any will do."""
+    letters = _DATA_LAYOUT.get(node.op)
+    if letters is not None and position == 0:
+        return Layout(str(node.attrs[letters[0]]))
+    if node.op == "matmul" and position < 2:
+        return channels_last(len(shape))
+    if node.op == "attention":
+        # An epilogue's operands come after those of the operator, and have no say.
+        channel = dict(enumerate(node.attrs["channels"])).get(position)
+        return None if channel is None else _channel_at(channel, len(shape))
+    return None
+
+
+def _channel_at(channel: int, rank: int) -> Layout:
+    """The layout whose channel is this axis, rows along the last of the others."""
+    letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them
+    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), letters, strict=False))
+    return Layout("".join(roles.get(axis, "C") for axis in range(rank)))
+
+
+def channels_last(rank: int) -> Layout | None:
+    """The layout of a matmul's operand: the last axis is the channel, rows run along W."""
+    roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
+    return None if roles is None else Layout(roles)
+
+
+def _demands(graph: Graph) -> dict[str, Layout]:
+    """What the first choosy reader of each tensor wants, also through maps that keep axes."""
+    demands: dict[str, Layout] = {}
+    for node in reversed(graph.nodes):
+        for position, name in enumerate(node.inputs):
+            shape = graph.tensors[name].shape
+            wanted = wanted_layout(node, position, shape)
+            if wanted is None and _keeps_axes(graph, node, position):
+                wanted = demands.get(node.output)
+            if wanted is not None:
+                demands[name] = wanted
+    return demands
+
+
+def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
+    """Whether the output's axes are those of this input, one for one."""
+    name = node.inputs[position]
+    if node.op == CONCAT:
+        return True
+    if graph.tensors[name].shape != graph.tensors[node.output].shape:
+        return False
+    if node.body is not None:
+        return not node.body.reduced and reads_elementwise(node.body, name, graph)
+    return position == 0 and node.op in AXIS_KEEPING
+
+
+def _output_layout(
+    graph: Graph,
+    node: Node,
+    layouts: Mapping[str, Layout | None],
+    demands: Mapping[str, Layout],
+) -> Layout | None:
+    shape = graph.tensors[node.output].shape
+    letters = _DATA_LAYOUT.get(node.op)
+    if letters is not None:
+        return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
+    if node.op in ("matmul", "attention"):
+        channel = node.attrs.get("out_channel", len(shape) - 1)
+        return _channel_at(channel, len(shape)) if shape else default_layout(shape)
+    if node.body is not None or node.op in (CLML, ALLOC):
+        handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
+        return demands.get(node.output) or handed or default_layout(shape)
+    source = layouts.get(node.inputs[0]) if node.inputs else None
+    if source is not None and len(source.roles) == len(shape):
+        return source
+    if source is not None and node.op in REDUCTIONS:
+        kept = kept_by_reduction(source.roles, node.attrs["axis"])
+        if "C" in kept:
+            return Layout(kept)
+    return default_layout(shape)
+
+
+def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
+    """The letters that are left when a reduction drops `axes` (None: all)."""
+    rank = len(roles)
+    dropped = range(rank) if axes is None else [a % rank for a in axes]
+    return "".join(role for axis, role in enumerate(roles) if axis not in dropped)
+
+
+def _handed_on(
+    graph: Graph, body: Body, shape: tuple[int, ...], layouts: Mapping[str, Layout | None]
+) -> Layout | None:
+    """The roles that the output axes have in the sources, the largest source first."""
+    sources = sorted(
+        ((b, n) for b, n in body.sources.items() if layouts.get(n) is not None),
+        key=lambda entry: -_size(graph.tensors[entry[1]].shape),
+    )
+    for buffer, name in sources:
+        layout = layouts[name]
+        if layout is None:
+            continue
+        roles = _roles_by_axis(body, buffer, layout, graph.tensors[name].shape)
+        completed = _completed(roles, shape)
+        if completed is not None:
+            return Layout(completed)
+    return None
+
+
+def _roles_by_axis(
+    body: Body, buffer: object, layout: Layout, source_shape: tuple[int, ...]
+) -> dict[int, str]:
+    """Output axis -> role, where a load's index is that axis plus a constant."""
+    roles: dict[int, str] = {}
+    for load in loads_of(body.value):
+        if not load.source.same_as(buffer):
+            continue
+        for position, index in enumerate(load.indices):
+            role = layout.roles[position]
+            if role == "1" or source_shape[position] == 1:
+                continue
+            for axis, var in enumerate(body.axes):
+                if _moves_with(index, var) and axis not in roles and role not in roles.values():
+                    roles[axis] = role
+    return roles
+
+
+def _moves_with(index: object, var: object) -> bool:
+    """Whether an index is the variable itself, or it plus or minus something."""
+    if hasattr(index, "same_as") and index.same_as(var):
+        return True
+    from adrenoc.tvmapi import tirx
+
+    return isinstance(index, (tirx.Add, tirx.Sub)) and index.a.same_as(var)
+
+
+def _completed(roles: dict[int, str], shape: tuple[int, ...]) -> str | None:
+    """Letters for all axes, or None where the channel would be missing or letters run out."""
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    if "C" not in roles.values():
+        return None
+    spare = [r for r in "NHWC" if r not in roles.values()]
+    letters = []
+    for axis in range(len(shape)):
+        if axis in roles:
+            letters.append(roles[axis])
+        elif axis in wide:
+            if not spare:
+                return None
+            letters.append(spare.pop(0))
+        else:
+            letters.append("1")
+    return "".join(letters)
+
+
+def _constant_layout(
+    graph: Graph, name: str, layouts: Mapping[str, Layout | None]
+) -> Layout | None:
+    """The roles under which a constant is read, so that it can be read as texels."""
+    shape = graph.tensors[name].shape
+    for node in graph.consumers[name]:
+        for body in node.bodies:
+            layout = layouts.get(node.inputs[0] if body is node.prologue else node.output)
+            if body is node.parts.get("score"):
+                layout = channels_last(len(body.axes))
+            roles = _roles_read(body, name, layout)
+            if roles is not None:
+                completed = _completed(roles, shape)
+                if completed is not None:
+                    return Layout(completed)
+    return default_layout(shape)
+
+
+def _roles_read(body: Body, name: str, layout: Layout | None) -> dict[int, str] | None:
+    if layout is None:
+        return None
+    roles: dict[int, str] = {}
+    for load in loads_of(body.value):
+        if not any(n == name and load.source.same_as(b) for b, n in body.sources.items()):
+            continue
+        for position, index in enumerate(load.indices):
+            for axis, var in enumerate(body.axes):
+                role = layout.roles[axis]
+                if _moves_with(index, var) and role != "1" and role not in roles.values():
+                    roles[position] = role
+    return roles
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size

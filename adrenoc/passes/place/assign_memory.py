@@ -1,0 +1,260 @@
+"""Decide where each tensor lives: texture, buffer of blocks, or row-major buffer.
+
+Consumers speak first (which layout an operator can read), then producers, and a copy is made
+only where the two disagree.  The ladder for a tensor is: texture as planes, texture as rows,
+buffer of blocks; integers, booleans, and the model's own inputs and outputs are row-major.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.layout import LANES, Fold, Layout, agree
+from adrenoc.ir.operand import Memory
+from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.cpu_nodes import row_major_tensors, tensors_on_cpu
+from adrenoc.passes.analyse.region_nodes import region_border
+from adrenoc.passes.place.assign_layouts import Layouts, wanted_layout
+from adrenoc.passes.precision.widen_sums import is_deep
+from adrenoc.target.target import Limits
+from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
+
+_NEEDS_BLOCKS = {
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "avg_pool1d",
+    "avg_pool2d",
+    "max_pool1d",
+    "max_pool2d",
+    "matmul",
+    "attention",
+}
+"""Operators that read an element many times: a row-major operand is packed for them first."""
+
+
+def assign_memory(
+    graph: Graph, layouts: Layouts, options: CompileOptions, limits: Limits, log: DecisionLog
+) -> Graph:
+    """Place every tensor and insert the copies that the placements need."""
+    graph, layouts = _separate_outputs(graph, dict(layouts), log)
+    on_cpu = tensors_on_cpu(graph)
+    row_major = row_major_tensors(graph) | region_border(graph)
+    placements = {}
+    for name, tensor in graph.tensors.items():
+        if name in on_cpu:
+            placements[name] = Placement(memory=Memory.CPU, layout=None, dtype=tensor.dtype)
+        elif name in row_major:
+            layout = layouts[name]
+            placements[name] = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
+        else:
+            placements[name] = _place(tensor, layouts[name], graph, options, limits, log)
+    graph = replace(graph, placements=placements)
+    return _with_copies(graph, options, limits, log)
+
+
+def _place(
+    tensor: Tensor,
+    layout: Layout | None,
+    graph: Graph,
+    options: CompileOptions,
+    limits: Limits,
+    log: DecisionLog,
+) -> Placement:
+    plain = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
+    if tensor.name in graph.inputs or tensor.name in graph.outputs:
+        return plain
+    if not tensor.is_float or layout is None:
+        return plain
+    if tensor.name in graph.lows:
+        if layout.extents(tensor.shape).c > LANES:
+            planes = layout.refolded(Fold.PLANES)
+            low = graph.lows[tensor.name]
+            return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=low)
+        log.add(
+            tensor.name,
+            "whole numbers stored as floats",
+            f"a read of bytes gives sixteen channels, and it has {layout.extents(tensor.shape).c}",
+        )
+    # One number costs the same in either, and scales are often smaller than halves can be.
+    wide = tensor.name in graph.exact or math.prod(tensor.shape) == 1
+    dtype = "float32" if wide else options.storage_dtype
+    if options.textures:
+        for fold in Fold:
+            if fits_in_texture(layout.refolded(fold), tensor.shape, limits):
+                if fold is not Fold.PLANES and tensor.value is None:
+                    log.add(
+                        tensor.name,
+                        f"texture, {layout.refolded(fold)}",
+                        f"as planes it is {_extents(layout, tensor.shape)}, beyond "
+                        f"{_limits_text(limits)}",
+                    )
+                return Placement(memory=Memory.TEXTURE, layout=layout.refolded(fold), dtype=dtype)
+        log.add(
+            tensor.name,
+            f"buffer, {layout}",
+            f"as planes it is {_extents(layout, tensor.shape)} and as rows "
+            f"{_extents(layout.refolded(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
+        )
+    return Placement(memory=Memory.BLOCKED, layout=layout, dtype=dtype)
+
+
+def fits_in_texture(layout: Layout, shape: tuple[int, ...], limits: Limits) -> bool:
+    """Whether an image of this layout exists on the target."""
+    layers, rows, cols, _ = layout.texture_shape(shape)
+    return (
+        cols <= limits.image2d_max_width_texels
+        and rows <= limits.image2d_max_height_texels
+        and layers <= limits.image_max_array_layers
+    )
+
+
+def _extents(layout: Layout, shape: tuple[int, ...]) -> str:
+    layers, rows, cols, _ = layout.texture_shape(shape)
+    return f"{cols} x {rows} texels in {layers} layers"
+
+
+def _limits_text(limits: Limits) -> str:
+    return (
+        f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
+        f"{limits.image_max_array_layers}"
+    )
+
+
+def _separate_outputs(graph: Graph, layouts: Layouts, log: DecisionLog) -> tuple[Graph, Layouts]:
+    """An output that is also read inside of the graph, or is an input, becomes a copy."""
+    nodes = list(graph.nodes)
+    tensors: list[Tensor] = []
+    outputs = []
+    for position, name in enumerate(graph.outputs):
+        tensor = graph.tensors[name]
+        inner = bool(graph.consumers[name]) and tensor.is_float
+        repeated = name in graph.outputs[:position]
+        if not (inner or repeated or name not in graph.producers):
+            outputs.append(name)
+            continue
+        copy = Tensor(name=f"{name}_out{position}", shape=tensor.shape, dtype=tensor.dtype)
+        tensors.append(copy)
+        layouts[copy.name] = layouts[name]
+        nodes.append(copy_node(name, copy, "layout"))
+        outputs.append(copy.name)
+        log.add(copy.name, "copied to a row-major buffer", f"{name} is also read inside")
+    graph = replace(graph, outputs=tuple(outputs))
+    return graph.with_nodes(nodes, tensors), layouts
+
+
+def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog) -> Graph:
+    nodes: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    placements = dict(graph.placements)
+    for node in graph.nodes:
+        renamed: dict[str, str] = {}
+        for position, name in enumerate(node.inputs):
+            wanted = _conflict(node, position, graph, placements)
+            if wanted is None:
+                continue
+            copied = f"{name}_{wanted.roles}"
+            if copied not in placements:
+                tensor = replace(graph.tensors[name], name=copied, value=None)
+                tensors[copied] = tensor
+                if name in graph.lows:
+                    graph = replace(graph, lows={**graph.lows, copied: graph.lows[name]})
+                readers = graph.consumers[name]
+                pinned = name in graph.exact or any(r.output in graph.exact for r in readers)
+                as_given = _keeps_image(name, wanted, graph, options)
+                if pinned or as_given:
+                    graph = replace(graph, exact=graph.exact | {copied})
+                if as_given:
+                    log.add(
+                        copied,
+                        "float32",
+                        f"{name} is an image that the model is given: every layer would inherit "
+                        "its rounding, and keeping it costs one small tensor",
+                    )
+                placements[copied] = _place(tensor, wanted, graph, options, limits, log)
+                nodes.append(copy_node(name, tensor, "layout"))
+                log.add(
+                    copied,
+                    f"copied to {placements[copied].memory.value}, {wanted}",
+                    f"{node.op} {node.name} cannot read {name} from "
+                    f"{placements[name].memory.value}, {placements[name].layout}",
+                )
+            renamed[name] = copied
+        nodes.append(with_other_inputs(node, renamed) if renamed else node)
+    return replace(graph, placements=placements).with_nodes(nodes, tensors.values())
+
+
+def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
+    """Whether a copy keeps the model's input as it was given: an image, one texel a pixel.
+
+    Half arithmetic rounds it as it reads it, but in deep networks the first sums are in float.
+    """
+    tensor = graph.tensors[name]
+    return (
+        name in graph.inputs
+        and tensor.is_float
+        and layout.extents(tensor.shape).c <= LANES
+        and options.storage_dtype == "float16"
+        and (options.compute_dtype == "float32" or is_deep(graph))
+    )
+
+
+def _conflict(
+    node: Node, position: int, graph: Graph, placements: Mapping[str, Placement]
+) -> Layout | None:
+    """The layout to copy an operand to, None where the node can read it as it is."""
+    name = node.inputs[position]
+    tensor, placement = graph.tensors[name], placements[name]
+    if tensor.value is not None:
+        return None  # constants are packed as their reader wants them
+    wanted = wanted_layout(node, position, tensor.shape)
+    if wanted is None:
+        return None
+    if placement.memory is Memory.PLAIN and node.op in _NEEDS_BLOCKS:
+        return wanted
+    if node.op == "attention" and placement.layout is not None:
+        # It computes where an element lies; only its channel has to be in texels.
+        return None if placement.layout.axis("C") == wanted.axis("C") else wanted
+    if placement.layout is None or not agree(placement.layout, wanted, tensor.shape):
+        return wanted
+    return None
+
+
+def copy_node(source: str, target: Tensor, kind: str) -> Node:
+    """A map that copies one tensor element by element."""
+    axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
+    buffer = decl_buffer(target.shape, target.dtype, name="copied")
+    body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
+    return Node(
+        name=target.name,
+        op="map",
+        inputs=(source,),
+        output=target.name,
+        body=body,
+        fused=(kind,),
+    )
+
+
+def with_other_inputs(node: Node, names: Mapping[str, str]) -> Node:
+    """The node reading other tensors: those of `names` under their new name."""
+
+    def renamed(body: Body | None) -> Body | None:
+        return None if body is None else _read_from(body, names)
+
+    return replace(
+        node,
+        inputs=tuple(names.get(n, n) for n in node.inputs),
+        body=renamed(node.body),
+        prologue=renamed(node.prologue),
+        epilogue=renamed(node.epilogue),
+        parts={key: _read_from(body, names) for key, body in node.parts.items()},
+    )
+
+
+def _read_from(body: Body, names: Mapping[str, str]) -> Body:
+    return replace(body, sources={b: names.get(n, n) for b, n in body.sources.items()})

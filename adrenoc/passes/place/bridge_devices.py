@@ -1,0 +1,89 @@
+"""Put a copy wherever a tensor crosses between GPU and CPU.
+
+Before -> after:
+    x -> cpu[cumsum] -> y -> relu         x -> to_cpu -> cpu[cumsum] -> y -> to_gpu -> relu
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.place.assign_memory import copy_node
+
+
+def bridge_devices(graph: Graph) -> Graph:
+    """Insert the copies; every `cpu` node then reads and writes tensors of the CPU alone."""
+    if not any(node.op == CPU for node in graph.nodes):
+        return graph
+    return _Bridge(graph).run()
+
+
+class _Bridge:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._nodes: list[Node] = []
+        self._tensors: list[Tensor] = []
+        self._on_cpu: dict[str, str] = {}
+        """Tensor of the model -> its name on the CPU."""
+        self._on_gpu: set[str] = set()
+        """Tensors that the CPU makes and that have come to the GPU."""
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node.op == CPU:
+                self._add_cpu_node(node)
+            else:
+                self._need_on_gpu(node.inputs)
+                self._nodes.append(node)
+        self._need_on_gpu(self._graph.outputs)
+        return self._graph.with_nodes(self._nodes, self._tensors)
+
+    def _add_cpu_node(self, node: Node) -> None:
+        names = {name: self._bring_to_cpu(name) for name in node.inputs}
+        made = self._twin(node.output)
+        names[node.output] = self._on_cpu[node.output] = made
+        arguments = tuple(names[name] for name in node.attrs["arguments"])
+        self._nodes.append(
+            replace(
+                node,
+                inputs=tuple(names[name] for name in node.inputs),
+                output=made,
+                attrs={**node.attrs, "arguments": arguments},
+            )
+        )
+
+    def _bring_to_cpu(self, name: str) -> str:
+        if name in self._on_cpu:
+            return self._on_cpu[name]
+        graph, source = self._graph, name
+        tensor = graph.tensors[name]
+        if tensor.is_float and tensor.value is None and name not in graph.inputs:
+            # It may lie in a texture; what is copied to the CPU is row-major.
+            rows = replace(tensor, name=f"{name}_rows")
+            self._tensors.append(rows)
+            self._nodes.append(copy_node(name, rows, "layout"))
+            source = rows.name
+        copied = self._twin(name)
+        self._nodes.append(
+            Node(name=copied, op=TO_CPU, inputs=(source,), output=copied, fused=(TO_CPU,))
+        )
+        self._on_cpu[name] = copied
+        return copied
+
+    def _need_on_gpu(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name in self._graph.producers and self._graph.producers[name].op == CPU:
+                if name not in self._on_gpu:
+                    made = self._on_cpu[name]
+                    self._nodes.append(
+                        Node(name=name, op=TO_GPU, inputs=(made,), output=name, fused=(TO_GPU,))
+                    )
+                self._on_gpu.add(name)
+
+    def _twin(self, name: str) -> str:
+        """A tensor of the same shape on the CPU."""
+        twin = replace(self._graph.tensors[name], name=f"{name}_cpu", value=None)
+        self._tensors.append(twin)
+        return twin.name

@@ -1,0 +1,63 @@
+"""Put a copy wherever a region of CLML reads a tensor that textures read too.
+
+A region reads row-major memory.  What only regions read is written so by its producer; what other
+kernels read as well stays in a texture, and the region gets a copy.
+
+The library's tensors lie in buffers.  Memory that is a buffer and an image at once
+(cl_khr_image2d_from_buffer) would need no copy, but such an image is an `image2d_t` alone, and the
+kernels that TVM's code generator prints read and write `image2d_array_t`.
+
+Before -> after:
+    y -> relu, y -> clml[conv2d]        y -> relu, y -> layout -> y_rows -> clml[conv2d]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.passes.analyse.cpu_nodes import CPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.place.assign_memory import copy_node
+
+
+def bridge_regions(graph: Graph) -> Graph:
+    """Insert the copies."""
+    if not any(node.op == CLML for node in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    copied: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op != CLML:
+            nodes.append(node)
+            continue
+        for name in node.inputs:
+            if name not in copied and _needs_copy(graph, name):
+                rows = replace(graph.tensors[name], name=f"{name}_rows", value=None)
+                tensors.append(rows)
+                nodes.append(copy_node(name, rows, "layout"))
+                copied[name] = rows.name
+        nodes.append(_renamed(node, copied))
+    return graph.with_nodes(nodes, tensors)
+
+
+def _needs_copy(graph: Graph, name: str) -> bool:
+    if graph.tensors[name].value is not None:
+        return True
+    if name in graph.inputs:
+        return False
+    maker = graph.producers[name].op
+    if maker in (CLML, ALLOC):
+        return False
+    return (
+        maker == CPU
+        or name in graph.outputs
+        or any(reader.op != CLML for reader in graph.consumers[name])
+    )
+
+
+def _renamed(node: Node, copied: dict[str, str]) -> Node:
+    arguments = tuple(copied.get(n, n) for n in node.attrs["arguments"])
+    inputs = (*dict.fromkeys(arguments), *node.attrs["results"][1:])
+    return replace(node, inputs=inputs, attrs={**node.attrs, "arguments": arguments})

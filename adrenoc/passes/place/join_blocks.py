@@ -1,0 +1,359 @@
+"""Write concatenations in place and read slices where they are: ranges of channels as views.
+
+A concatenation along the channels whose parts begin at whole blocks is one tensor: who makes a
+part writes its blocks there, and who reads a part, or a range of parts, reads them there.  A
+slice of whole blocks is such a range too.  Concatenations of concatenations become one tensor, and
+so do those that grow: concat(a, b), concat(a, b, c), ...
+
+Before -> after:
+    a = conv2d(x); b = conv2d(y); c = concat(a, b)     a and b lie in c: no kernel, no copy
+    s = strided_slice(x, channels 8..16)               s lies in x from block 2 on
+
+No kernel may read an image that it writes (OpenCL leaves undefined what it reads), and a tensor
+can lie in one place only.  Parts that this forbids are written twice, by the kernels that make
+them (`second_stores`); what nothing makes, as inputs of the model, is copied.  Where more than
+one part would be, the concatenation stays a kernel.
+
+Before -> after:
+    a = conv2d(x); b = conv2d(a); c = concat(a, b)     b lies in c; conv2d(x) writes a and into c
+    a, b = split(conv2d(x)); c = concat(a, y); d = concat(b, y)     conv2d(x) writes into c and d
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Graph, Node, Store, Tensor, View
+from adrenoc.ir.layout import LANES, agree
+from adrenoc.ir.operand import Memory
+from adrenoc.passes.analyse.channel_ranges import (
+    CONCAT,
+    Concat,
+    Part,
+    Slice,
+    concat_of,
+    slice_of,
+    with_whole_sources,
+)
+from adrenoc.passes.place.assign_memory import copy_node
+from adrenoc.passes.place.second_stores import MOST_STORES, SecondStore, can_store, second_stores
+from adrenoc.target.gpu import Limits
+
+MOST_COPIES = 1
+"""Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
+
+
+def join_blocks(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+    """Make parts of concatenations, and slices, views of the whole where nothing forbids it."""
+    concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.op == CONCAT}
+    ranges = {name: concat for name, concat in concats.items() if concat is not None}
+    slices = _slices(graph, log)
+    if not concats and not slices:
+        return graph
+    most = min(MOST_STORES, limits.max_write_image_args)
+    plan = _Plan(graph=graph, concats=ranges, slices=slices, most_stores=most)
+    for name, concat in ranges.items():
+        reason = _refusal(graph, name, concat)
+        if reason is not None:
+            plan.as_kernel[name] = reason
+    while True:
+        joined = plan.attempt()
+        more = plan.learn(joined)
+        if not more:
+            break
+    plan.tell(log)
+    return _rewritten(joined, plan)
+
+
+def _slices(graph: Graph, log: DecisionLog) -> dict[str, Slice]:
+    """Slices of channels that begin and end at whole blocks."""
+    found = {}
+    for node in graph.nodes:
+        cut = slice_of(graph, node)
+        if cut is None or node.output in graph.outputs:
+            continue
+        source = graph.aliases.get(cut.source, cut.source)
+        if source not in graph.producers or not _alike(graph, node.output, cut.source):
+            continue
+        part, whole = graph.operand(node.output), graph.operand(cut.source)
+        if part.roles.axis("C") != cut.axis:
+            continue
+        end = cut.start + part.extents.c
+        if cut.start % LANES or (end % LANES and end != whole.extents.c):
+            log.add(
+                node.output,
+                "copied",
+                f"channels {cut.start} to {end} of {cut.source} are not whole blocks of {LANES}",
+            )
+            continue
+        found[node.output] = cut
+    return found
+
+
+def _alike(graph: Graph, part: str, whole: str) -> bool:
+    """Whether two tensors lie in the same kind of memory, in blocks, with the same roles."""
+    mine, other = graph.placements[part], graph.placements[whole]
+    if mine.memory not in (Memory.TEXTURE, Memory.BLOCKED) or mine.layout is None:
+        return False
+    if len(graph.tensors[part].shape) != len(graph.tensors[whole].shape):
+        return False
+    return (
+        (mine.memory, mine.dtype) == (other.memory, other.dtype)
+        and other.layout is not None
+        and mine.layout.fold is other.layout.fold
+        and agree(mine.layout, other.layout, graph.tensors[whole].shape)
+    )
+
+
+def _refusal(graph: Graph, name: str, concat: Concat) -> str | None:
+    """Why a concatenation cannot be written in place, whatever else there is."""
+    placement = graph.placements[name]
+    if placement.memory not in (Memory.TEXTURE, Memory.BLOCKED) or placement.layout is None:
+        return f"it is in {placement.memory.value} memory"
+    if placement.layout.axis("C") != concat.axis:
+        return f"axis {concat.axis} is not its channels, as {placement.layout} has them"
+    for part in concat.parts:
+        if part.start % LANES:
+            return f"{part.name} begins at channel {part.start}, within a block of {LANES}"
+    return None
+
+
+@dataclass(kw_only=True)
+class _Plan:
+    """What is known about the views of one graph; each attempt may teach more."""
+
+    graph: Graph
+    concats: Mapping[str, Concat]
+    slices: Mapping[str, Slice]
+    most_stores: int
+    as_kernel: dict[str, str] = field(default_factory=dict)
+    """Concatenations that stay kernels, and why."""
+    apart: dict[str, str] = field(default_factory=dict)
+    """Parts that keep memory of their own, and why."""
+    refused: set[tuple[str, str]] = field(default_factory=set)
+    """Nodes, with memory that they must not write a second time."""
+    copied: dict[str, list[tuple[Part, str]]] = field(default_factory=dict)
+    """Concatenation -> the parts that are copied into it in the last attempt, and why."""
+    stores: list[SecondStore] = field(default_factory=list)
+    """What is written twice in the last attempt."""
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Part and concatenation -> why the part is written twice."""
+
+    def vanishes(self, name: str) -> bool:
+        """Whether the node that gives a tensor needs no kernel."""
+        return name in self.slices or (name in self.concats and name not in self.as_kernel)
+
+    def attempt(self) -> Graph:
+        """The graph with all views that nothing known forbids; its nodes are untouched."""
+        self.copied = {}
+        views = {
+            name: View(
+                base=self.graph.aliases.get(cut.source, cut.source), first=cut.start // LANES
+            )
+            for name, cut in self.slices.items()
+        }
+        graph = replace(self.graph, views=views)
+        for node in reversed(self.graph.nodes):
+            concat = self.concats.get(node.output)
+            if concat is not None and node.output not in self.as_kernel:
+                graph = self._join(graph, node.output, concat)
+        self._store_twice(graph)
+        return graph
+
+    def _store_twice(self, graph: Graph) -> None:
+        """Let those that make the parts write them, where they would be copied."""
+        self.stores, self.reasons = [], {}
+        gone = {node.output for node in graph.nodes if self.vanishes(node.output)}
+        for node in graph.nodes:  # inner ones first: they can be parts
+            left = []
+            for part, reason in self.copied.get(node.output, ()):
+                found = second_stores(
+                    graph,
+                    node.output,
+                    part,
+                    most=self.most_stores,
+                    known=self.stores,
+                    gone=gone,
+                    refused=self.refused,
+                )
+                self.stores += found
+                if found:
+                    self.reasons[part.name, node.output] = reason
+                else:
+                    left.append((part, reason))
+            if node.output in self.copied:
+                self.copied[node.output] = left
+
+    def _join(self, graph: Graph, name: str, concat: Concat) -> Graph:
+        """Place the parts of one concatenation."""
+        views = dict(graph.views)
+        parts = with_whole_sources(graph, concat.parts, self.slices)
+        if name not in views and name not in self.apart:
+            together = self._placed_together(graph, name, parts)
+            if together is not None:
+                return replace(graph, views={**views, name: together})
+        copied = []
+        for part in parts:
+            own = graph.aliases.get(part.name, part.name)
+            reason = self._obstacle(replace(graph, views=views), name, part.name)
+            if reason is not None:
+                copied.append((part, reason))
+                continue
+            views[own] = View(base=name, first=part.start // LANES)
+        self.copied[name] = copied
+        return replace(graph, views=views)
+
+    def _placed_together(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
+        """The range of another tensor that these parts are already, one after the other."""
+        owner, first = graph.place(parts[0].name)
+        own = graph.aliases.get(parts[0].name, parts[0].name)
+        if owner == own or not _alike(graph, name, owner):
+            return None
+        for part in parts:
+            if graph.place(part.name) != (owner, first + part.start // LANES):
+                return None
+        tail = graph.operand(name).extents.c % LANES
+        whole = graph.operand(owner).extents
+        end = first * LANES + graph.operand(name).extents.c
+        return None if tail and end != whole.c else View(base=owner, first=first)
+
+    def _obstacle(self, graph: Graph, name: str, part: str) -> str | None:
+        """Why a part cannot be written into the whole."""
+        own = graph.aliases.get(part, part)
+        if own in graph.views:
+            return f"it lies in {graph.views[own].base}"
+        if own in self.graph.outputs or own not in self.graph.producers:
+            return "it is an input, an output or a constant of the model"
+        if not _alike(graph, part, name):
+            mine, other = graph.placements[part], graph.placements[name]
+            return (
+                f"it is {mine.dtype} in {mine.memory.value}, {mine.layout}, and the whole "
+                f"{other.dtype} in {other.memory.value}, {other.layout}"
+            )
+        return self.apart.get(own)
+
+    def learn(self, graph: Graph) -> bool:
+        """Find what an attempt may not do; whether there is anything.
+
+        Of each whole only the first: with that part apart, the next one may do no harm.
+        """
+        known = self._known
+        troubled: set[str] = set()
+        stores: dict[str, list[str]] = {}
+        for store in self.stores:
+            stores.setdefault(store.maker, []).append(graph.owner(store.whole))
+        for node in graph.nodes:
+            if self.vanishes(node.output):
+                continue
+            own = graph.owner(node.output)
+            written = {own, *stores.get(node.output, ())} - {node.output}
+            for name in node.inputs:
+                owner = graph.owner(name)
+                image = graph.operand(owner).memory is Memory.TEXTURE
+                if image and owner in written and owner not in troubled:
+                    troubled.add(owner)
+                    self._separate(graph, node, name, owner)
+        if troubled:
+            return self._known > known
+        for name, copies in self.copied.items():
+            whole = graph.owner(name)
+            image = graph.operand(name).memory is Memory.TEXTURE
+            within = image and any(graph.owner(part.name) == whole for part, _ in copies)
+            if len(copies) > MOST_COPIES or within:
+                part, reason = copies[0]
+                self.as_kernel[name] = (
+                    f"in place {len(copies)} of its parts would be copied, the first, "
+                    f"{part.name}, because {reason}"
+                )
+        return self._known > known
+
+    @property
+    def _known(self) -> int:
+        return len(self.apart) + len(self.as_kernel) + len(self.refused)
+
+    def _separate(self, graph: Graph, node: Node, name: str, owner: str) -> None:
+        """Forbid what makes a node read `name` from the image `owner`, which it writes."""
+        undefined = f"which lies in the same image as {node.output}: OpenCL leaves that undefined"
+        part = self._part_of(graph, name)
+        if part is not None and all(can_store(graph, maker) for maker in graph.makers(part)):
+            self.apart[part] = f"{node.name} reads {name}, {undefined}"
+        elif graph.owner(node.output) != owner:
+            self.refused.add((node.output, owner))
+        elif node.output in self.apart:
+            raise ValueError(f"{node.output} lies in {owner} and should not")
+        else:
+            self.apart[node.output] = f"its kernel reads {name}, {undefined}"
+
+    def _part_of(self, graph: Graph, name: str) -> str | None:
+        """The part of a concatenation that a tensor is, or is cut from."""
+        own = graph.aliases.get(name, name)
+        while own in graph.views:
+            if own not in self.slices:
+                return own
+            base = graph.views[own].base
+            own = graph.aliases.get(base, base)
+        return None
+
+    def tell(self, log: DecisionLog) -> None:
+        """Decisions on what is not written in place."""
+        for name, reason in self.as_kernel.items():
+            log.add(name, "concatenated by a kernel", reason)
+        for name, copies in self.copied.items():
+            for part, reason in copies:
+                log.add(part.name, f"copied into {name}", reason)
+        for (part_name, whole), reason in self.reasons.items():
+            log.add(part_name, f"written into {whole} too", reason)
+
+
+def _rewritten(graph: Graph, plan: _Plan) -> Graph:
+    """The graph without the kernels that its views make needless, with the copies that they need.
+
+    What a concatenation that stays a kernel computes is a map like any other.
+    """
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    views, placements = dict(graph.views), dict(graph.placements)
+    stores: dict[str, list[Store]] = {}
+    for number, store in enumerate(plan.stores):
+        tensor = _piece(graph, store, number)
+        tensors.append(tensor)
+        views[tensor.name] = View(base=store.whole, first=store.start)
+        placements[tensor.name] = graph.placements[store.whole]
+        stores.setdefault(store.maker, []).append(Store(tensor=tensor.name, first=store.first))
+    for node in graph.nodes:
+        if node.output in plan.slices:
+            continue
+        if node.output not in plan.concats or node.output in plan.as_kernel:
+            nodes.append(replace(node, op="map") if node.op == CONCAT else node)
+            continue
+        for number, (part, _) in enumerate(plan.copied.get(node.output, ())):
+            tensor = graph.tensors[part.name]
+            name = f"{part.name}_in_{node.output}_{number}"
+            copy = replace(tensor, name=name, value=None)
+            tensors.append(copy)
+            nodes.append(copy_node(part.name, copy, CONCAT))
+            views[name] = View(base=node.output, first=part.start // LANES)
+            placements[name] = graph.placements[node.output]
+    joined = replace(graph, views=views, placements=placements)
+    read = {joined.owner(name) for node in nodes for name in node.inputs}
+    read.update(joined.owner(name) for name in joined.outputs)
+    stored = [_with_stores(joined, node, stores.get(node.output, ()), read) for node in nodes]
+    return joined.with_nodes(stored, tensors)
+
+
+def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
+    """The blocks of a concatenation that one kernel writes a second time."""
+    whole = graph.tensors[store.whole]
+    axis = graph.operand(store.whole).roles.axis("C")
+    shape = tuple(store.channels if a == axis else n for a, n in enumerate(whole.shape))
+    return replace(whole, name=f"{store.source}_in_{store.whole}_{number}", shape=shape)
+
+
+def _with_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
+    """The node with these stores, and that of its output where somebody reads it there."""
+    if not stores:
+        return node
+    own = (Store(tensor=node.output),) if graph.owner(node.output) in read else ()
+    return replace(node, stores=(*own, *stores))

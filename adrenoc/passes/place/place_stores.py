@@ -1,0 +1,119 @@
+"""Write what only moves texels where it is made: heads, tokens, windows, parts of them.
+
+A kernel counts its results texel by texel and can store each anywhere.  So a reshape, a transpose,
+a slice or a concatenation that keeps texels whole needs no kernel, if one kernel makes each of the
+tensors that it reads.
+
+Before -> after:
+    y = matmul(x, w); q, k, v = the heads of y, each    matmul(x, w) writes q, k and v;
+    in a kernel of its own                              y is in no memory
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Graph, Node, Store
+from adrenoc.ir.operand import Memory
+from adrenoc.passes.place.second_stores import MOST_STORES, can_store, with_stores
+from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
+from adrenoc.target.gpu import Limits
+
+
+def place_stores(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+    """Let the kernels that make what a map moves store it where the map would."""
+    plan = _Plan(graph=graph, most=min(MOST_STORES, limits.max_write_image_args))
+    for node in graph.nodes:
+        if not node.stores and _can_be_placed(graph, node):
+            plan.place(node, log)
+    stores, moved = plan.stores, plan.moved
+    if not moved:
+        return graph
+    kept = [node for node in graph.nodes if node.output not in moved]
+    read = {graph.owner(name) for node in kept for name in node.inputs}
+    read |= {graph.owner(name) for name in graph.outputs if name not in moved}
+    return graph.with_nodes(with_stores(graph, n, stores.get(n.output), read) for n in kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What is decided on: maker -> what it stores elsewhere, and the tensors that come so."""
+
+    graph: Graph
+    most: int
+    """Memories that one kernel may write."""
+    stores: dict[str, list[Store]] = field(default_factory=dict)
+    moved: dict[str, TexelMove | None] = field(default_factory=dict)
+    """How each is texels of another tensor; None for those of several parts."""
+
+    def place(self, node: Node, log: DecisionLog) -> None:
+        """Let the makers of what a node moves write it, if all of them can."""
+        moves = [self._from_the_first(move) for move in texel_moves(self.graph, node)]
+        found: list[tuple[Node, Store]] = []
+        for move in moves:
+            made = _maker(self.graph, move.source)
+            placing = None if made is None or made[0].output in self.moved else placing_of(move)
+            if made is None or placing is None:
+                return
+            maker, first = made
+            found.append((maker, Store(tensor=node.output, first=first, placing=placing)))
+        if not found:
+            return
+        makers = list({maker.output: maker for maker, _ in found}.values())
+        reasons = (self._obstacle(node, maker) for maker in makers)
+        reason = next((reason for reason in reasons if reason is not None), None)
+        if reason is not None:
+            log.add(node.name, "a kernel that only moves texels", reason)
+            return
+        for maker, store in found:
+            self.stores.setdefault(maker.output, []).append(store)
+        self.moved[node.output] = moves[0] if len(moves) == 1 else None
+        who = " and ".join(maker.name for maker in makers)
+        sources = " and ".join(dict.fromkeys(move.source for move in moves))
+        log.add(node.output, f"written by {who}", f"it is texels of {sources} elsewhere")
+
+    def _from_the_first(self, move: TexelMove) -> TexelMove:
+        """A move of what is moved itself, as one move."""
+        owner, at = self.graph.place(move.source)
+        first = self.moved.get(owner)
+        # A view has as many rows and columns as what it is cut from; an alias the same texels.
+        return move if first is None else move.after(first, block=at)
+
+    def _obstacle(self, node: Node, maker: Node) -> str | None:
+        """Why the kernel that makes what a map moves cannot write what the map makes."""
+        graph, target = self.graph, self.graph.owner(node.output)
+        image = graph.operand(target).memory is Memory.TEXTURE
+        if image and target in {graph.owner(name) for name in maker.inputs}:
+            return f"{maker.name} reads {target}, and cannot write the same image"
+        known = self.stores.get(maker.output, [])
+        written = (*maker.written, *(store.tensor for store in known), target)
+        if len({graph.owner(name) for name in written}) > self.most:
+            return f"{maker.name} would write more than {self.most} images"
+        return None
+
+
+def _can_be_placed(graph: Graph, node: Node) -> bool:
+    """Whether what a map makes is floats that lie in the GPU's memory, in blocks or rows."""
+    made = graph.operand(node.output)
+    return (
+        made.layout is not None
+        and made.memory in (Memory.TEXTURE, Memory.BLOCKED, Memory.PLAIN)
+        and made.dtype.startswith("float")
+    )
+
+
+def _maker(graph: Graph, source: str) -> tuple[Node, int] | None:
+    """The one node that makes a tensor, and where its blocks begin in that node's result."""
+    makers = graph.makers(source)
+    if len(makers) != 1 or not can_store(graph, makers[0]):
+        return None
+    (maker,) = makers
+    (owner, at), (place, start) = graph.place(source), graph.place(maker.output)
+    part, whole = graph.operand(source), graph.operand(maker.output)
+    if owner != place or part.layout is None or whole.layout is None:
+        return None
+    (n, _, h, w), mine, first = part.extents, whole.extents, at - start
+    if (n, h, w) != (mine.n, mine.h, mine.w) or first < 0:
+        return None
+    return (maker, first) if first + part.extents.blocks <= mine.blocks else None

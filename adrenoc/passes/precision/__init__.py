@@ -1,0 +1,1 @@
+"""Which tensors stay in float32, and which lie as bytes."""

@@ -1,0 +1,49 @@
+"""Drop conversions to integers and back that change no number.
+
+What is quantised ends as `float(uint8(clip(round(...))))`: the clip has left whole numbers that the
+integer type holds, so that the conversion is of nothing, lane by lane, in every kernel.
+
+Before -> after:
+    q = conv2d[add multiply round clip astype(uint8) astype(float32)](x, w, b)
+    q = conv2d[add multiply round clip](x, w, b)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.ir.graph import Body, Graph
+from adrenoc.passes.precision.byte_ranges import Range, given_ranges, range_in
+from adrenoc.tvmapi import dtype_of, tirx
+
+
+def drop_conversions(graph: Graph, ranges: Mapping[str, Range]) -> Graph:
+    """The graph with such conversions replaced by what they convert; `ranges` of its tensors."""
+    nodes = []
+    for node in graph.nodes:
+        body, epilogue = node.body, node.epilogue
+        if body is not None and not body.reduced:
+            body = _without(body, ranges)
+        if epilogue is not None:
+            epilogue = _without(epilogue, given_ranges(node, ranges))
+        changed = body is not node.body or epilogue is not node.epilogue
+        nodes.append(replace(node, body=body, epilogue=epilogue) if changed else node)
+    return graph.with_nodes(nodes)
+
+
+def _without(body: Body, ranges: Mapping[str, Range]) -> Body:
+    def converted(part: Any) -> Any:
+        inner = part.value
+        if not isinstance(inner, tirx.Cast) or dtype_of(part) != dtype_of(inner.value):
+            return part
+        if not dtype_of(part).startswith("float"):
+            return part
+        whole = range_in(inner.value, body, ranges)
+        return inner.value if whole is not None and whole == range_in(inner, body, ranges) else part
+
+    value = structural_map(body.value, (tirx.Cast, converted))
+    return body if value.same_as(body.value) else replace(body, value=value)

@@ -1,0 +1,148 @@
+"""Compute in float32 what is rounded to integers: the quanta of quantised models.
+
+An integer up to 2048 is exact in half, so data and weights of 8 bits stay as the preset stores
+them.  What leads to them does not: sums, the factors that they are scaled by, and integers of 16
+bits are kept in float32.
+
+Before -> after (fp16):
+    %q = conv2d[conv2d add multiply round clip](%x, %w, %bias)
+    the same; `rounded` = {q}, `exact` = {bias}: %q in halves, computed in float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map
+
+from adrenoc.decision import DecisionLog
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.options import CompileOptions
+from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
+from adrenoc.passes.precision.drop_conversions import drop_conversions
+from adrenoc.passes.precision.pin_precision import moves
+from adrenoc.tvmapi import tirx, tvm
+
+_ROUNDING = ("tirx.round", "tirx.nearbyint")
+_GREATEST_EXACT = 2048.0
+"""Up to here a half holds every integer."""
+_NO_BOUND = 1e9
+
+
+def keep_integers(
+    graph: Graph, options: CompileOptions, log: DecisionLog, *, dot_products: bool = False
+) -> Graph:
+    """Mark what is rounded, and the tensors that a half would change before.
+
+    With `dot_products` of bytes on the GPU, whole numbers that fit are to be stored as bytes.
+    """
+    rounded, exact = set(), set(graph.exact)
+    floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
+    for node in graph.nodes:
+        bodies = [b for b in (node.body, node.epilogue) if b is not None]
+        if not any(_holds(b, _is_rounding) for b in bodies):
+            continue
+        rounded.add(node.output)
+        if floats:
+            continue
+        if any(_holds(b, _is_wide) for b in bodies):
+            exact.add(node.output)
+        for name in node.inputs:
+            if _needs_float(graph, name):
+                exact.add(name)
+    ranges = whole_numbers(graph) if rounded else {}
+    if rounded:
+        graph = drop_conversions(graph, ranges)
+    graph = _in_bytes(graph, rounded, ranges, log, dot_products=dot_products)
+    if floats:
+        return replace(graph, rounded=frozenset(rounded))
+    exact |= _inexact_before(graph, rounded, ranges)
+    for node in graph.nodes:
+        if moves(node) and node.inputs[0] in exact:
+            exact.add(node.output)
+    if rounded:
+        log.add(
+            f"{len(rounded)} tensors",
+            "computed in float32",
+            "they are rounded to integers, as quantised models do: sums in half would move them",
+        )
+    return replace(graph, rounded=frozenset(rounded), exact=frozenset(exact))
+
+
+def _in_bytes(
+    graph: Graph,
+    rounded: set[str],
+    ranges: Mapping[str, Range],
+    log: DecisionLog,
+    *,
+    dot_products: bool,
+) -> Graph:
+    """Have whole numbers of a byte's range stored so, where the GPU multiplies bytes."""
+    floats = {n: r for n, r in ranges.items() if graph.tensors[n].is_float}
+    lows = byte_lows(floats)
+    if not lows or not rounded:
+        return graph
+    if not dot_products:
+        log.add(
+            f"{len(lows)} tensors",
+            "whole numbers stored as floats",
+            "no driver seen of this GPU has a dot product of bytes in its OpenCL C",
+        )
+        return graph
+    log.add(
+        f"{len(lows)} tensors",
+        "stored as bytes",
+        "whole numbers of a range of 256, which the GPU multiplies four at a time",
+    )
+    return replace(graph, lows=lows)
+
+
+def _needs_float(graph: Graph, name: str) -> bool:
+    """Whether a small constant is other in half: weights hold integers, which are not."""
+    value = graph.tensors[name].value
+    if value is None or value.dtype != np.float32:
+        return False
+    with np.errstate(over="ignore"):
+        return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
+
+
+def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]) -> set[str]:
+    """What a kernel of its own sums, scales, or reads from wide integers, and the next rounds."""
+    found = set()
+    for output in rounded:
+        for name in graph.producers[output].inputs:
+            maker = graph.producers.get(name)
+            if maker is None or not graph.tensors[name].is_float:
+                continue
+            if name in ranges and max(map(abs, ranges[name])) <= _GREATEST_EXACT:
+                continue
+            if _sums(maker) or maker.is_map:
+                found.add(name)
+    return found
+
+
+def _sums(node: Node) -> bool:
+    return node.op.startswith("conv") or node.op in ("matmul", "sum", "mean", "fold")
+
+
+def _holds(body: Body, wanted: Any) -> bool:
+    found: list[Any] = []
+
+    def note(part: Any) -> Any:
+        if wanted(part):
+            found.append(part)
+        return part
+
+    structural_map(body.value, ((tvm.ir.Call, tirx.FloatImm), note))
+    return bool(found)
+
+
+def _is_rounding(part: Any) -> bool:
+    return isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _ROUNDING
+
+
+def _is_wide(part: Any) -> bool:
+    return isinstance(part, tirx.FloatImm) and _GREATEST_EXACT < abs(part.value) < _NO_BOUND

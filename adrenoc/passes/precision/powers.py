@@ -1,0 +1,55 @@
+"""Squares and other powers in scalar expressions: what leaves the range of half on both sides.
+
+Half holds the square of 256 no more, and has of the square of 0.001 four bits left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from tvm_ffi.structural import structural_equal, structural_map
+
+from adrenoc.ir.graph import Body
+from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.tvmapi import Call, tirx, tvm
+
+EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
+_POW = "tirx.pow"
+
+
+def by_tensor(body: Body) -> Any:
+    """The body's expression with each tensor read under one name: `x * x` reads x under two."""
+    names = list(body.sources.items())
+    buffers = {name: buffer for buffer, name in names}
+
+    def one_name(load: Any) -> Any:
+        name = next((n for b, n in names if b.same_as(load.source)), None)
+        return load if name is None else tirx.BufferLoad(buffers[name], list(load.indices))
+
+    return structural_map(body.value, (tvm.ir.TensorLoad, one_name))
+
+
+def is_power(part: Any) -> bool:
+    """Whether a part of such an expression multiplies data by itself, or raises it beyond it."""
+    if isinstance(part, tirx.Mul):
+        return structural_equal(part.a, part.b) and bool(loaded(part.a))
+    if not isinstance(part, Call) or part.op.name != _POW:
+        return False
+    base, exponent = part.args
+    if not loaded(base):
+        return bool(loaded(exponent))
+    return not isinstance(exponent, tirx.FloatImm) or abs(exponent.value) > 1
+
+
+def calls(body: Body, names: Container[str]) -> bool:
+    """Whether an expression calls one of these functions."""
+    found = False
+
+    def note(call: Any) -> Any:
+        nonlocal found
+        found |= getattr(call.op, "name", "") in names
+        return call
+
+    structural_map(body.value, (Call, note))
+    return found

@@ -1,0 +1,1 @@
+"""Relax to the planning graph, and what is learned of it before anything changes."""

@@ -1,0 +1,250 @@
+"""Whether the elements of a batch are computed each by itself.
+
+Where they are, a smaller batch may be filled up with zeros and the surplus results dropped, which
+is exact.  Shown for each node, from the inputs on: element i of the batch of a result reads
+elements i of its operands, and no others.
+
+    y[i, k] = sum_j x[i, j] * w[j, k]       by itself
+    y[i, k] = x[i, k] / sum_i x[i, k]       not: one element of the batch has a part in the others
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map
+
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.kernels.body_cost import loads_of
+from adrenoc.tvmapi import Var, sym, tirx, tvm
+
+_REDUCTIONS = ("max", "mean", "min", "prod", "sum")
+_WINDOWS = {
+    "conv1d": "data_layout",
+    "conv1d_transpose": "data_layout",
+    "conv2d": "data_layout",
+    "conv2d_transpose": "data_layout",
+    "avg_pool1d": "layout",
+    "avg_pool2d": "layout",
+    "max_pool1d": "layout",
+    "max_pool2d": "layout",
+    "adaptive_avg_pool2d": "layout",
+}
+
+
+@dataclass(frozen=True)
+class Along:
+    """The batch lies along `axis`, with `factor` neighbours for each of its elements."""
+
+    axis: int
+    factor: int = 1
+
+
+class _MixedError(Exception):
+    """An element of the batch takes part in another; the text says where."""
+
+
+def find_batch(graph: Graph, inputs: Sequence[str]) -> tuple[dict[str, Along], str]:
+    """How the batch, axis 0 of `inputs`, lies in each output; and why it may not be filled up.
+
+    The reason is empty where each element is computed by itself.
+    """
+    extents = {graph.tensors[name].shape[0] for name in inputs}
+    if len(extents) != 1:
+        return {}, f"the inputs {', '.join(inputs)} have batches of {sorted(extents)}"
+    walk = _Walk(graph=graph, batch=extents.pop())
+    walk.along.update({name: Along(0) for name in inputs})
+    try:
+        for node in graph.nodes:
+            found = walk.visit(node)
+            if found is not None:
+                walk.along[node.output] = found
+    except _MixedError as error:
+        return {}, str(error)
+    return {name: walk.along[name] for name in graph.outputs if name in walk.along}, ""
+
+
+@dataclass
+class _Walk:
+    graph: Graph
+    batch: int
+    along: dict[str, Along] = field(default_factory=dict)
+
+    def visit(self, node: Node) -> Along | None:
+        """How the batch lies in the result of a node; None where it has no part in it."""
+        if not any(name in self.along for name in node.inputs):
+            return None
+        if node.body is not None:
+            return self._body(node, node.body)
+        rule = _RULES.get(node.op)
+        found = rule(self, node) if rule is not None else None
+        if found is None:
+            raise _MixedError(f"{node.name} ({node.op}) may mix the elements of a batch")
+        return found
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.graph.tensors[name].shape
+
+    def _body(self, node: Node, body: Body) -> Along:
+        """One element of the result as an expression: what it reads says it all."""
+        shape = self.shape(node.output)
+        analyzer = sym.Analyzer()
+        for var, extent in (*zip(body.axes, shape, strict=True), *body.reduced):
+            if isinstance(var, Var):
+                analyzer.bind(var, tvm.ir.Range(0, extent))
+        loads = loads_of(body.value)
+        for axis, extent in enumerate(shape):
+            if extent % self.batch:
+                continue
+            own = Along(axis, extent // self.batch)
+            element = tirx.floordiv(body.axes[axis], own.factor)
+            if all(self._reads_own(load, body.sources, element, analyzer) for load in loads):
+                return own
+        raise _MixedError(f"{node.name} ({'+'.join(node.operators)}) mixes the elements of a batch")
+
+    def _reads_own(
+        self, load: Any, sources: Mapping[Any, str], element: Any, analyzer: Any
+    ) -> bool:
+        name = next((n for buffer, n in sources.items() if buffer.same_as(load.source)), None)
+        if name is None:  # what a fold holds so far
+            return True
+        along = self.along.get(name)
+        if along is None:
+            return self._is_the_same_for_all(name, load, element)
+        read = tirx.floordiv(load.indices[along.axis], along.factor)
+        return bool(analyzer.can_prove_equal(read, element))
+
+    def _is_the_same_for_all(self, name: str, load: Any, element: Any) -> bool:
+        """Whether a constant gives each element of the batch the same.
+
+        One that is as long as the batch may hold something else where the batch is shorter.
+        """
+        value = self.graph.tensors[name].value
+        variables = _variables(element)
+        for axis, index in enumerate(load.indices):
+            if not any(v.same_as(w) for v in _variables(index) for w in variables):
+                continue
+            if value is None or value.shape[axis] % self.batch:
+                return False
+            first, *others = np.split(value, self.batch, axis=axis)
+            if not all(np.array_equal(first, part) for part in others):
+                return False
+        return True
+
+
+def _window(walk: _Walk, node: Node) -> Along | None:
+    layout = str(node.attrs[_WINDOWS[node.op]])
+    along = walk.along.get(node.inputs[0])
+    others = any(name in walk.along for name in node.inputs[1:])
+    out = str(node.attrs["out_layout"] or layout)
+    if others or along != Along(layout.find("N")):
+        return None
+    return Along(out.find("N"))
+
+
+def _reduction(walk: _Walk, node: Node) -> Along | None:
+    along, stated = walk.along[node.inputs[0]], node.attrs["axis"]
+    rank = len(walk.shape(node.inputs[0]))
+    axes = {int(a) % rank for a in stated} if stated is not None else set(range(rank))
+    if along.axis in axes:
+        return None
+    if node.attrs["keepdims"]:
+        return along
+    return Along(along.axis - sum(a < along.axis for a in axes), along.factor)
+
+
+def _softmax(walk: _Walk, node: Node) -> Along | None:
+    along, rank = walk.along[node.inputs[0]], len(walk.shape(node.inputs[0]))
+    return None if int(node.attrs["axis"]) % rank == along.axis else along
+
+
+def _norm(walk: _Walk, node: Node) -> Along | None:
+    rank = len(walk.shape(node.inputs[0]))
+    axes = {int(a) % rank for a in node.attrs["axes"]}
+    if "channel_axis" in node.attrs:
+        axes.add(int(node.attrs["channel_axis"]) % rank)
+    along = walk.along.get(node.inputs[0])
+    return None if along is None or along.axis in axes else along
+
+
+def _matmul(walk: _Walk, node: Node) -> Along | None:
+    rank = len(walk.shape(node.output))
+    found = set()
+    for position, name in enumerate(node.inputs[:2]):
+        along = walk.along.get(name)
+        if along is None:
+            continue
+        own = len(walk.shape(name))
+        summed = own - 1 if position == 0 or own == 1 else own - 2
+        if along.axis == summed:
+            return None
+        found.add(Along(along.axis + rank - own, along.factor))
+    return found.pop() if len(found) == 1 else None
+
+
+_RULES: dict[str, Callable[[_Walk, Node], Along | None]] = {
+    **dict.fromkeys(_WINDOWS, _window),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
+    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm", "rms_norm"), _norm),
+    "matmul": _matmul,
+}
+
+
+def batch_free_constants(graph: Graph, batch: int) -> list[str]:
+    """A digest of each constant and each number in an expression but those of indices, sorted.
+
+    Of a constant that repeats itself along the batch, it is that of one part.  Where these differ
+    between two sizes of the batch, the size itself is part of the arithmetic.
+    """
+    bodies = [node.body.value for node in graph.nodes if node.body is not None]
+    digests = [str(number) for body in bodies for number in _numbers(body)]
+    for tensor in graph.tensors.values():
+        if tensor.value is not None:
+            value = np.ascontiguousarray(_first_part(tensor.value, batch))
+            said = f"{value.shape} {value.dtype} ".encode()
+            digests.append(hashlib.sha256(said + value.tobytes()).hexdigest())
+    return sorted(digests)
+
+
+def _first_part(value: np.ndarray, batch: int) -> np.ndarray:
+    for axis, extent in enumerate(value.shape):
+        if batch == 1 or extent % batch:
+            continue
+        first, *others = np.split(value, batch, axis=axis)
+        if all(np.array_equal(first, part) for part in others):
+            return first
+    return value
+
+
+def _numbers(expr: Any) -> list[float]:
+    """The numbers of an expression, those of the indices of what it reads left out."""
+    found, stack = [], [expr]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, tirx.FloatImm | tirx.IntImm):
+            found.append(part.value)
+        elif isinstance(part, tvm.ir.Call):
+            stack.extend(part.args)
+        elif isinstance(part, tirx.Select):
+            stack.extend((part.condition, part.true_value, part.false_value))
+        elif isinstance(part, tirx.Cast):
+            stack.append(part.value)
+        elif not isinstance(part, tvm.ir.TensorLoad):
+            stack.extend(getattr(part, side) for side in ("a", "b") if hasattr(part, side))
+    return found
+
+
+def _variables(expr: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def note(part: Any) -> Any:
+        found.append(part)
+        return part
+
+    structural_map(expr, (Var, note))
+    return found

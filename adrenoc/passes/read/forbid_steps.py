@@ -1,0 +1,57 @@
+"""Turn a step down the ladder into an error: `--forbid cpu`, `--forbid buffer`.
+
+For builds that must not slow down in silence: the error names every operator that would take the
+step, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.operand import Memory
+from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.cpu_nodes import CPU
+from adrenoc.text.spelling import listed
+
+
+def check_forbidden_cpu(graph: Graph, options: CompileOptions, log: DecisionLog) -> None:
+    """Refuse operators on the CPU where the options forbid them.
+
+    Raises:
+        CompileError: naming all of them.
+    """
+    if "cpu" in options.forbid:
+        found = (node.output for node in graph.nodes if node.op == CPU)
+        _refuse(found, "the CPU", "cpu", log)
+
+
+def check_forbidden_buffers(graph: Graph, options: CompileOptions, log: DecisionLog) -> None:
+    """Refuse operators that write to a buffer, other than to the graph's own outputs.
+
+    Raises:
+        CompileError: naming all of them.
+    """
+    if "buffer" in options.forbid:
+        found = (
+            node.output
+            for node in graph.nodes
+            if node.output not in graph.outputs
+            and graph.placements[node.output].memory in (Memory.BLOCKED, Memory.PLAIN)
+        )
+        _refuse(found, "a buffer", "buffer", log)
+
+
+def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> None:
+    offenders = []
+    for name in names:
+        reasons = [f"{d.taken}: {d.reason}" for d in log.about(name)]
+        offenders.append(f"{name} ({reasons[-1] if reasons else 'its values are no floats'})")
+    if offenders:
+        raise CompileError(
+            f"{len(offenders)} operators would run on {place}, which --forbid {word} rules out: "
+            + listed(offenders),
+            hint=f"adrenoc compile MODEL --explain, without --forbid {word}",
+        )

@@ -1,0 +1,46 @@
+"""Write constants of one element into the expressions that read them: no argument, no read.
+
+Before -> after:
+    max(lv[i, j, k, l], const3[])       max(lv[i, j, k, l], 0.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tvm_ffi.structural import structural_map
+
+from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.tvmapi import tirx, tvm
+
+
+def inline_scalars(graph: Graph) -> Graph:
+    """Replace reads of one-element constants by their value."""
+    scalars = {
+        name: tensor.value.reshape(-1)[0].item()
+        for name, tensor in graph.tensors.items()
+        if tensor.value is not None and tensor.value.size == 1
+    }
+    return graph.with_nodes(_inlined(node, scalars) for node in graph.nodes)
+
+
+def _inlined(node: Node, scalars: dict[str, Any]) -> Node:
+    if node.body is None or not any(name in scalars for name in node.inputs):
+        return node
+    body = _with_values(node.body, scalars)
+    return replace(node, body=body, inputs=tuple(dict.fromkeys(body.sources.values())))
+
+
+def _with_values(body: Body, scalars: dict[str, Any]) -> Body:
+    def value_of(load: Any) -> Any:
+        for buffer, name in body.sources.items():
+            if name in scalars and load.source.same_as(buffer):
+                return tirx.const(scalars[name], str(load.ty))
+        return load
+
+    value = structural_map(body.value, (tvm.ir.TensorLoad, value_of))
+    used = loaded(value)
+    sources = {b: n for b, n in body.sources.items() if any(b.same_as(u) for u in used)}
+    return replace(body, value=value, sources=sources)

@@ -1,0 +1,293 @@
+"""Relax module -> planning graph: the two-part legalisation.
+
+Operators in `WHOLE` keep their attributes, since layout, scope and schedule decide by them.
+Every other operator is lowered by TVM's own legalisation at once, and what it computes is kept
+as a scalar expression (`Body`): fusion, layouts and vectorisation then need no list of
+operators.
+
+Before -> after:
+    lv = R.nn.conv2d(x, w, strides=[2, 2])      node conv2d, attrs strides=[2, 2]
+    lv1 = R.nn.relu(lv)                         node map, value max(lv[i, j, k, l], 0)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import CompileError
+from adrenoc.ir.graph import Body, Graph, Node, Tensor
+from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
+from adrenoc.passes.analyse.region_nodes import region_nodes
+from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
+from adrenoc.passes.read.expand_norm import EXPANSIONS, Expand
+from adrenoc.passes.read.fold_nests import FOLD_NESTS
+from adrenoc.passes.read.whole_operators import WHOLE, refusal
+from adrenoc.tvmapi import array_view, tirx, tvm
+
+_HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
+
+
+def read_graph(module: Any, log: DecisionLog, function: str = "main") -> Graph:
+    """Read a function of a simplified Relax module.
+
+    Raises:
+        CompileError: an operator has no legalisation, or a shape is not static.
+    """
+    return _Reader(module, log).read(function)
+
+
+@dataclass
+class _Reader:
+    module: Any
+    log: DecisionLog
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    names: dict[Any, Any] = field(default_factory=dict)
+    """Relax variable -> tensor name, or a tuple of names."""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def read(self, function: str) -> Graph:
+        main = self.module[function]
+        inputs = [self._declare(p, p.name) for p in main.params]
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self._read_binding(binding)
+        result = self._names_of(main.body.body)
+        outputs = (result,) if isinstance(result, str) else tuple(result)
+        graph = Graph(
+            tensors=self.tensors,
+            nodes=tuple(self.nodes),
+            inputs=tuple(inputs),
+            outputs=outputs,
+        )
+        return graph.with_nodes(_live(graph))
+
+    def _read_binding(self, binding: Any) -> None:
+        value, var = binding.value, binding.var
+        if isinstance(value, tvm.ir.Call):
+            self._read_call(var, value)
+        else:
+            self.names[var] = self._names_of(value)
+
+    def _read_call(self, var: Any, call: Any) -> None:
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else str(call.op)
+        if name == "relax.call_tir":
+            args = [self._name_of(a) for a in call.args[1].fields]
+            self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
+        elif name == "relax.call_dps_packed":
+            self._read_region(var, call)
+        elif self._stays_whole(var, call, name):
+            return
+        elif name in EXPANSIONS:
+            self._read_expanded(var, call, EXPANSIONS[name])
+        elif name in FOLD_NESTS:
+            args = [self._name_of(a) for a in call.args]
+            self._read_prim_func(var, FOLD_NESTS[name](call), args, name.removeprefix("relax."))
+        else:
+            lowered, func = self._legalise(call, name, var.name)
+            args = [self._name_of(a) for a in lowered.args[1].fields]
+            self._read_prim_func(var, func, args, name.removeprefix("relax."))
+
+    def _read_region(self, var: Any, call: Any) -> None:
+        """A region of CLML: its function stands in the module under the name that is called."""
+        arguments = [self._name_of(a) for a in call.args[1].fields]
+        results = self._declare_results(var)
+        self.nodes += region_nodes(str(call.args[0].global_symbol), arguments, results)
+
+    def _declare_results(self, var: Any) -> list[str]:
+        """The tensors that a call gives, one or a tuple."""
+        fields = _fields(var.ty)
+        outputs = [f"{var.name}_{i}" for i in range(len(fields))]
+        if not isinstance(var.ty, tvm.relax.TupleType):
+            outputs = [var.name]
+        for output, ty in zip(outputs, fields, strict=True):
+            self._declare_type(output, ty)
+        self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
+        return outputs
+
+    def _stays_whole(self, var: Any, call: Any, name: str) -> bool:
+        """Keep an operator of `WHOLE` as one node, unless it is a case that no rule covers."""
+        whole = WHOLE.get(name)
+        if whole is None or not _is_tensor(var):
+            return False
+        output = self._declare(var, var.name)
+        node = Node(
+            name=output,
+            op=whole.op,
+            inputs=tuple(self._name_of(a) for a in call.args if _is_tensor(a)),
+            output=output,
+            attrs=_attrs(call.attrs),
+            fused=(whole.op,),
+        )
+        reason = refusal(node, whole, self.tensors)
+        if reason is None:
+            self.nodes.append(node)
+            return True
+        parts = "in parts" if name in EXPANSIONS else "as a plain loop nest"
+        self.log.add(output, f"{whole.op} {parts}", reason)
+        return False
+
+    def _read_expanded(self, var: Any, call: Any, expand: Expand) -> None:
+        """Read an operator as the simpler ones that it is made of."""
+        expanded = expand(call, var.name)
+        for param, arg in zip(expanded.params, call.args, strict=True):
+            self.names[param] = self._names_of(arg)
+        for block in expanded.body.blocks:
+            for binding in block.bindings:
+                self._read_binding(binding)
+        self.names[var] = self._names_of(expanded.body.body)
+
+    def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
+        rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None
+        if rule is None:
+            raise CompileError(
+                f"operator {name} (binding {where}) has no lowering to scalar code", hint=_HINT
+            )
+        builder = tvm.relax.BlockBuilder()
+        try:
+            lowered = rule(builder, call)
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # as TVM's rules do
+            raise CompileError(
+                f"operator {name} (binding {where}) cannot be lowered: "
+                f"{(str(error).strip().splitlines() or [type(error).__name__])[-1]}",
+                hint=_HINT,
+            ) from error
+        if not (isinstance(lowered, tvm.ir.Call) and lowered.op == tvm.ir.Op.get("relax.call_tir")):
+            raise CompileError(
+                f"operator {name} (binding {where}) lowers to {type(lowered).__name__}, "
+                "expected one call to a TIR function",
+                hint=_HINT,
+            )
+        return lowered, builder.get()[lowered.args[0]]
+
+    def _read_prim_func(self, var: Any, func: Any, args: list[str], op: str) -> None:
+        """One node for each block of the function; the last ones write its results."""
+        outputs = self._declare_results(var)
+        buffers = dict(zip(func.params, [*args, *outputs], strict=True))
+        reason = wide_dtype(func)
+        blocks: list[Block] = []
+        if reason is None:
+            try:
+                blocks = list(blocks_of(func))
+            except NotScalarError as error:
+                reason = f"no plain loop nest: {error}"
+        if reason is not None:
+            self.nodes.extend(cpu_nodes(func, args, outputs, op=op, reason=reason, log=self.log))
+        for block in blocks:
+            if block.target not in buffers:
+                temporary = self._unused(f"{var.name}_{block.target.name}")
+                buffers[block.target] = temporary
+                self.tensors[temporary] = Tensor(
+                    name=temporary,
+                    shape=tuple(int(d) for d in block.target.shape),
+                    dtype=str(block.target.dtype),
+                )
+            body = Body(
+                axes=block.axes,
+                value=block.value,
+                sources={b: buffers[b] for b in block.reads},
+                reduced=block.reduced,
+                init=block.init,
+                accumulator=block.target if block.reduced else None,
+            )
+            self.nodes.append(
+                Node(
+                    name=buffers[block.target],
+                    op="fold" if block.reduced else "map",
+                    inputs=tuple(dict.fromkeys(body.sources.values())),
+                    output=buffers[block.target],
+                    body=body,
+                    fused=(op,),
+                )
+            )
+
+    # Tensors and names
+
+    def _unused(self, name: str) -> str:
+        """A tensor name that is not taken: TVM gives two buffers of one function the same."""
+        found = name
+        while found in self.tensors:
+            found = f"{name}_{next(self.numbers)}"
+        return found
+
+    def _declare(self, var: Any, name: str) -> str:
+        self.names[var] = name
+        return self._declare_type(name, var.ty)
+
+    def _declare_type(self, name: str, ty: Any) -> str:
+        self.tensors[name] = Tensor(name=name, shape=_shape(name, ty), dtype=str(ty.dtype))
+        return name
+
+    def _name_of(self, expr: Any) -> str:
+        name = self._names_of(expr)
+        if not isinstance(name, str):
+            raise CompileError(f"{expr} is a tuple where a tensor is expected", hint=_HINT)
+        return name
+
+    def _names_of(self, expr: Any) -> Any:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._constant(expr)
+        if isinstance(expr, tvm.relax.Tuple):
+            return tuple(self._name_of(f) for f in expr.fields)
+        if isinstance(expr, tvm.relax.TupleGetItem):
+            return self._names_of(expr.tuple_value)[expr.index]
+        return self.names[expr]
+
+    def _constant(self, expr: Any) -> str:
+        known = self.names.get(expr)
+        if known is not None:
+            return str(known)
+        name = f"const{next(self.numbers)}"
+        value = array_view(expr.value)  # weights are held once
+        self.tensors[name] = Tensor(
+            name=name, shape=tuple(value.shape), dtype=str(value.dtype), value=value
+        )
+        self.names[expr] = name
+        return name
+
+
+def _fields(ty: Any) -> list[Any]:
+    return list(ty.fields) if isinstance(ty, tvm.relax.TupleType) else [ty]
+
+
+def _is_tensor(expr: Any) -> bool:
+    return isinstance(expr.ty, tvm.relax.TensorType)
+
+
+def _shape(name: str, ty: Any) -> tuple[int, ...]:
+    dims = ty.shape
+    if dims is None or not all(isinstance(d, tirx.IntImm) for d in dims):
+        raise CompileError(
+            f"tensor {name} has the shape {dims}, expected fixed extents",
+            hint="give the extents of the inputs: adrenoc compile --shape INPUT:1,3,224,224",
+        )
+    return tuple(int(d) for d in dims)
+
+
+def _attrs(attrs: Any) -> dict[str, Any]:
+    """The operator's attributes as plain Python values."""
+    if attrs is None:
+        return {}
+    fields = type(attrs).__tvm_ffi_type_info__.fields
+    return {f.name: _plain(getattr(attrs, f.name)) for f in fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tirx.IntImm):
+        return int(value)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return value
+    return [_plain(v) for v in value]
+
+
+def _live(graph: Graph) -> Iterator[Node]:
+    """The nodes that an output needs, in order."""
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            needed.update(node.inputs)
+    return (node for node in graph.nodes if node.output in needed)

@@ -1,0 +1,1 @@
+"""Checks of what was made: graph, launches, memory, module, kernel texts."""

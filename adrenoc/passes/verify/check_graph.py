@@ -1,0 +1,138 @@
+"""What the planning graph may hold: between stages where the options ask for it, and at the end.
+
+`adrenoc/pipeline/verify.py` has all checks of a finished compilation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from adrenoc.errors import DefectError
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import Memory
+from adrenoc.passes.analyse.image_clash import image_clash
+from adrenoc.passes.verify.image_limits import check_image
+from adrenoc.target.gpu import Limits
+
+
+def check_graph(graph: Graph, limits: Limits | None = None) -> None:
+    """Every tensor is made before it is read; with `limits`, every image exists on the target.
+
+    Views lie inside of their base, and no kernel reads an image that it writes.
+
+    Raises:
+        DefectError: naming the tensor and the rule.
+    """
+    for name in graph.views:
+        _check_view(graph, name)
+    _check_order(graph)
+    for name in graph.tensors if limits is not None else ():
+        spec = graph.operand(name)
+        if spec.memory is Memory.TEXTURE and limits is not None:
+            check_image(name, spec.physical, limits)
+
+
+def _check_order(graph: Graph) -> None:
+    """Every tensor is made, once, before it is read."""
+    known = {*graph.inputs, *(n for n, t in graph.tensors.items() if t.value is not None)}
+    made: set[tuple[str, int]] = set()
+    placed: Counter[str] = Counter()
+    for node in graph.nodes:
+        _check_node(node)
+        for name in node.inputs:
+            if graph.owner(name) not in known and not _blocks(graph, name) <= made:
+                raise DefectError(f"{node.name} reads {name} before it is made")
+        _check_stores(graph, node)
+        elsewhere = _placed(graph, node)
+        placed.update(elsewhere)
+        for name in node.written:
+            if name in elsewhere and placed[name] < _texels(graph, name):
+                continue  # another kernel writes the rest
+            again = _blocks(graph, name) & made
+            if again:
+                raise DefectError(f"{node.name} writes blocks of {name} a second time")
+            made |= _blocks(graph, name)
+        _check_images(graph, node)
+    for name in graph.outputs:
+        if graph.owner(name) not in known and not _blocks(graph, name) <= made:
+            raise DefectError(f"nothing makes the output {name}")
+
+
+def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
+    """The blocks of channels of a tensor, by the owner of the memory; one of a tensor alone."""
+    owner, first = graph.place(name)
+    if not graph.views or graph.placements[owner].layout is None:
+        return {(owner, 0)}
+    return {(owner, first + i) for i in range(graph.operand(name).extents.blocks)}
+
+
+def _check_view(graph: Graph, name: str) -> None:
+    view = graph.views[name]
+    part, whole = graph.operand(name), graph.operand(view.base)
+    mine, other = part.extents, whole.extents
+    if view.first < 0 or view.first + mine.blocks > other.blocks:
+        raise DefectError(f"{name} begins at block {view.first} of {view.base}, and ends beyond")
+    if mine.c % LANES and view.first * LANES + mine.c != other.c:
+        raise DefectError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
+    if (mine.n, mine.h, mine.w) != (other.n, other.h, other.w):
+        raise DefectError(f"{name} has other rows and columns than {view.base}")
+    alike = (part.memory, part.dtype, part.roles.fold) == (
+        whole.memory,
+        whole.dtype,
+        whole.roles.fold,
+    )
+    if not alike:
+        raise DefectError(f"{name} lies in other memory than {view.base}")
+
+
+def _check_images(graph: Graph, node: Node) -> None:
+    clash = image_clash(graph, node) if graph.placements else None
+    if clash is not None:
+        raise DefectError(clash)
+
+
+def _check_stores(graph: Graph, node: Node) -> None:
+    """What a kernel writes beside its output are ranges of that."""
+    for store in node.stores:
+        if store.placing is not None:
+            continue  # `_placed` looks at those
+        part, whole = graph.operand(store.tensor).extents, graph.operand(node.output).extents
+        end = store.first + part.blocks
+        if (
+            store.first < 0
+            or end > whole.blocks
+            or (part.c % LANES and store.first * LANES + part.c != whole.c)
+            or (part.n, part.h, part.w) != (whole.n, whole.h, whole.w)
+        ):
+            raise DefectError(f"{store.tensor} is no range of blocks of {node.output}")
+
+
+def _placed(graph: Graph, node: Node) -> Counter[str]:
+    """Texels of each tensor that a kernel places one by one.
+
+    Raises:
+        DefectError: they are of blocks that it does not have.
+    """
+    found: Counter[str] = Counter()
+    whole = graph.operand(node.output).extents if node.stores else None
+    for store in node.stores:
+        placing = store.placing
+        if placing is None or whole is None:
+            continue
+        if store.first < 0 or store.first + placing.blocks > whole.blocks:
+            raise DefectError(f"{store.tensor} is of blocks that {node.output} does not have")
+        found[store.tensor] += placing.texels(whole)
+    return found
+
+
+def _texels(graph: Graph, name: str) -> int:
+    e = graph.operand(name).extents
+    return e.n * e.blocks * e.h * e.w
+
+
+def _check_node(node: Node) -> None:
+    for body in node.bodies:
+        stray = {n for n in body.sources.values() if n not in (*node.inputs, Node.RESULT)}
+        if stray:
+            raise DefectError(f"{node.name} reads {sorted(stray)}, which are not its inputs")

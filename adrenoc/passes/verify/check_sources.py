@@ -1,0 +1,86 @@
+"""Do the kernels' texts read and write the images that the launches give them for that?
+
+This is the last look: the text is what a phone's driver compiles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from adrenoc.errors import DefectError
+from adrenoc.ir.operand import TEXTURE
+from adrenoc.ir.program import Kernel, Program
+
+_HEAD = re.compile(r"__kernel void \w+\(([^)]*)\)")
+_CONSTANT = re.compile(r" (?:int|float) C\d+")
+"""A last argument that no launch gives: the runtime sets it (`adrenoc.codegen.opencl_sharing`)."""
+_POINTER = "_ptr"
+"""How TVM ends the name of a parameter that points to a tensor."""
+_USED = re.compile(r"(read|READ|write)_(?:image|IMAGE)\w*\((\w+)")
+_QUALIFIERS = {(False, True): "__write_only", (True, False): "__read_only"}
+"""(is read, is written) -> how the image is declared; both at once is undefined."""
+
+
+def check_sources(program: Program, sources: Mapping[str, str]) -> None:
+    """Hold each kernel's text against the launches.
+
+    Raises:
+        DefectError: naming the kernel and the argument.
+    """
+    written = {
+        step.kernel: step.written
+        for part in (program, *program.regions.values())
+        for step in part.steps
+        if step.place == "gpu"
+    }
+    for name, kernel in program.kernels.items():
+        text = sources.get(name)
+        head = None if text is None else _HEAD.search(text)
+        if text is None or head is None:
+            raise DefectError(f"there is no text of the kernel {name}")
+        parameters = head.group(1).split(",")
+        while _CONSTANT.fullmatch(parameters[-1]):
+            parameters.pop()
+        last = len(kernel.scopes) - written.get(name, 1)
+        places = _places(kernel, parameters, last)
+        used = set(_USED.findall(text))
+        writes = {variable for verb, variable in used if verb == "write"}
+        reads = {variable for verb, variable in used if verb != "write"}
+        for place, parameter in zip(places, parameters, strict=True):
+            *words, variable = parameter.replace("*", " ").split()
+            scope = kernel.scopes[place]
+            if (scope == TEXTURE) != ("image2d_array_t" in words):
+                raise DefectError(f"{name} declares {variable} as {' '.join(words)}, not {scope}")
+            if scope == TEXTURE:
+                _check_image(name, variable, words, place >= last, (reads, writes))
+
+
+def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
+    """Which argument of a launch each declared parameter is.
+
+    TVM declares no parameter for an input that no element of the result comes from, as a part of a
+    concatenation of which a slice takes others; those from `last` on are written, and all there.
+    """
+    if len(parameters) == len(kernel.scopes):
+        return list(range(len(parameters)))
+    known = {param.name: place for place, param in enumerate(kernel.func.params)}
+    names = [parameter.replace("*", " ").split()[-1:] for parameter in parameters]
+    places = [known.get(name[0].removesuffix(_POINTER), -1) if name else -1 for name in names]
+    missing = set(range(len(kernel.scopes))) - set(places)
+    if -1 in places or places != sorted(set(places)) or any(place >= last for place in missing):
+        raise DefectError(f"{kernel.name} declares {len(places)} arguments: {len(kernel.scopes)}")
+    return places
+
+
+def _check_image(
+    name: str, variable: str, words: list[str], out: bool, used: tuple[set[str], set[str]]
+) -> None:
+    """It is declared as what it is, and used so."""
+    reads, writes = used
+    if variable in writes and variable in reads:
+        raise DefectError(f"{name} reads {variable}, an image that it writes")
+    if variable in (reads if out else writes):
+        raise DefectError(f"{name} {'reads' if out else 'writes'} {variable}, and should not")
+    if _QUALIFIERS[(not out, out)] not in words:
+        raise DefectError(f"{name} declares {variable} as {' '.join(words)}")

@@ -1,0 +1,159 @@
+"""Does every launch find in its memory what it is to read, and write over nothing that is needed?
+
+The memory plan is followed step by step, as the device will: which tensor a slot holds, who made
+it, what each launch reads and writes.  Nothing of how the plan was made is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from adrenoc.bundle.manifest import MemorySlot
+from adrenoc.errors import DefectError
+from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
+from adrenoc.ir.program import Program, Step
+from adrenoc.passes.analyse.cpu_nodes import CPU
+from adrenoc.passes.lower.plan_memory import Storage, size_bytes
+from adrenoc.passes.verify.image_limits import check_image
+from adrenoc.target.gpu import Limits
+
+Place = tuple[str, object]
+"""A piece of memory: its kind, and which of that kind."""
+SLOT, INPUT, OUTPUT, PARAM = "slot", "input", "output", "param"
+
+
+def place_of(program: Program, storage: Storage, name: str) -> Place:
+    """The memory that a launch is given for a tensor or param.
+
+    Raises:
+        DefectError: there is none.
+    """
+    if name in program.params:
+        return PARAM, name
+    graph = program.graph
+    owner = graph.owner(name)
+    if owner in storage.slot_of:
+        return SLOT, storage.slot_of[owner]
+    if owner in graph.inputs:
+        return INPUT, owner
+    if owner in {graph.owner(output) for output in graph.outputs}:
+        return OUTPUT, owner
+    raise DefectError(f"{name} lies in {owner}, which has no memory")
+
+
+def check_storage(program: Program, storage: Storage, limits: Limits) -> None:
+    """Follow the plan through all steps.
+
+    Raises:
+        DefectError: naming the step, the tensor and the slot.
+    """
+    for name, slot in storage.slot_of.items():
+        if not 0 <= slot < len(storage.plan.slots):
+            raise DefectError(f"{name} is in slot {slot} of {len(storage.plan.slots)}")
+        _check_fits(name, program.graph.operand(name), storage.plan.slots[slot], slot)
+    for name, spec in _images(program):
+        check_image(name, spec.physical, limits)
+    for number, held in enumerate(storage.plan.slots):
+        if held.scope == TEXTURE:
+            check_image(f"slot {number}", held.shape, limits)
+    walk = _Walk(program=program, storage=storage)
+    for step in program.steps:
+        walk.follow(step)
+    walk.finish()
+
+
+def _images(program: Program) -> Iterator[tuple[str, OperandSpec]]:
+    """All that launches are given as images."""
+    for name, param in program.params.items():
+        if param.spec.memory is Memory.TEXTURE:
+            yield name, param.spec
+    graph = program.graph
+    for step in program.steps:
+        for name in step.arguments:
+            if name not in program.params and graph.operand(name).memory is Memory.TEXTURE:
+                yield name, graph.operand(name)
+
+
+def _check_fits(name: str, spec: OperandSpec, slot: MemorySlot, number: int) -> None:
+    """The slot is memory of the kind that the tensor needs, and large enough."""
+    if spec.memory is Memory.TEXTURE:
+        # The clamp border stays where the image ends: its rows and columns have to be the tensor's.
+        fits = (slot.scope, slot.dtype, slot.shape[1:]) == (
+            TEXTURE,
+            spec.dtype,
+            spec.physical[1:],
+        ) and slot.shape[0] >= spec.physical[0]
+    else:
+        scope = CPU if spec.memory is Memory.CPU else GLOBAL
+        fits = slot.scope == scope and slot.bytes >= size_bytes(spec)
+    if not fits:
+        raise DefectError(
+            f"{name}, {spec.dtype} {spec.physical} in {spec.scope}, does not fit slot {number}, "
+            f"{slot.dtype} {slot.shape} in {slot.scope}"
+        )
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """What each piece of memory holds after the steps so far."""
+
+    program: Program
+    storage: Storage
+    holds: dict[Place, str] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    """Tensors that something has been written to."""
+
+    def follow(self, step: Step) -> None:
+        """One step: what it reads has to be there, then it writes."""
+        graph = self.program.graph
+        read: dict[Place, str] = {}
+        for name in step.reads:
+            place = self._place(name)
+            if place[0] in (SLOT, OUTPUT):
+                owner = graph.owner(name)
+                self._check_holds(step, place, owner)
+                read[place] = owner
+        written: dict[Place, str] = {}
+        for name in step.writes:
+            place, owner = self._place(name), graph.owner(name)
+            if place[0] not in (SLOT, OUTPUT):
+                raise DefectError(f"{_named(step)} writes {owner}, an {place[0]} of the program")
+            if written.setdefault(place, owner) != owner:
+                raise DefectError(f"{_named(step)} writes {owner} over {written[place]}")
+            image = graph.operand(name).memory is Memory.TEXTURE
+            if place in read and (image or read[place] != owner):
+                raise DefectError(f"{_named(step)} reads {read[place]} from the memory it writes")
+            self._write(step, place, owner)
+
+    def finish(self) -> None:
+        """What the model gives has been made."""
+        graph = self.program.graph
+        for name in graph.outputs:
+            place = self._place(name)
+            if place[0] == SLOT:
+                raise DefectError(f"the output {name} is in a slot, which does not outlive the run")
+            if place[0] == OUTPUT and place not in self.holds:
+                raise DefectError(f"nothing makes the output {name}")
+
+    def _place(self, name: str) -> Place:
+        return place_of(self.program, self.storage, name)
+
+    def _check_holds(self, step: Step, place: Place, owner: str) -> None:
+        held = self.holds.get(place)
+        if held != owner:
+            what = "nothing" if held is None else held
+            raise DefectError(f"{_named(step)} reads {owner} from {place[0]} {place[1]}: {what}")
+
+    def _write(self, step: Step, place: Place, owner: str) -> None:
+        if self.holds.get(place) == owner:
+            return  # further blocks of it
+        if owner in self.begun:
+            lost = self.holds[place]
+            raise DefectError(f"{_named(step)} goes on with {owner}, which {lost} has overwritten")
+        self.begun.add(owner)
+        self.holds[place] = owner
+
+
+def _named(step: Step) -> str:
+    return f"the launch of {step.kernel}" if step.kernel else f"the copy of {step.arguments[0]}"

@@ -1,1 +1,0 @@
-"""Schedule rules: from a node of the planned graph to the kernel that computes it."""

@@ -1,0 +1,1 @@
+"""GPUs as data: limits, rates, and the floors that follow from them."""

@@ -1,0 +1,174 @@
+"""Read dataclasses from TOML tables whose every value names its source.
+
+A value is written `key = { value = 16384, source = "CL query, Adreno 750, driver E031.45" }`.
+What many values share is written once, under `[sources]`, and cited: `clinfo = "..."` there and
+`source = "@clinfo"`, or `source = "@clinfo: in MB"`, at the values.
+
+The fields of the dataclass say which keys there are and of which type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from adrenoc.errors import TargetError
+from adrenoc.files.read import read_toml
+from adrenoc.text.spelling import did_you_mean
+
+T = TypeVar("T")
+
+_SHAPES = {
+    int: "a whole number above 0",
+    float: "a number above 0",
+    bool: "true or false",
+    str: "a text that is not empty",
+    tuple: "a list of whole numbers above 0",
+}
+
+
+class SourcedFile:
+    """One TOML file, with the sources that were met while its values were read."""
+
+    def __init__(self, path: Path) -> None:
+        """Parse `path`.
+
+        Raises:
+            TargetError: the file cannot be read or is not TOML.
+        """
+        self.path = path
+        self.sources: dict[str, str] = {}
+        try:
+            self.tables = read_toml(path)
+        except OSError as error:
+            raise TargetError(
+                f"cannot read the target file {path}: {error.strerror}", hint="adrenoc targets"
+            ) from error
+        except ValueError as error:
+            raise TargetError(
+                f"{path} is not a TOML file: {error}", hint=f"correct {path}, then: adrenoc targets"
+            ) from error
+
+    def wrong(self, key: str, seen: str, expected: str) -> TargetError:
+        """An error about one key of this file."""
+        return TargetError(
+            f'{self.path}, key "{key}": {seen}, expected {expected}',
+            hint=f"correct {self.path}, then: adrenoc targets",
+        )
+
+    def check_keys(self, table: Mapping[str, Any], known: set[str], section: str = "") -> None:
+        """Refuse keys that mean nothing.
+
+        Raises:
+            TargetError: one key of `table` is not in `known`.
+        """
+        for key in table:
+            if key not in known:
+                guess = did_you_mean(key, known)
+                raise self.wrong(_joined(section, key), f"unknown key{guess}", _listed(known))
+
+    def text(self, table: Mapping[str, Any], key: str, section: str = "") -> str:
+        """A text that needs no source, because it is a name or a source itself."""
+        value = table.get(key)
+        if not isinstance(value, str) or not value.strip():
+            seen = "missing" if value is None else f"seen {value!r}"
+            raise self.wrong(_joined(section, key), seen, _SHAPES[str])
+        return value
+
+    def table(self, section: str) -> dict[str, Any]:
+        """The table `[section]`; empty where there is none."""
+        value = self.tables.get(section, {})
+        if not isinstance(value, dict):
+            raise self.wrong(section, f"seen {value!r}", f"a table [{section}]")
+        return value
+
+    def value(self, table: Mapping[str, Any], key: str, hint: Any, section: str = "") -> Any:
+        """Read one sourced value of the type `hint`, and note its source.
+
+        Raises:
+            TargetError: it is missing, has another type, or names no source.
+        """
+        name = _joined(section, key)
+        if key not in table:
+            raise self.wrong(name, "missing", "{ value = ..., source = ... }")
+        entry = table[key]
+        if not isinstance(entry, dict) or "value" not in entry:
+            raise self.wrong(name, f"seen {entry!r}", "{ value = ..., source = ... }")
+        self.check_keys(entry, {"value", "source"}, name)
+        if "source" not in entry:
+            raise self.wrong(name, "the value has no source", 'source = "where it is known from"')
+        source = self.cited(self.text(entry, "source", name), f"{name}.source")
+        value = self._converted(entry["value"], hint, name)
+        self.sources[name] = source
+        return value
+
+    def cited(self, source: str, name: str) -> str:
+        """Write out the `@key` citations of `[sources]` in a source.
+
+        Raises:
+            TargetError: `[sources]` has no such key.
+        """
+        known = self.table("sources")
+
+        def written_out(match: re.Match[str]) -> str:
+            key = match.group(1)
+            if key not in known:
+                guess = did_you_mean(key, known)
+                raise self.wrong(name, f'seen "@{key}"{guess}', "a key of the table [sources]")
+            return self.text(known, key, "sources")
+
+        return re.sub(r"@(\w+)", written_out, source)
+
+    def facts(self, cls: type[T], section: str) -> T:
+        """Read the table `[section]` into the dataclass `cls`.
+
+        Raises:
+            TargetError: a key is unknown, or a value is missing, of another type or unsourced.
+        """
+        table = self.table(section)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        self.check_keys(table, {field.name for field in fields}, section)
+        hints = typing.get_type_hints(cls)
+        values = {
+            field.name: self.value(table, field.name, hints[field.name], section)
+            for field in fields
+            if field.name in table or field.default is dataclasses.MISSING
+        }
+        return cls(**values)
+
+    def _converted(self, value: Any, hint: Any, name: str) -> Any:
+        kind = _kind(hint)
+        good = {
+            int: _is_count(value),
+            float: isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0,
+            bool: isinstance(value, bool),
+            str: isinstance(value, str) and bool(value.strip()),
+            tuple: isinstance(value, list) and bool(value) and all(map(_is_count, value)),
+        }[kind]
+        if not good:
+            raise self.wrong(name, f"seen {value!r}", _SHAPES[kind])
+        return kind(value)
+
+
+def _kind(hint: Any) -> type:
+    """The plain type behind `int`, `int | None`, `tuple[int, ...]` and the like."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    return typing.get_origin(hint) or hint
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _joined(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _listed(known: set[str]) -> str:
+    return "one of " + ", ".join(sorted(known))

@@ -1,0 +1,1 @@
+"""Words: names that are allowed, what is printed escaped, spelling, JSON."""
