@@ -40,6 +40,7 @@ _ITEM = re.compile(r"get_(?:group|local|global)_id\($")
 _MOST_CONSTANTS = 16
 _INSTRUCTIONS_OF_A_MULTIPLICATION = 2
 """More than a shift by a constant takes: integers are multiplied in three steps."""
+_MOST_INT, _WORDS = 2**31 - 1, 2**32
 _LANES = 4
 _LARGEST_LOSS = 0.02
 
@@ -62,6 +63,8 @@ class _Number:
     """Why it stays; "" where it may become an argument."""
     loop: int
     is_factor: bool
+    is_word: bool
+    """It is cast to `uint`, so that of a larger number than an `int` holds the bits count alone."""
 
 
 def share(texts: Mapping[str, str]) -> tuple[dict[str, Shared], list[Decision]]:
@@ -140,13 +143,15 @@ def _share_alike(
     why: dict[str, str] = {}
     varying = [i for i in range(len(places)) if len({numbers[n][i] for n in names}) > 1]
     too_dear = _too_dear(varying, places, _unnamed(texts[first]))
-    fixed = [i for i in varying if places[i].fixed or i in too_dear]
+    beyond = {i for i in varying if any(_is_beyond(numbers[n][i], places[i]) for n in names)}
+    fixed = [i for i in varying if places[i].fixed or i in too_dear or i in beyond]
     for name in names:
         programs.setdefault(tuple(numbers[name][i] for i in fixed), []).append(name)
     for members in programs.values():
         if members[0] != first:
             i = next(i for i in fixed if numbers[members[0]][i] != numbers[first][i])
-            why[members[0]] = places[i].fixed or "the stride of an inner loop"
+            dear = "a number beyond int" if i in beyond else "the stride of an inner loop"
+            why[members[0]] = places[i].fixed or dear
         lifted = [i for i in varying if len({numbers[n][i] for n in members}) > 1]
         _instances(members, texts, numbers, lifted, found)
     for name in names:
@@ -188,10 +193,21 @@ def _instances(
     first = members[0]
     text = _renamed(_lifted(_unnamed(texts[first]), argument_of, types), first)
     for row, name in enumerate(members):
-        values = [column[row] for column in columns]
+        values = [_as_int(column[row]) for column in columns]
         found[name] = Shared(
             program=first, constants=tuple(zip(types, values, strict=True)), text=text
         )
+
+
+def _is_beyond(number: str, place: _Number) -> bool:
+    """Whether no `int` stands for it there."""
+    return not number.endswith("f") and int(number) > (_WORDS - 1 if place.is_word else _MOST_INT)
+
+
+def _as_int(number: str) -> str:
+    """The `int` of the same bits, where a number is a larger word."""
+    beyond = not number.endswith("f") and int(number) > _MOST_INT
+    return str(int(number) - _WORDS) if beyond else number
 
 
 def _lifted(text: str, argument_of: Mapping[int, int], types: list[str]) -> str:
@@ -225,6 +241,7 @@ def _places(text: str) -> list[_Number]:
                     fixed,
                     loops[-1][1] if loops else -1,
                     before.endswith("* ") or line[number.end() :].startswith(" *"),
+                    before.endswith("(uint)"),
                 )
             )
         depth += line.count("{") - line.count("}")

@@ -9,18 +9,19 @@ meant:
     launches   each gives its kernel what the node reads and writes, of the declared shapes
     storage    what a launch reads is still in its slot, and fits there; images within limits
     module     the virtual machine launches these steps in this memory
-    sources    the kernels' texts read and write the images that they are given for it
+    sources    the kernels' texts read and write the images that they are given for it, and the
+               numbers that the runtime gives them are such as it reads
 """
 
 from __future__ import annotations
 
-from adrenoc.codegen.build import kernel_sources
+from adrenoc.codegen.build import kernel_sources, module_texts
 from adrenoc.ir.program import Program
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.passes.verify.check_launches import check_kernels, check_launches
 from adrenoc.passes.verify.check_module import check_module
-from adrenoc.passes.verify.check_sources import check_sources
+from adrenoc.passes.verify.check_sources import check_constants, check_sources
 from adrenoc.passes.verify.check_storage import check_storage
 from adrenoc.pipeline.state import State, program_of, storage_of
 from adrenoc.target.gpu import Limits
@@ -36,6 +37,7 @@ def verify_step(state: State) -> State:
     check_plan(program, storage, state.target.limits)
     check_module(state.module, program, storage)
     check_sources(program, kernel_sources(state.executable))
+    check_constants(module_texts(state.executable.mod))
     return state
 
 

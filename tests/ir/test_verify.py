@@ -282,6 +282,20 @@ def test_the_text_of_kernels_is_held_against_the_launches(
         verify.verify_step(state)
 
 
+@pytest.mark.parametrize("number", ["int 2147483648", "int 1.0", "float 1e39f", "long 1"])
+def test_constants_of_kernels_are_such_as_the_runtime_reads(
+    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    state = built("adreno", "mixed")
+    planted = [
+        text.replace("_kernel\n", f"_kernel\n// Constants: {number}\n", 1)
+        for text in verify.module_texts(state.executable.mod)
+    ]
+    monkeypatch.setattr(verify, "module_texts", lambda _: planted)
+    with pytest.raises(DefectError, match=f"has the constant {number}, beyond its type"):
+        verify.verify_step(state)
+
+
 # It runs in every compilation
 
 

@@ -42,6 +42,32 @@ def test_constants_that_differ_become_arguments() -> None:
     assert said == ["k1 runs the program of k0: they differ in 2 constants, which became arguments"]
 
 
+def test_packed_words_become_arguments_by_their_bits() -> None:
+    """A word of four bytes such as 133 is 2240120197, beyond `int`: the runtime reads `int`s."""
+    shared, _ = _share(
+        *((f"out[0] = select(a[0], (uint){word});",) for word in (2240120197, 134, 4294967295))
+    )
+    assert {kernel.program for kernel in shared} == {"k0_kernel"}
+    assert "select(a[0], (uint)C0);" in shared[0].text
+    assert [kernel.constants for kernel in shared] == [
+        (("int", "-2054847099"),),
+        (("int", "134"),),
+        (("int", "-1"),),
+    ]
+
+
+@pytest.mark.parametrize("form", ["(a[0] + {})", "(uint)({} - a[0])", "(ulong){}"])
+def test_numbers_beyond_int_stay_where_their_bits_will_not_do(form: str) -> None:
+    shared, said = _share(*((f"out[0] = {form.format(n)};",) for n in (7, 2147483648, 5)))
+    assert [kernel.program for kernel in shared] == ["k0_kernel", "k1_kernel", "k2_kernel"]
+    assert said[0].endswith("it differs from k0 in a number beyond int, which stays a constant")
+
+
+def test_words_beyond_uint_stay() -> None:
+    shared, _ = _share(*((f"out[0] = (uint){n};",) for n in (7, 4294967296)))
+    assert [kernel.program for kernel in shared] == ["k0_kernel", "k1_kernel"]
+
+
 def test_equal_texts_share_without_arguments() -> None:
     (first, second), said = _share(("out[0] = a[1];",), ("out[0] = a[1];",))
     assert (first.program, second.program) == ("k0_kernel", "k0_kernel")

@@ -6,8 +6,11 @@ This is the last look: the text is what a phone's driver compiles.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from adrenoc.codegen.opencl_sharing import read_programs
 from adrenoc.errors import DefectError
 from adrenoc.ir.operand import TEXTURE
 from adrenoc.ir.program import Kernel, Program
@@ -15,6 +18,7 @@ from adrenoc.ir.program import Kernel, Program
 _HEAD = re.compile(r"__kernel void \w+\(([^)]*)\)")
 _CONSTANT = re.compile(r" (?:int|float) C\d+")
 """A last argument that no launch gives: the runtime sets it (`adrenoc.codegen.opencl_sharing`)."""
+_INTS = range(-(2**31), 2**31)
 _POINTER = "_ptr"
 """How TVM ends the name of a parameter that points to a tensor."""
 _USED = re.compile(r"(read|READ|write)_(?:image|IMAGE)\w*\((\w+)")
@@ -54,6 +58,26 @@ def check_sources(program: Program, sources: Mapping[str, str]) -> None:
                 raise DefectError(f"{name} declares {variable} as {' '.join(words)}, not {scope}")
             if scope == TEXTURE:
                 _check_image(name, variable, words, place >= last, (reads, writes))
+
+
+def check_constants(sets: Iterable[str]) -> None:
+    """Hold the arguments that the runtime sets itself against what it reads: ints and floats.
+
+    Raises:
+        DefectError: naming the kernel and the number.
+    """
+    for text in sets:
+        for name, shared in read_programs(text).items():
+            for kind, number in shared.constants:
+                if not _is_read(kind, number):
+                    raise DefectError(f"{name} has the constant {kind} {number}, beyond its type")
+
+
+def _is_read(kind: str, number: str) -> bool:
+    if kind == "int":
+        return re.fullmatch(r"-?\d+", number) is not None and int(number) in _INTS
+    with np.errstate(over="ignore"):
+        return kind == "float" and number.endswith("f") and np.isfinite(np.float32(number[:-1]))
 
 
 def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
