@@ -63,6 +63,17 @@ def run_reference(
     return _run_onnx(model, inputs, wanted, plain=plain, threads=threads)
 
 
+def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
+
+    Raises:
+        InputError: an input is missing or does not fit.
+        DependencyError: LiteRT is not installed.
+        ModelFormatError: it refuses the model.
+    """
+    return _run_tflite(model, inputs, (), plain=True, threads=0, kernels=REFERENCE_KERNELS)
+
+
 def reference_version(kind: str) -> str:
     """The package that computes the reference for models of this format, with its version.
 

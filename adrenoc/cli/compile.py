@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
     from adrenoc.decision import Decision
+    from adrenoc.mcu.core import Core
     from adrenoc.options import CompileOptions, ResolvedOptions
     from adrenoc.reporter import Reporter
     from adrenoc.target.target import Target
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @click.command("compile", cls=Command)
 @path_argument("model")
-@device_option()
+@device_option(cores=True)
 @preset_option()
 @click.option(
     "--shape",
@@ -97,9 +98,11 @@ if TYPE_CHECKING:
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )
 @json_option()
+@click.pass_context
 def compile_command(
+    ctx: click.Context,
     model: Path,
-    target: Target,
+    target: Target | Core,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...],
     output: Path | None,
@@ -121,7 +124,17 @@ def compile_command(
     ndk: str | None,
     as_json: bool,
 ) -> None:
-    """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE."""
+    """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
+
+    For a microcontroller (cortex-m4) an int8 MODEL becomes a folder of C.
+    """
+    from adrenoc.mcu.core import Core
+
+    if isinstance(target, Core):
+        from adrenoc.cli.firmware import compile_firmware
+
+        compile_firmware(ctx, model, target, output=output, explain=explain, as_json=as_json)
+        return
     from adrenoc.cli import console
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.cli.show_accuracy import finite, show_plan

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.ir.precision_policy import PrecisionPolicy
+    from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -25,24 +26,43 @@ class TargetParam(click.ParamType):
 
     name = "device"
 
+    def __init__(self, *, cores: bool = False) -> None:
+        """Of GPUs alone, or with `cores` of microcontrollers too."""
+        self.cores = cores
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Target:
+    ) -> Target | Core:
         """Look the name up."""
+        from adrenoc.errors import TargetError
+        from adrenoc.mcu.core import Core, is_core, load_core
         from adrenoc.target.target import Target, load_target
 
-        return value if isinstance(value, Target) else load_target(value)
+        if isinstance(value, Target | Core):
+            return value
+        if not is_core(value):
+            return load_target(value)
+        core = load_core(value)
+        if not self.cores:
+            raise TargetError(
+                f"{core.name} is a microcontroller; this command is for GPUs",
+                hint=f"adrenoc compile MODEL --device {core.name}",
+            )
+        return core
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """All devices that begin so."""
+        from adrenoc.mcu.core import core_names, load_core
         from adrenoc.target.target import list_targets
 
+        known = {target.name: target.title for target in list_targets()}
+        known |= {name: load_core(name).title for name in core_names() if self.cores}
         return [
-            CompletionItem(target.name, help=target.title)
-            for target in list_targets()
-            if target.name.startswith(incomplete)
+            CompletionItem(name, help=title)
+            for name, title in known.items()
+            if name.startswith(incomplete)
         ]
 
 
@@ -133,16 +153,18 @@ def json_option() -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-def device_option() -> Decorator:
-    """`--device`: what to compile for."""
+def device_option(*, cores: bool = False) -> Decorator:
+    """`--device`: what to compile for, with `cores` a microcontroller too."""
+    others = ", cortex-m4" if cores else ""
     return click.option(
         "--device",
         "target",
-        type=TargetParam(),
+        type=TargetParam(cores=cores),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
-        help="What to compile for: adreno, adreno:750, adreno:sm8650, host (adrenoc targets).",
+        help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
+        "(adrenoc targets).",
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.firmware import run_if_firmware
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
     InputParam,
@@ -181,7 +182,12 @@ def run_command(
     as_json: bool,
     **where: Any,
 ) -> None:
-    """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
+    """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it.
+
+    A folder for a microcontroller runs under QEMU, and each layer's instructions are counted.
+    """
+    if run_if_firmware(ctx, bundle, files, seed, reference, save, as_json=as_json):
+        return
     from adrenoc.bundle.buckets import specs_for
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.check.inputs import ImageOptions, make_inputs, shapes_of
@@ -243,8 +249,7 @@ def run_command(
         floor = _rounding_floor(opened, reference, inputs, result, expected)
     if as_json:
         console.print_json({**plain_run(result, checked, compared), **_plain_floor(floor)})
-        failed = checked is not None and not checked.passed
-        ctx.exit(CheckFailedError.exit_code if failed else 0)
+        ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)
     show_run(opened, result, checked, compared)
     _show_floor(floor)
     if layers_of is not None:

@@ -10,17 +10,25 @@ from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import TargetParam, json_option
 
 if TYPE_CHECKING:
+    from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
 
 
 @click.command("targets", cls=Command)
-@click.argument("device", type=TargetParam(), required=False)
+@click.argument("device", type=TargetParam(cores=True), required=False)
 @json_option()
-def targets_command(device: Target | None, as_json: bool) -> None:
+def targets_command(device: Target | Core | None, as_json: bool) -> None:
     """List the devices to compile for, or the facts of one DEVICE."""
     from adrenoc.cli import console
+    from adrenoc.mcu.core import Core, core_names, load_core
     from adrenoc.target.target import list_targets
 
+    if isinstance(device, Core):
+        if as_json:
+            console.print_json(_core_facts(device))
+        else:
+            _show_core(device)
+        return
     if device is not None:
         if as_json:
             console.print_json(_facts(device))
@@ -28,10 +36,39 @@ def targets_command(device: Target | None, as_json: bool) -> None:
             _show_one(device)
         return
     targets = list_targets()
+    cores = [load_core(name) for name in core_names()]
     if as_json:
-        console.print_json([_facts(target) for target in targets])
+        console.print_json([*map(_facts, targets), *map(_core_facts, cores)])
     else:
         _show_all(targets)
+        console.blank()
+        rows = [(core.name, core.title, core.facts.arithmetic) for core in cores]
+        console.print_table(("microcontroller", "what it is", "arithmetic"), rows)
+
+
+def _core_facts(core: Core) -> dict[str, Any]:
+    return {
+        "name": core.name,
+        "title": core.title,
+        "core": core.facts,
+        "board": core.board,
+        "sources": dict(core.sources),
+    }
+
+
+def _show_core(core: Core) -> None:
+    from dataclasses import asdict
+
+    from adrenoc.cli import console
+
+    console.print_title(core.name, core.title)
+    sources = dict(core.sources)
+    rows = [
+        (key, str(value), sources.get(f"{group}.{key}", ""))
+        for group, facts in (("core", core.facts), ("board", core.board))
+        for key, value in asdict(facts).items()
+    ]
+    console.print_table(("fact", "value", "source"), rows, right=("value",))
 
 
 def _facts(target: Target) -> dict[str, Any]:

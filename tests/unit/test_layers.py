@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "families.reduce",
     ),
     ("families.shared",),
-    ("device", "kernels"),
+    ("device", "kernels", "mcu"),
     ("android", "clml", "codegen", "importers", "options", "rewrites"),
     ("bundle", "ir", "native", "target", "tuning_log"),
     ("files", "host", "relax"),

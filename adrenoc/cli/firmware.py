@@ -1,0 +1,234 @@
+"""What `compile` and `run` do for microcontrollers: a folder of C in place of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from adrenoc.check.inputs import InputFile
+    from adrenoc.mcu.core import Core
+    from adrenoc.mcu.emulator import Emulated
+    from adrenoc.mcu.folder import Firmware
+    from adrenoc.mcu.make import MadeFirmware
+
+
+def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
+    """Refuse options that mean nothing for a microcontroller.
+
+    Raises:
+        click.UsageError: one was given.
+    """
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "")
+        if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
+            raise click.UsageError(f"{param.opts[-1]} is not for microcontrollers", ctx)
+
+
+def compile_firmware(
+    ctx: click.Context,
+    model: Path,
+    core: Core,
+    *,
+    output: Path | None,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Write the folder and say what is in it."""
+    from adrenoc.cli import console
+    from adrenoc.mcu.folder import plain_firmware
+    from adrenoc.mcu.make import make_firmware
+
+    refuse_others(ctx, {"model", "target", "output", "explain", "as_json"})
+    made = make_firmware(model, core, output or Path(f"{model.stem}.{core.name}"))
+    if as_json:
+        plain = plain_firmware(made.firmware)
+        console.print_json({**plain, "path": str(made.path), "time_ms": made.time_ms})
+        return
+    _show_made(made, core)
+    if explain:
+        _show_layers(made.firmware)
+    _show_decisions(made.firmware, explain=explain)
+
+
+def _show_made(made: MadeFirmware, core: Core) -> None:
+    from adrenoc.cli import console
+
+    firmware = made.firmware
+    console.blank()
+    console.print_verdict(True, f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}")
+    console.print_fields(
+        [
+            ("layers", f"{len(firmware.layers)} (--explain lists them)"),
+            ("flash", f"{console.size(firmware.constant_bytes)} of constants, beside the code"),
+            ("RAM", _ram(firmware)),
+            ("next", f"adrenoc run {made.path} --check MODEL  (under QEMU)"),
+        ]
+    )
+
+
+def _ram(firmware: Firmware) -> str:
+    from math import prod
+
+    from adrenoc.cli import console
+
+    borders = sum(prod(spec.shape) for spec in (*firmware.inputs, *firmware.outputs))
+    return (
+        f"{firmware.arena_bytes} bytes of arena, and {console.size(borders)} of inputs and outputs"
+    )
+
+
+def _show_layers(firmware: Firmware) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("layer", "operator", "makes", "how", "flash", "scratch"),
+        [
+            (
+                layer.name,
+                layer.operator,
+                console.short(layer.tensor),
+                layer.how,
+                str(layer.flash_bytes),
+                str(layer.scratch_bytes),
+            )
+            for layer in firmware.layers
+        ],
+        right=("flash", "scratch"),
+    )
+
+
+def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
+    from adrenoc.cli import console
+
+    if not explain or not firmware.decisions:
+        return
+    console.blank()
+    console.print_table(
+        ("subject", "decision", "reason"),
+        [(console.short(d.subject), d.taken, d.reason) for d in firmware.decisions],
+    )
+
+
+def run_if_firmware(
+    ctx: click.Context,
+    path: Path,
+    files: tuple[InputFile, ...],
+    seed: int,
+    reference: Path | None,
+    save: Path | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Run a folder for a microcontroller under QEMU, and compare every byte; False of a bundle."""
+    from adrenoc.check.inputs import make_inputs
+    from adrenoc.cli import console
+    from adrenoc.mcu.folder import is_firmware, open_firmware
+
+    if not is_firmware(path):
+        return False
+    from adrenoc.mcu.emulator import run_firmware
+
+    refuse_others(ctx, {"bundle", "files", "seed", "reference", "save", "as_json"})
+    firmware = open_firmware(path)
+    inputs = make_inputs(firmware.inputs, files, seed=seed)
+    expected = None
+    if reference is not None:
+        from adrenoc.check.reference import run_reference_kernels
+
+        expected = run_reference_kernels(reference, inputs)
+    result = run_firmware(path, firmware, inputs)
+    if save is not None:
+        _save(save, result)
+    wrong = None if expected is None else _differences(result, expected, firmware)
+    if as_json:
+        console.print_json(_plain(firmware, result, wrong))
+    else:
+        _show_run(path, firmware, result, wrong)
+    if wrong:
+        from adrenoc.errors import CheckFailedError
+
+        error = CheckFailedError(
+            f"{sum(wrong.values())} bytes differ from what LiteRT's reference kernels compute",
+            hint=f"adrenoc run {path} --check {reference} --seed N for other inputs",
+        )
+        if not as_json:
+            raise error
+        ctx.exit(error.exit_code)
+    return True
+
+
+def _save(path: Path, result: Emulated) -> None:
+    from io import BytesIO
+
+    import numpy as np
+
+    from adrenoc.files.outputs import write_atomically
+
+    buffer = BytesIO()
+    np.savez(buffer, allow_pickle=False, **dict(result.outputs))
+    write_atomically(path, buffer.getvalue())
+
+
+def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:
+    """How many bytes of each output differ."""
+    from adrenoc.errors import InputError
+
+    found = {}
+    for spec in firmware.outputs:
+        if spec.name not in expected or expected[spec.name].shape != spec.shape:
+            raise InputError(
+                f"the model computes no output '{spec.name}' of {list(spec.shape)}; the folder "
+                "was made of another one",
+                hint="name the model that the folder was compiled from",
+            )
+        count = int((expected[spec.name] != result.outputs[spec.name]).sum())
+        if count:
+            found[spec.name] = count
+    return found
+
+
+def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -> dict[str, Any]:
+    counts = zip(firmware.layers, result.layer_instructions, strict=True)
+    return {
+        "device": firmware.device,
+        "instructions": result.instructions,
+        "arena_bytes": firmware.arena_bytes,
+        "code_and_constant_bytes": result.code_bytes,
+        "layers": [{**asdict(layer), "instructions": count} for layer, count in counts],
+        "differences": wrong,
+        "passed": None if wrong is None else not wrong,
+    }
+
+
+def _show_run(
+    path: Path, firmware: Firmware, result: Emulated, wrong: dict[str, int] | None
+) -> None:
+    from adrenoc.cli import console
+    from adrenoc.mcu.emulator import OPTIMISATION
+
+    console.blank()
+    console.print_title(firmware.name, f"on QEMU's {firmware.device}, gcc {OPTIMISATION}")
+    console.print_table(
+        ("layer", "operator", "how", "instructions", "share"),
+        [
+            (layer.name, layer.operator, layer.how, f"{count:,}", f"{share:.1f} %")
+            for layer, count in zip(firmware.layers, result.layer_instructions, strict=True)
+            for share in [100 * count / max(result.instructions, 1)]
+        ],
+        right=("instructions", "share"),
+    )
+    console.print_fields(
+        [
+            ("in all", f"{result.instructions:,} instructions: not cycles, and not of a board"),
+            ("flash", f"{console.size(result.code_bytes)} of code and constants"),
+            ("RAM", _ram(firmware)),
+        ]
+    )
+    if wrong is not None and not wrong:
+        console.print_verdict(True, "every byte is what LiteRT's reference kernels compute")

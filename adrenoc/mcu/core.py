@@ -1,0 +1,96 @@
+"""The microcontroller cores that can be compiled for: files in `targets/mcu/`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.errors import TargetError
+from adrenoc.files.read import data_folder
+from adrenoc.target.sourced import SourcedFile
+from adrenoc.text.spelling import did_you_mean
+
+ARITHMETICS = ("plain", "dsp")
+"""What kernels are written with: plain C, or the packed products of the DSP extension."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreFacts:
+    """`cpu` and `float_flags` are the compiler's, `arithmetic` is one of `ARITHMETICS`."""
+
+    cpu: str
+    float_flags: str
+    arithmetic: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """The board that QEMU emulates; code begins at address 0."""
+
+    machine: str
+    flash_kib: int
+    ram_start: int
+    ram_kib: int
+    instructions_a_tick: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """A core to compile for, by the name of its file."""
+
+    name: str
+    title: str
+    facts: CoreFacts
+    board: Board
+    sources: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def has_dsp(self) -> bool:
+        """Whether it multiplies pairs of 16 bits at once."""
+        return self.facts.arithmetic == "dsp"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What makes GCC and clang compile for it."""
+        return (f"-mcpu={self.facts.cpu}", "-mthumb", *self.facts.float_flags.split())
+
+
+def core_names(*, folder: Path | None = None) -> tuple[str, ...]:
+    """The names of all cores."""
+    place = folder or data_folder("targets")
+    return tuple(sorted(path.stem for path in place.glob("mcu/*.toml")))
+
+
+def is_core(name: str) -> bool:
+    """Whether a device's name is meant as that of a core."""
+    return name.lower().startswith("cortex-m")
+
+
+def load_core(name: str, *, folder: Path | None = None) -> Core:
+    """Find a core by name.
+
+    Raises:
+        TargetError: the name is unknown, or its file is wrong.
+    """
+    place = folder or data_folder("targets")
+    known = core_names(folder=place)
+    wanted = name.lower()
+    if wanted not in known:
+        raise TargetError(
+            f'unknown device "{name}"{did_you_mean(wanted, list(known))}, expected one of '
+            + ", ".join(known),
+            hint="adrenoc targets",
+        )
+    file = SourcedFile(place / "mcu" / f"{wanted}.toml")
+    file.check_keys(file.tables, {"title", "sources", "core", "board"})
+    facts = file.facts(CoreFacts, "core")
+    if facts.arithmetic not in ARITHMETICS:
+        expected = "one of " + ", ".join(ARITHMETICS)
+        raise file.wrong("core.arithmetic", f"seen {facts.arithmetic!r}", expected)
+    return Core(
+        name=wanted,
+        title=file.text(file.tables, "title"),
+        facts=facts,
+        board=file.facts(Board, "board"),
+        sources=tuple(file.sources.items()),
+    )

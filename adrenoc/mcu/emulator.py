@@ -1,0 +1,219 @@
+"""Runs a firmware folder under QEMU: its numbers, and the instructions of each layer.
+
+QEMU's time goes on by one nanosecond an instruction here, and the board's clock ticks every few
+tens of them: a layer is counted to within two ticks.  These are instructions, not cycles.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.errors import CheckFailedError, DependencyError, DeviceError
+from adrenoc.host.proc import run_tool
+from adrenoc.mcu.core import Core, load_core
+from adrenoc.mcu.folder import Firmware
+
+_BOARD = Path(__file__).parent / "board"
+_COMPILER, _EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
+OPTIMISATION = "-O2"
+_INSTALL = "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm"
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Emulated:
+    """What a run gave; `layer_instructions` in the order of the folder's layers."""
+
+    outputs: dict[str, np.ndarray]
+    layer_instructions: tuple[int, ...]
+    code_bytes: int
+
+    @property
+    def instructions(self) -> int:
+        """Of the whole run."""
+        return sum(self.layer_instructions)
+
+
+def missing_tools() -> list[str]:
+    """The programs that are needed and not installed."""
+    return [name for name in (_COMPILER, _EMULATOR) if shutil.which(name) is None]
+
+
+def run_firmware(
+    folder: Path, firmware: Firmware, inputs: Mapping[str, np.ndarray], *, timeout_s: float = 600.0
+) -> Emulated:
+    """Build the folder's model for QEMU's board and run it once.
+
+    Raises:
+        DependencyError: a tool is missing.
+        ToolError: the model does not compile.
+        DeviceError: the emulated board has too little memory, faulted or did not end.
+    """
+    if missing := missing_tools():
+        raise DependencyError(
+            f"{' and '.join(missing)}, which run a model for {firmware.device} on this computer, "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            hint=_INSTALL,
+        )
+    core = load_core(firmware.device)
+    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
+        work = Path(place)
+        (work / "harness.c").write_text(_harness(firmware, inputs), encoding="utf-8")
+        image, code_bytes = _build(folder, work, core)
+        said = _emulate(core, image, timeout_s)
+    return _read(said, firmware, core, code_bytes)
+
+
+def _build(folder: Path, work: Path, core: Core) -> tuple[Path, int]:
+    flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{folder}"]
+    hook = "-DMODEL_LAYER_DONE(number)=board_layer_done(number)"
+    objects = []
+    for source, more in (
+        (folder / "model.c", [OPTIMISATION, hook, "-include", str(work / "hook.h")]),
+        (work / "harness.c", ["-O1"]),
+        (_BOARD / "startup.c", ["-O1"]),
+    ):
+        (work / "hook.h").write_text("void board_layer_done(int number);\n", encoding="utf-8")
+        made = work / f"{source.stem}.o"
+        run_tool(
+            [_COMPILER, *flags, *more, "-c", str(source), "-o", str(made)],
+            deed=f"compile {source.name}",
+        )
+        objects.append(str(made))
+    image = work / "image.elf"
+    board = core.board
+    run_tool(
+        [
+            _COMPILER,
+            *core.flags,
+            "-nostartfiles",
+            "--specs=nano.specs",
+            "--specs=nosys.specs",
+            "-Wl,--gc-sections",
+            f"-Wl,--defsym=flash_bytes={board.flash_kib << 10}",
+            f"-Wl,--defsym=ram_start={board.ram_start}",
+            f"-Wl,--defsym=ram_bytes={board.ram_kib << 10}",
+            "-T",
+            str(_BOARD / "board.ld"),
+            *objects,
+            "-o",
+            str(image),
+        ],
+        deed="link the model for QEMU's board",
+    )
+    sizes = run_tool(["arm-none-eabi-size", objects[0]], deed="measure the model")
+    return image, int(sizes.splitlines()[1].split()[0])
+
+
+def _emulate(core: Core, image: Path, timeout_s: float) -> str:
+    command = [
+        _EMULATOR,
+        *("-M", core.board.machine, "-display", "none", "-monitor", "none", "-serial", "none"),
+        *("-semihosting-config", "enable=on,target=native", "-icount", "shift=0"),
+        *("-kernel", str(image)),
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeviceError(
+            f"the model did not end within {timeout_s:.0f} s under QEMU",
+            hint="--repeat 1, or a smaller model",
+        ) from error
+    said = done.stdout + done.stderr
+    if done.returncode != 0 or "DONE" not in said:
+        raise DeviceError(
+            f"QEMU's {core.board.machine} ended with {done.returncode}: {said.strip()[-300:]}",
+            hint=f"{_EMULATOR} --version (7.2 and later are known to work)",
+        )
+    return said
+
+
+def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
+    """A program that runs the model once and prints its outputs and counts."""
+    lines = ['#include "model.h"', ""]
+    arguments = []
+    for number, spec in enumerate(firmware.inputs):
+        flat = ",".join(map(str, inputs[spec.name].reshape(-1).tolist()))
+        lines.append(f"static const int8_t in{number}[] = {{{flat}}};")
+        arguments.append(f"in{number}")
+    sizes = [int(np.prod(spec.shape)) for spec in firmware.outputs]
+    for number, size in enumerate(sizes):
+        lines.append(f"static int8_t out{number}[{size}];")
+        arguments.append(f"out{number}")
+    lines.append(f"static uint32_t ticks[{len(firmware.layers) + 1}];")
+    lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4 + 4];")
+    lines.append(_PRINTING)
+    guard = "arena[(MODEL_ARENA_BYTES + 3) / 4 + i]"
+    lines.append("int main(void) {")
+    lines.append(f"  for (int i = 0; i < 4; ++i) {guard} = 0x5AFE0000 + i;")
+    lines.append("  ticks[0] = board_ticks();")
+    lines.append(f"  model_run({', '.join([*arguments, 'arena'])});")
+    lines.append(f"  for (int i = 0; i < 4; ++i) if ({guard} != 0x5AFE0000 + i)")
+    lines.append('    board_print("OVERRUN\\n");')
+    for number, size in enumerate(sizes):
+        lines.append(f"  print_bytes({number}, out{number}, {size});")
+    lines.append(f"  for (int i = 0; i < {len(firmware.layers)}; ++i) print_ticks(i);")
+    lines += ['  board_print("DONE\\n");', "  return 0;", "}", ""]
+    return "\n".join(lines)
+
+
+_PRINTING = f"""
+void board_print(const char *text);
+uint32_t board_ticks(void);
+void board_layer_done(int number);
+void board_layer_done(int number) {{ ticks[number + 1] = board_ticks(); }}
+static void print_hex(uint32_t value, int digits) {{
+  char text[9];
+  for (int i = 0; i < digits; ++i) text[i] = "0123456789abcdef"[value >> 4 * (digits - 1 - i) & 15];
+  text[digits] = 0;
+  board_print(text);
+}}
+static void print_bytes(int number, const int8_t *bytes, int count) {{
+  for (int i = 0; i < count; ++i) {{
+    if (i % {_LINE_BYTES} == 0) {{ board_print(i ? "\\nO " : "O "); print_hex((uint32_t)number, 2);
+      board_print(" "); }}
+    print_hex((uint8_t)bytes[i], 2);
+  }}
+  board_print("\\n");
+}}
+static void print_ticks(int i) {{
+  board_print("T ");
+  print_hex((ticks[i + 1] - ticks[i]) & 0xFFFFFFu, 8);
+  board_print("\\n");
+}}
+"""
+
+
+def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulated:
+    if "OVERRUN" in said:
+        raise CheckFailedError(
+            "the model wrote beyond its arena: a defect of adrenoc, not of the model",
+            hint="report this with the model and the command",
+        )
+    outputs = {}
+    for number, spec in enumerate(firmware.outputs):
+        found: Sequence[str] = re.findall(rf"^O {number:02x} ([0-9a-f]+)$", said, re.MULTILINE)
+        values = np.frombuffer(bytes.fromhex("".join(found)), np.int8)
+        outputs[spec.name] = values.reshape(spec.shape)
+    ticks = [int(text, 16) for text in re.findall(r"^T ([0-9a-f]{8})$", said, re.MULTILINE)]
+    return Emulated(
+        outputs=outputs,
+        layer_instructions=tuple(t * core.board.instructions_a_tick for t in ticks),
+        code_bytes=code_bytes,
+    )

@@ -1,0 +1,141 @@
+"""Computes a network in NumPy: for the self-test of a folder, and to fold what cannot vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+
+import numpy as np
+
+from adrenoc.mcu.fixed_point import doubling_high_product, shifted_right
+from adrenoc.mcu.network import (
+    Convolution,
+    Depthwise,
+    Lookup,
+    Network,
+    Operator,
+    Pool,
+    Reshape,
+    Softmax,
+    Sum,
+    Window,
+    shape4,
+    sources_of,
+)
+from adrenoc.mcu.requantise import requantised
+
+_ACCUMULATOR_BITS = 12
+"""Integer bits of the sum of exponentials."""
+
+
+def evaluate(network: Network, inputs: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """Every tensor of the network, by index."""
+    values = {index: np.asarray(array, np.int8) for index, array in inputs.items()}
+    for operator in network.operators:
+        arrays = [values[index] for index in sources_of(operator)]
+        shape = network.tensors[operator.result].shape
+        values[operator.result] = _compute(operator, arrays, shape).astype(np.int8).reshape(shape)
+    return values
+
+
+@singledispatch
+def _compute(operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    raise TypeError(type(operator))
+
+
+def _patches(image: np.ndarray, window: Window, fill: int, h: int, w: int) -> np.ndarray:
+    """What each output position sees: out H, out W, kernel H, kernel W, C."""
+    height, width, _ = image.shape
+    rows = _positions(h, window.strides[0], window.kernel[0], window.dilations[0], window.top)
+    columns = _positions(w, window.strides[1], window.kernel[1], window.dilations[1], window.left)
+    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & (
+        (columns >= 0) & (columns < width)
+    )[None, :, None, :]
+    rows, columns = rows.clip(0, height - 1), columns.clip(0, width - 1)
+    found = image[rows[:, None, :, None], columns[None, :, None, :]]
+    return np.where(inside[..., None], found, fill)
+
+
+def _positions(count: int, stride: int, kernel: int, dilation: int, before: int) -> np.ndarray:
+    return np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+
+
+@_compute.register
+def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    n, h, w, channels = shape4(shape)
+    images = arrays[0].astype(np.int64).reshape(n, *shape4(arrays[0].shape)[1:])
+    found = []
+    for image in images:
+        seen = _patches(image - operator.zero_in, operator.window, 0, h, w)
+        sums = seen.reshape(h * w, -1).astype(np.float64) @ (
+            operator.weights.reshape(channels, -1).T.astype(np.float64)
+        )  # exact: below 2^53
+        found.append(requantised(sums.astype(np.int64) + operator.bias, operator.requantise))
+    return np.stack(found)
+
+
+@_compute.register
+def _(operator: Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, channels = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:]) - operator.zero_in
+    image = np.repeat(image, channels // image.shape[2], axis=2)
+    seen = _patches(image, operator.window, 0, h, w)
+    sums = np.einsum("hwijc,ijc->hwc", seen, operator.weights.astype(np.int64))
+    return requantised(sums + operator.bias, operator.requantise)
+
+
+@_compute.register
+def _(operator: Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, _ = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    if operator.kind == "max":
+        found = _patches(image, operator.window, -128, h, w).max((2, 3))
+    else:
+        sums = _patches(image, operator.window, 0, h, w).sum((2, 3))
+        counts = _patches(np.ones_like(image), operator.window, 0, h, w).sum((2, 3))
+        found = np.sign(sums) * ((np.abs(sums) + counts // 2) // counts)
+    return np.clip(found, operator.low, operator.high)
+
+
+@_compute.register
+def _(operator: Lookup, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return operator.table[arrays[0].astype(np.int64) + 128]
+
+
+@_compute.register
+def _(operator: Sum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    first, second = (
+        table[a.astype(np.int64) + 128] for table, a in zip(operator.tables, arrays, strict=True)
+    )
+    return requantised(first.astype(np.int64) + second, operator.requantise)
+
+
+@_compute.register
+def _(operator: Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+    powers = operator.exponentials.astype(np.int64)[rows.max(1, keepdims=True) - rows]
+    sums = shifted_right(powers, _ACCUMULATOR_BITS).sum(1)
+    found = [
+        shifted_right(doubling_high_product(row, scale), exponent)
+        for row, (scale, exponent) in zip(powers, map(_reciprocal, sums), strict=True)
+    ]
+    return np.clip(np.stack(found) - 128, -128, 127).reshape(shape)
+
+
+def _reciprocal(value: int) -> tuple[int, int]:
+    """1 / value as a fraction of 31 bits and a right shift to eight bits.
+
+    Three steps of Newton's method from 48/17 - 32/17 x, as the reference takes them.
+    """
+    zeros = 32 - int(value).bit_length()
+    half = (int(value) << zeros) >> 1
+    x = 1515870810 + int(doubling_high_product(np.int64(half), -1010580540))
+    for _ in range(3):
+        left = (1 << 29) - int(doubling_high_product(np.int64(half), x))
+        x += int(doubling_high_product(np.int64(x), left)) << 2
+    return min(x << 1, (1 << 31) - 1), _ACCUMULATOR_BITS - zeros + 31 - 8
+
+
+@_compute.register
+def _(operator: Reshape, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return arrays[0]

@@ -1,0 +1,83 @@
+"""TFLite's fixed-point arithmetic on arrays, bit for bit: what kernels have to reproduce.
+
+A real factor is a multiplier of 31 bits and a shift.  A product is rounded twice: half up where
+its upper half is taken, half away from zero where that is shifted right.
+
+Source: TFLite 8-bit quantization specification; the numbers of LiteRT's reference kernels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+INT8 = (-128, 127)
+_ONE = 1 << 31
+
+
+def multiplier_of(real: float) -> tuple[int, int]:
+    """A factor as (multiplier, shift): real = multiplier / 2^31 * 2^shift, zero below 2^-32."""
+    if real == 0.0:
+        return 0, 0
+    fraction, shift = math.frexp(real)
+    # Halves go away from zero; the product is exact in float64.
+    multiplier = math.floor(fraction * _ONE + 0.5)
+    if multiplier == _ONE:
+        multiplier //= 2
+        shift += 1
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def doubling_high_product(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
+    """The upper half of 2ab, rounded, of numbers of 32 bits; (-2^31)^2 saturates."""
+    wide = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    return np.minimum((wide + (1 << 30)) >> 31, _ONE - 1)
+
+
+def shifted_right(value: np.ndarray, bits: np.ndarray | int) -> np.ndarray:
+    """value / 2^bits, halves away from zero."""
+    value = np.asarray(value, np.int64)
+    bits = np.asarray(bits, np.int64)
+    mask = (np.int64(1) << bits) - 1
+    threshold = (mask >> 1) + (value < 0)
+    return (value >> bits) + ((value & mask) > threshold)
+
+
+def scaled(value: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
+    """An integer times a factor of `multiplier_of`."""
+    shift = np.asarray(shift, np.int64)
+    left = _wrapped(np.asarray(value, np.int64) << np.maximum(shift, 0))
+    return shifted_right(doubling_high_product(left, multiplier), np.maximum(-shift, 0))
+
+
+def _wrapped(value: np.ndarray) -> np.ndarray:
+    """What 32 bits keep of it."""
+    return value.astype(np.int32).astype(np.int64)
+
+
+def activation_range(name: str, scale: float, zero: int) -> tuple[int, int]:
+    """The integers that a fused activation keeps, of an int8 tensor.
+
+    Raises:
+        NotImplementedError: the activation is not one that clamps.
+    """
+    low, high = INT8
+
+    def quantum(real: float) -> int:
+        # TFLite divides and rounds in float32.
+        ratio = float(np.float32(real) / np.float32(scale))
+        return zero + int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
+
+    bounds: dict[str, tuple[float | None, float | None]] = {
+        "NONE": (None, None),
+        "RELU": (0.0, None),
+        "RELU6": (0.0, 6.0),
+        "RELU_N1_TO_1": (-1.0, 1.0),
+    }
+    if name not in bounds:
+        raise NotImplementedError(f"the fused activation {name}")
+    least, most = bounds[name]
+    low = low if least is None else max(low, quantum(least))
+    high = high if most is None else min(high, quantum(most))
+    return low, high

@@ -1,0 +1,58 @@
+"""What one operator becomes in C: constants, the snippets that it calls, and the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from adrenoc.mcu.network import Network, Operator
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Array:
+    """A constant in flash; its name begins with that of the layer."""
+
+    suffix: str
+    ctype: str
+    values: np.ndarray
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of flash."""
+        return int(self.values.size * WIDTHS[self.ctype])
+
+
+WIDTHS = {"int8_t": 1, "int16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kernel:
+    """One operator in C.
+
+    `snippets` are files of `c/` and `texts` further code, in the order in which they are needed;
+    each goes into the model once.  `fields` are the layer's struct of type `struct`, if it has
+    one.  `call` is a statement with {layer}, {in0}, {in1}, {out} and {scratch} to fill in; {layer}
+    is the prefix of the constants' names.  `gap_bytes`: the result may lie over the first source
+    where it begins at least that many bytes before it; None: never.
+    """
+
+    call: str
+    how: str
+    snippets: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    arrays: tuple[Array, ...] = ()
+    struct: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    scratch_bytes: int = 0
+    gap_bytes: int | None = None
+
+
+Rule: TypeAlias = Callable[[Network, Operator], Kernel]
+"""From an operator to its kernel.
+
+Raises:
+    NotImplementedError: this rule does not cover it, with the reason.
+"""

@@ -1,0 +1,59 @@
+"""A model file becomes a folder for firmware."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.files.outputs import check_folder_can_be_replaced
+from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.core import Core
+from adrenoc.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
+from adrenoc.mcu.from_tflite import network_of
+from adrenoc.mcu.program import Program, make_program
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFirmware:
+    """Where the folder is, what it holds, and how long that took."""
+
+    path: Path
+    firmware: Firmware
+    time_ms: float
+
+
+def plan_firmware(model: Path, core: Core) -> tuple[Program, Firmware]:
+    """What would be written for a model.
+
+    Raises:
+        CompileError: the model is not of int8.
+        UnsupportedOperatorError: it holds operators that cannot go to a microcontroller.
+        ModelFormatError: it is damaged.
+    """
+    files = find_model_files(model)
+    if files.format != "tflite":
+        raise UnsupportedOperatorError(
+            f"{model} is an ONNX model; microcontrollers get TFLite models so far",
+            hint="convert it to TFLite with int8 inputs and outputs",
+        )
+    content, digest = files.read()
+    program = make_program(network_of(model, read_tflite(model, content)), core)
+    return program, firmware_of(program, digest)
+
+
+def make_firmware(model: Path, core: Core, output: Path) -> MadeFirmware:
+    """Write the folder `output`.
+
+    Raises:
+        OutputError: it cannot be written; see `plan_firmware` for the rest.
+    """
+    begin = time.perf_counter()
+    check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
+    program, firmware = plan_firmware(model, core)
+    write_firmware(program, firmware, output)
+    return MadeFirmware(
+        path=output, firmware=firmware, time_ms=(time.perf_counter() - begin) * 1000
+    )

@@ -1,0 +1,161 @@
+"""An int8 network in integers alone: what importers make and everything below reads.
+
+All real numbers of the file (scales) have become multipliers, shifts, tables and bounds, so
+nothing here can round differently on another machine.  Data are NHWC with a batch of one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tensor:
+    """A tensor of int8; real = scale * (stored - zero)."""
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float
+    zero: int
+
+    @property
+    def elements(self) -> int:
+        """How many numbers, and bytes, it has."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Requantise:
+    """From sums of int32 to int8: a factor for each channel (or one), zero point, bounds.
+
+    A factor is `multipliers` and `shifts` in TFLite's fixed point, or, where `reals` holds
+    something, that number in float64 with one rounding, halves away from zero.
+    """
+
+    zero: int
+    low: int
+    high: int
+    multipliers: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    shifts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    reals: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """How a kernel moves over an image; `bottom` and `right` are implied by the output."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    top: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Convolution:
+    """Sums over a window of all channels; `weights` O,H,W,I.  A dense layer has a window of 1x1."""
+
+    source: int
+    result: int
+    weights: np.ndarray
+    bias: np.ndarray
+    window: Window
+    zero_in: int
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Depthwise:
+    """Sums over a window, a channel at a time; `weights` H,W,O, with O a multiple of I."""
+
+    source: int
+    result: int
+    weights: np.ndarray
+    bias: np.ndarray
+    window: Window
+    zero_in: int
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """The `kind` ("average" or "max") of a window, without what lies outside of the image."""
+
+    source: int
+    result: int
+    kind: str
+    window: Window
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lookup:
+    """Each number by a table of 256, from -128 on."""
+
+    source: int
+    result: int
+    table: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sum:
+    """Two tensors of one shape; each has a table of its scaled numbers, which are added."""
+
+    sources: tuple[int, int]
+    result: int
+    tables: tuple[np.ndarray, np.ndarray]
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Softmax:
+    """Over the last axis; `exponentials` of 0, -1 ... -255 quanta, zero where left out."""
+
+    source: int
+    result: int
+    exponentials: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reshape:
+    """The same bytes under another shape."""
+
+    source: int
+    result: int
+
+
+Operator: TypeAlias = "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Reshape"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network:
+    """Operators in the order of execution, over tensors by index."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    labels: tuple[str, ...] = field(default=())
+    """What a report calls each operator."""
+
+    def shape4(self, index: int) -> tuple[int, int, int, int]:
+        """A tensor's shape as N, H, W, C, with ones before what it has."""
+        return shape4(self.tensors[index].shape)
+
+
+def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """A shape of at most four axes as N, H, W, C."""
+    n, h, w, c = (1,) * (4 - len(shape)) + tuple(shape)
+    return n, h, w, c
+
+
+def sources_of(operator: Operator) -> tuple[int, ...]:
+    """The tensors that an operator reads."""
+    return operator.sources if isinstance(operator, Sum) else (operator.source,)

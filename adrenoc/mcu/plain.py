@@ -1,0 +1,220 @@
+"""Kernels in plain C for every operator: right on any core, and what faster ones fall back to."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+
+from adrenoc.mcu.kernel import Array, Kernel
+from adrenoc.mcu.network import (
+    Convolution,
+    Depthwise,
+    Lookup,
+    Network,
+    Operator,
+    Pool,
+    Requantise,
+    Reshape,
+    Softmax,
+    Sum,
+    shape4,
+)
+from adrenoc.mcu.requantise import offsets_for, staircase
+from adrenoc.mcu.sums import sum_range
+
+_BITS = 31
+_MOST_SHIFT = 54
+
+
+@singledispatch
+def plain_kernel(operator: Operator, network: Network) -> Kernel:
+    """The kernel of an operator in plain C."""
+    raise TypeError(type(operator))
+
+
+@plain_kernel.register
+def _(operator: Convolution, network: Network) -> Kernel:
+    return _filtered(operator, network, "plain_convolution")
+
+
+@plain_kernel.register
+def _(operator: Depthwise, network: Network) -> Kernel:
+    return _filtered(operator, network, "plain_depthwise")
+
+
+def _filtered(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
+    rule = operator.requantise
+    arrays = [
+        Array(suffix="weights", ctype="int8_t", values=operator.weights),
+        Array(suffix="bias", ctype="int32_t", values=operator.bias),
+    ]
+    if rule.reals.size:
+        multipliers, shifts, offsets = one_product(operator)
+        arrays.append(Array(suffix="offset", ctype="int64_t", values=offsets))
+    else:
+        multipliers, shifts = rule.multipliers, rule.shifts
+    arrays.append(Array(suffix="multiplier", ctype="int32_t", values=multipliers))
+    arrays.append(Array(suffix="shift", ctype="int8_t", values=shifts))
+    images = images_of(operator, network)
+    numbers = dict(zip(("in_height", "in_width", "in_channels"), images[0], strict=True))
+    numbers |= dict(zip(("out_height", "out_width", "out_channels"), images[1], strict=True))
+    window = operator.window
+    for key, pair in (
+        ("kernel_{}", window.kernel),
+        ("stride_{}", window.strides),
+        ("dilation_{}", window.dilations),
+    ):
+        names = ("height", "width") if key.startswith("kernel") else ("y", "x")
+        numbers |= {key.format(n): v for n, v in zip(names, pair, strict=True)}
+    numbers |= {"top": window.top, "left": window.left, "zero_in": operator.zero_in}
+    numbers |= {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
+    fields = [(key, str(value)) for key, value in numbers.items()]
+    fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
+    return Kernel(
+        call=name + "(&{layer}, {in0}, {out});",
+        how="plain C",
+        snippets=("requantise", "plain_layer", name),
+        arrays=tuple(arrays),
+        struct="plain_layer",
+        fields=tuple(fields),
+        gap_bytes=_gap(operator, images),
+    )
+
+
+def images_of(
+    operator: Convolution | Depthwise | Pool, network: Network
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """H, W, C of what is read and what is made; the rows of a dense layer are pixels."""
+    if isinstance(operator, Convolution) and operator.window.kernel == (1, 1):
+        depth, channels = operator.weights.shape[3], operator.weights.shape[0]
+        if operator.window.strides == (1, 1):
+            pixels = network.tensors[operator.source].elements // depth
+            return (1, pixels, depth), (1, pixels, channels)
+    source = network.shape4(operator.source)
+    result = network.shape4(operator.result)
+    return source[1:], result[1:]
+
+
+def _gap(
+    operator: Convolution | Depthwise, images: tuple[tuple[int, int, int], tuple[int, int, int]]
+) -> int | None:
+    """How far before the input the output has to begin, of products of single pixels."""
+    if not isinstance(operator, Convolution) or operator.window.kernel != (1, 1):
+        return None
+    if operator.window.strides != (1, 1):
+        return None
+    (_, pixels, depth), (_, _, channels) = images
+    return channels + max(0, (pixels - 1) * (channels - depth))
+
+
+def one_product(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Multipliers, shifts and offsets of 64 bits that give a rule in floats, bit for bit.
+
+    Raises:
+        NotImplementedError: no product in 64 bits takes the same steps.
+    """
+    reals = operator.requantise.reals
+    _, exponents = np.frexp(reals)
+    shifts = np.clip(_BITS - exponents, 1, _MOST_SHIFT).astype(np.int64)
+    multipliers = np.round(np.ldexp(reals, shifts)).astype(np.int64)
+    fits = (multipliers < 1 << _BITS).all()
+    stairs = staircase(operator.requantise, *sum_range(operator))
+    stairs_zero = offsets_for(stairs, multipliers, shifts)
+    if not fits or not (stairs_zero[0] < stairs_zero[1]).all():
+        raise NotImplementedError("factors whose rounding no product of 64 bits gives")
+    return multipliers, shifts, middle_of(*stairs_zero)
+
+
+def middle_of(from_: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """A number of each interval, near its middle, and small where it is open."""
+    return np.where(
+        from_ < -(1 << 60), below - 1, np.where(below > 1 << 60, from_, (from_ + below - 1) >> 1)
+    )
+
+
+@plain_kernel.register
+def _(operator: Pool, network: Network) -> Kernel:
+    (height, width, channels), (out_height, out_width, _) = images_of(operator, network)
+    window = operator.window
+    numbers = {
+        "in_height": height,
+        "in_width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "kernel_height": window.kernel[0],
+        "kernel_width": window.kernel[1],
+        "stride_y": window.strides[0],
+        "stride_x": window.strides[1],
+        "top": window.top,
+        "left": window.left,
+        "low": operator.low,
+        "high": operator.high,
+    }
+    return Kernel(
+        call=f"{operator.kind}_pool(&{{layer}}, {{in0}}, {{out}});",
+        how="plain C",
+        snippets=("requantise", "pool", f"{operator.kind}_pool"),
+        struct="pool_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+        gap_bytes=0 if window.top == window.left == 0 and out_width <= width else None,
+    )
+
+
+@plain_kernel.register
+def _(operator: Lookup, network: Network) -> Kernel:
+    count = network.tensors[operator.result].elements
+    return Kernel(
+        call=f"look_up({{layer}}_table, {{in0}}, {{out}}, {count});",
+        how="a table",
+        snippets=("look_up",),
+        arrays=(Array(suffix="table", ctype="int8_t", values=operator.table),),
+        gap_bytes=0,
+    )
+
+
+@plain_kernel.register
+def _(operator: Sum, network: Network) -> Kernel:
+    rule: Requantise = operator.requantise
+    arrays = tuple(
+        Array(suffix=suffix, ctype="int32_t", values=table)
+        for suffix, table in zip(("first", "second"), operator.tables, strict=True)
+    )
+    numbers = {
+        "count": network.tensors[operator.result].elements,
+        "multiplier": int(rule.multipliers[0]),
+        "shift": int(rule.shifts[0]),
+        "zero_out": rule.zero,
+        "low": rule.low,
+        "high": rule.high,
+    }
+    fields = [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
+    return Kernel(
+        call="add_tensors(&{layer}, {in0}, {in1}, {out});",
+        how="two tables",
+        snippets=("requantise", "add_tensors"),
+        arrays=arrays,
+        struct="sum_layer",
+        fields=(*fields, *((key, str(value)) for key, value in numbers.items())),
+        gap_bytes=0,
+    )
+
+
+@plain_kernel.register
+def _(operator: Softmax, network: Network) -> Kernel:
+    n, h, w, depth = shape4(network.tensors[operator.result].shape)
+    return Kernel(
+        call=f"softmax({{layer}}_exponentials, {{in0}}, {{out}}, {n * h * w}, {depth});",
+        how="a table",
+        snippets=("requantise", "softmax"),
+        arrays=(Array(suffix="exponentials", ctype="int32_t", values=operator.exponentials),),
+        gap_bytes=0,
+    )
+
+
+@plain_kernel.register
+def _(operator: Reshape, network: Network) -> Kernel:
+    """Only for what goes from the model's input to its output: else it is no kernel at all."""
+    count = network.tensors[operator.result].elements
+    return Kernel(call=f"copy_bytes({{in0}}, {{out}}, {count});", how="a copy", snippets=("copy",))

@@ -1,0 +1,192 @@
+"""A program as C: a header, the code with its constants, a self-test and how to build them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import adrenoc
+from adrenoc.mcu.kernel import Array
+from adrenoc.mcu.network import Tensor
+from adrenoc.mcu.program import Program, Step
+
+_SNIPPETS = Path(__file__).parent / "c"
+_NUMBERS_A_LINE = 20
+
+
+def print_model(program: Program) -> dict[str, str]:
+    """`model.h` and `model.c`."""
+    return {"model.h": _header(program), "model.c": _code(program)}
+
+
+def print_self_test(
+    program: Program, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]
+) -> dict[str, str]:
+    """`self_test.c`, which compares one run with numbers, and a `main.c` that returns that."""
+    network = program.network
+    lines = ['#include "model.h"', ""]
+    for names, tensors, values in (
+        (_names("input", network.inputs), network.inputs, inputs),
+        (_names("expected", network.outputs), network.outputs, outputs),
+    ):
+        for name, index in zip(names, tensors, strict=True):
+            lines.append(_array(name, Array(suffix="", ctype="int8_t", values=values[index])))
+    results = _names("output", network.outputs)
+    expected = _names("expected", network.outputs)
+    for name, index in zip(results, network.outputs, strict=True):
+        lines.append(f"static int8_t {name}[{network.tensors[index].elements}];")
+    lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4];")
+    arguments = [*_names("input", network.inputs), *results, "arena"]
+    lines += ["", "int model_self_test(void) {", f"  model_run({', '.join(arguments)});"]
+    for name, want, index in zip(results, expected, network.outputs, strict=True):
+        count = network.tensors[index].elements
+        lines.append(f"  for (int i = 0; i < {count}; ++i)")
+        lines.append(f"    if ({name}[i] != {want}[i]) return 1;")
+    lines += ["  return 0;", "}", ""]
+    main = (
+        "/* Returns 0 where the model computes here what it has to. */\n"
+        "int model_self_test(void);\n\nint main(void) { return model_self_test(); }\n"
+    )
+    return {"self_test.c": "\n".join(lines), "main.c": main}
+
+
+def print_cmake(program: Program) -> str:
+    """A CMakeLists.txt: the library `model`, and with -DMODEL_SELF_TEST=ON a program."""
+    flags = " ".join(program.core.flags)
+    return (
+        "# The library `model` for firmware: add_subdirectory() it and link to `model`.\n"
+        f"# It was made for the {program.core.title}: {flags}\n"
+        "cmake_minimum_required(VERSION 3.13)\n"
+        "project(model C)\n"
+        "add_library(model STATIC model.c)\n"
+        "target_include_directories(model PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
+        "target_compile_features(model PUBLIC c_std_11)\n"
+        "target_compile_options(model PRIVATE -O2)\n"
+        'option(MODEL_SELF_TEST "a program that returns 0 where the model is right" OFF)\n'
+        "if(MODEL_SELF_TEST)\n"
+        "  add_executable(model_self_test main.c self_test.c)\n"
+        "  target_link_libraries(model_self_test PRIVATE model)\n"
+        "endif()\n"
+    )
+
+
+def arguments_of(program: Program) -> tuple[list[str], list[str]]:
+    """The names of the pointers that `model_run` takes: inputs, outputs."""
+    return _names("input", program.network.inputs), _names("output", program.network.outputs)
+
+
+def _names(stem: str, indices: tuple[int, ...]) -> list[str]:
+    return [stem] if len(indices) == 1 else [f"{stem}{n}" for n in range(len(indices))]
+
+
+def _signature(program: Program) -> str:
+    inputs, outputs = arguments_of(program)
+    parts = [f"const int8_t *{name}" for name in inputs]
+    parts += [f"int8_t *{name}" for name in outputs]
+    return f"void model_run({', '.join(parts)}, void *arena)"
+
+
+def _header(program: Program) -> str:
+    network = program.network
+    lines = [
+        f"/* {_comment(network.name)}, for the {program.core.title}: by adrenoc "
+        f"{adrenoc.__version__}. */",
+        "#ifndef MODEL_H",
+        "#define MODEL_H",
+        "#include <stdint.h>",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Working memory, aligned to 4 bytes; nothing in it has to be kept between runs. */",
+        f"#define MODEL_ARENA_BYTES {max(program.memory.size_bytes, 4)}",
+        "",
+        "/* real = SCALE * (stored - ZERO_POINT); batch, height, width, channels */",
+    ]
+    for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
+        for name, index in zip(_names(stem, indices), indices, strict=True):
+            lines += _border(name, network.tensors[index])
+    lines += ["", f"{_signature(program)};", "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    return "\n".join(lines)
+
+
+def _border(name: str, tensor: Tensor) -> list[str]:
+    return [
+        f"/* {_comment(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
+        f"#define MODEL_{name}_BYTES {tensor.elements}",
+        f"#define MODEL_{name}_SCALE {np.float32(tensor.scale)!s}f",
+        f"#define MODEL_{name}_ZERO_POINT ({tensor.zero})",
+    ]
+
+
+def _comment(text: str) -> str:
+    """A name as it may stand in a comment."""
+    plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text)
+    return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?")
+
+
+def _code(program: Program) -> str:
+    parts = [
+        f"/* {_comment(program.network.name)}, for the {program.core.title}: by adrenoc "
+        f"{adrenoc.__version__}. */",
+        '#include "model.h"',
+        "",
+        "/* For reports: what to do when a layer has been computed. */",
+        "#ifndef MODEL_LAYER_DONE",
+        "#define MODEL_LAYER_DONE(number) ((void)0)",
+        "#endif",
+        "",
+    ]
+    snippets = _once(s for step in program.steps for s in step.kernel.snippets)
+    parts += [(_SNIPPETS / f"{name}.c").read_text(encoding="utf-8") for name in snippets]
+    parts += _once(text for step in program.steps for text in step.kernel.texts)
+    for step in program.steps:
+        parts += _constants(step)
+    parts.append(_signature(program).replace("void *arena", "void *memory") + " {")
+    parts.append("  int8_t *const arena = memory;")
+    parts.append("  (void)arena;")
+    for number, step in enumerate(program.steps):
+        parts.append(f"  {_call(step)} /* {step.label} */")
+        parts.append(f"  MODEL_LAYER_DONE({number});")
+    parts += ["}", ""]
+    return "\n".join(parts)
+
+
+def _once(items: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(items))
+
+
+def _call(step: Step) -> str:
+    places = {f"in{n}": place for n, place in enumerate(step.sources)}
+    return step.kernel.call.format(layer=step.name, out=step.result, scratch=step.scratch, **places)
+
+
+def _constants(step: Step) -> list[str]:
+    lines = [_array(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
+    if step.kernel.struct:
+        lines.append(f"static const {step.kernel.struct} {step.name} = {{")
+        values = ((name, text.format(layer=step.name)) for name, text in step.kernel.fields)
+        lines += [f"    .{name} = {text}," for name, text in values]
+        lines.append("};")
+    return lines
+
+
+def _array(name: str, array: Array) -> str:
+    flat = np.asarray(array.values).reshape(-1).tolist()
+    lines = [f"static const {array.ctype} {name}[{len(flat)}] __attribute__((aligned(4))) = {{"]
+    shown = [_number(value, array.ctype) for value in flat]
+    for start in range(0, len(shown), _NUMBERS_A_LINE):
+        lines.append("    " + ",".join(shown[start : start + _NUMBERS_A_LINE]) + ",")
+    lines.append("};")
+    return "\n".join(lines)
+
+
+def _number(value: int, ctype: str) -> str:
+    if ctype == "int64_t":
+        # The most negative number has no literal of its own.
+        return f"INT64_C({value})" if value > -(1 << 63) else "INT64_MIN"
+    if ctype == "int32_t" and value == -(1 << 31):
+        return "INT32_MIN"
+    return f"{value}u" if ctype == "uint32_t" else str(value)

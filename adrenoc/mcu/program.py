@@ -1,0 +1,138 @@
+"""The whole model as kernels with places in memory: what is printed, reported and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adrenoc.decision import Decision
+from adrenoc.mcu.core import Core
+from adrenoc.mcu.kernel import Kernel
+from adrenoc.mcu.network import Network, Reshape, sources_of
+from adrenoc.mcu.plan_memory import Block, Gaps, MemoryPlan, aligned, plan_memory
+from adrenoc.mcu.rules import choose_kernel
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One kernel with C expressions for where its tensors lie."""
+
+    name: str
+    label: str
+    kernel: Kernel
+    sources: tuple[str, ...]
+    result: str
+    scratch: str
+    made: int
+    """The tensor that it makes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """Steps in order over one arena, which is the whole of the RAM but for inputs and outputs."""
+
+    network: Network
+    core: Core
+    steps: tuple[Step, ...]
+    memory: MemoryPlan
+    blocks: tuple[Block, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def constant_bytes(self) -> int:
+        """Weights and tables in flash."""
+        return sum(array.size_bytes for step in self.steps for array in step.kernel.arrays)
+
+
+def make_program(network: Network, core: Core) -> Program:
+    """Choose kernels and plan memory."""
+    homes = _homes(network)
+    decisions: list[Decision] = []
+    kernels: list[tuple[int, Kernel]] = []
+    for index, operator in enumerate(network.operators):
+        joined = isinstance(operator, Reshape) and homes[operator.source] == homes[operator.result]
+        if not joined:
+            kernels.append((index, choose_kernel(network, operator, core, decisions)))
+    blocks, gaps = _blocks(network, homes, kernels)
+    memory = plan_memory(blocks, gaps)
+    steps = []
+    for number, (index, kernel) in enumerate(kernels):
+        operator = network.operators[index]
+        scratch = f"scratch{number}"
+        steps.append(
+            Step(
+                name=f"layer{index}",
+                label=network.labels[index] if network.labels else type(operator).__name__,
+                kernel=kernel,
+                sources=tuple(_place(homes[s], memory) for s in sources_of(operator)),
+                result=_place(homes[operator.result], memory),
+                scratch=_place(scratch, memory) if kernel.scratch_bytes else "0",
+                made=operator.result,
+            )
+        )
+    return Program(
+        network=network,
+        core=core,
+        steps=tuple(steps),
+        memory=memory,
+        blocks=tuple(blocks),
+        decisions=tuple(decisions),
+    )
+
+
+def _homes(network: Network) -> list[str]:
+    """For each tensor, the key of the memory that holds it; reshapes share one.
+
+    What an input and an output would share is the input's; the reshape between them is a copy.
+    """
+    homes = [f"tensor{index}" for index in range(len(network.tensors))]
+    for number, index in enumerate(network.inputs):
+        homes[index] = f"input{number if len(network.inputs) > 1 else ''}"
+    for number, index in enumerate(network.outputs):
+        if not homes[index].startswith("input"):
+            homes[index] = f"output{number if len(network.outputs) > 1 else ''}"
+    fixed = {home for home in homes if not home.startswith("tensor")}
+    for operator in reversed(network.operators):
+        if isinstance(operator, Reshape) and homes[operator.source] not in fixed:
+            homes[operator.source] = homes[operator.result]
+    for operator in network.operators:
+        if isinstance(operator, Reshape) and homes[operator.result] not in fixed:
+            homes[operator.result] = homes[operator.source]
+    return homes
+
+
+def _blocks(
+    network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, Kernel]]
+) -> tuple[list[Block], Gaps]:
+    """What lives in the arena from when to when, and what may lie over what."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for time, (index, _) in enumerate(kernels):
+        operator = network.operators[index]
+        for tensor in (operator.result, *sources_of(operator)):
+            home = homes[tensor]
+            if home.startswith("tensor"):
+                first.setdefault(home, time)
+                last[home] = time
+                size[home] = network.tensors[tensor].elements
+    blocks = [Block(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
+    gaps: dict[tuple[str, str], int] = {}
+    for time, (index, kernel) in enumerate(kernels):
+        operator = network.operators[index]
+        result, sources = homes[operator.result], [homes[s] for s in sources_of(operator)]
+        if kernel.scratch_bytes:
+            key = f"scratch{time}"
+            bytes_ = kernel.scratch_bytes
+            blocks.append(Block(key=key, size_bytes=bytes_, first=time, last=time))
+        for source in sources if kernel.gap_bytes is not None else ():
+            if source in last and result in first and last[source] == time == first[result]:
+                gaps[result, source] = aligned(kernel.gap_bytes or 0)
+    return blocks, gaps
+
+
+def _place(home: str, memory: MemoryPlan) -> str:
+    """A C expression for a place."""
+    if home in memory.offsets:
+        return f"arena + {memory.offsets[home]}"
+    return home

@@ -1,0 +1,88 @@
+"""Holds networks against LiteRT's reference kernels, byte by byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ai_edge_litert import interpreter as litert
+
+from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.core import load_core
+from adrenoc.mcu.emulator import Emulated, missing_tools, run_firmware
+from adrenoc.mcu.evaluate import evaluate
+from adrenoc.mcu.folder import Firmware, firmware_of, write_firmware
+from adrenoc.mcu.from_tflite import network_of
+from adrenoc.mcu.program import make_program
+
+needs_emulator = pytest.mark.skipif(
+    bool(missing_tools()), reason=f"not installed: {' and '.join(missing_tools())}"
+)
+
+
+class Reference:
+    """LiteRT on one model, with every tensor kept."""
+
+    def __init__(self, content: bytes) -> None:
+        self.run = litert.Interpreter(
+            model_content=content,
+            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=True,
+        )
+        self.run.allocate_tensors()
+
+    def inputs(self, seed: int) -> dict[int, np.ndarray]:
+        """Drawn numbers: mostly of the whole range, sometimes near its ends."""
+        random = np.random.default_rng(seed)
+        found = {}
+        for detail in self.run.get_input_details():
+            numbers = random.integers(-128, 128, detail["shape"])
+            if seed % 3 == 2:
+                numbers = np.where(numbers < 0, -128, 127)
+            found[detail["index"]] = numbers.astype(np.int8)
+        return found
+
+    def compute(self, inputs: dict[int, np.ndarray]) -> None:
+        """Compute; `tensor` then gives the results."""
+        for index, array in inputs.items():
+            self.run.set_tensor(index, array)
+        self.run.invoke()
+
+    def tensor(self, index: int) -> np.ndarray:
+        """A tensor by index."""
+        return np.array(self.run.get_tensor(index))
+
+
+def evaluate_and_compare(content: bytes, *, seeds: int = 3) -> None:
+    """Every tensor of our evaluation is LiteRT's."""
+    network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
+    reference = Reference(content)
+    for seed in range(seeds):
+        inputs = reference.inputs(seed)
+        reference.compute(inputs)
+        values = evaluate(network, inputs)
+        for number, operator in enumerate(network.operators):
+            want, got = reference.tensor(operator.result), values[operator.result]
+            wrong = int((want != got).sum())
+            assert not wrong, f"{network.labels[number]} {number}: {wrong} of {want.size} differ"
+
+
+def run_and_compare(
+    content: bytes, folder: Path, *, core: str = "cortex-m4", seed: int = 1
+) -> tuple[Firmware, Emulated]:
+    """What the folder computes under QEMU is what LiteRT computes."""
+    network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
+    program = make_program(network, load_core(core))
+    firmware = firmware_of(program, "")
+    write_firmware(program, firmware, folder)
+    reference = Reference(content)
+    inputs = reference.inputs(seed)
+    reference.compute(inputs)
+    by_name = {network.tensors[index].name: array for index, array in inputs.items()}
+    result = run_firmware(folder, firmware, by_name)
+    for index in network.outputs:
+        want, got = reference.tensor(index), result.outputs[network.tensors[index].name]
+        wrong = int((want != got).sum())
+        assert not wrong, f"{network.tensors[index].name}: {wrong} of {want.size} differ"
+    return firmware, result

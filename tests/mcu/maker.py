@@ -1,0 +1,218 @@
+"""Int8 TFLite networks with seeded weights, whose numbers use the range that they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.tflite.build import GraphBuilder, ModelBuilder, T
+
+_FULL = (-128, 127)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A tensor under construction."""
+
+    index: int
+    shape: tuple[int, ...]
+    scale: float
+    zero: int
+
+
+@dataclass(kw_only=True)
+class Maker:
+    """Adds operators to one graph; every quantisation parameter is drawn."""
+
+    seed: int = 0
+    model: ModelBuilder = field(default_factory=ModelBuilder)
+    graph: GraphBuilder = field(init=False)
+    random: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = self.model.graph()
+        self.random = np.random.default_rng(self.seed)
+
+    def input(self, *shape: int, scale: float = 0.0, zero: int | None = None) -> Value:
+        """An input of the model."""
+        scale = scale or self._scale()
+        zero = self._zero() if zero is None else zero
+        tensor = self._tensor(shape, scale, zero)
+        index = self.graph.add(tensor)
+        self.graph.inputs.append(index)
+        return Value(index=index, shape=shape, scale=scale, zero=zero)
+
+    def conv(self, x: Value, channels: int, kernel: tuple[int, int] = (1, 1), **how: Any) -> Value:
+        """A convolution over all channels."""
+        shape = (channels, *kernel, x.shape[3])
+        return self._filter("CONV_2D", "Conv2DOptions", x, shape, channels, how, axis=0)
+
+    def depthwise(self, x: Value, kernel: tuple[int, int] = (3, 3), **how: Any) -> Value:
+        """A convolution of each channel alone, `many` results each."""
+        many = how.pop("many", 1)
+        channels = x.shape[3] * many
+        how = {**how, "depthMultiplier": many}
+        shape = (1, *kernel, channels)
+        options = "DepthwiseConv2DOptions"
+        return self._filter("DEPTHWISE_CONV_2D", options, x, shape, channels, how, axis=3)
+
+    def dense(self, x: Value, channels: int, *, relu: str = "NONE", bias: bool = True) -> Value:
+        """A product with a matrix, one scale for it."""
+        depth = x.shape[-1]
+        weights = self._weights((channels, depth))
+        scale = self._scale() / 50
+        out = self._out_scale(x, depth, np.array([scale]))
+        zero = -128 if relu != "NONE" else self._zero()
+        inputs = [x.index, self._constant(weights, "int8", [scale], 0)]
+        if bias:
+            values = self._bias(channels, depth)
+            inputs.append(self._constant(values, "int32", [scale * x.scale], 0))
+        shape = (*x.shape[:-1], channels)
+        values = {"fusedActivationFunction": _activation(relu)}
+        return self._op(
+            "FULLY_CONNECTED", inputs, shape, out, zero, "FullyConnectedOptions", values
+        )
+
+    def add(self, a: Value, b: Value, *, relu: str = "NONE") -> Value:
+        """A sum."""
+        scale = (a.scale + b.scale) * float(self.random.uniform(0.6, 1.2))
+        values = {"fusedActivationFunction": _activation(relu)}
+        zero = -128 if relu == "RELU" else self._zero()
+        return self._op("ADD", [a.index, b.index], a.shape, scale, zero, "AddOptions", values)
+
+    def pool(self, x: Value, kind: str, kernel: tuple[int, int], **how: Any) -> Value:
+        """AVERAGE_POOL_2D or MAX_POOL_2D."""
+        strides = how.pop("strides", kernel)
+        padding = how.pop("padding", "VALID")
+        shape = _positions(x.shape, kernel, strides, (1, 1), padding, x.shape[3])
+        values = {
+            "filterHeight": kernel[0],
+            "filterWidth": kernel[1],
+            "strideH": strides[0],
+            "strideW": strides[1],
+            "padding": getattr(schema.Padding, padding),
+            "fusedActivationFunction": _activation(how.pop("relu", "NONE")),
+        }
+        return self._op(kind, [x.index], shape, x.scale, x.zero, "Pool2DOptions", values)
+
+    def reshape(self, x: Value, *shape: int) -> Value:
+        """The same numbers under another shape."""
+        target = self._constant(np.array(shape, np.int32), "int32")
+        values = {"newShape": list(shape)}
+        inputs = [x.index, target]
+        return self._op("RESHAPE", inputs, shape, x.scale, x.zero, "ReshapeOptions", values)
+
+    def softmax(self, x: Value, beta: float = 1.0) -> Value:
+        """Over the last axis."""
+        values = {"beta": beta}
+        return self._op("SOFTMAX", [x.index], x.shape, 1 / 256, -128, "SoftmaxOptions", values)
+
+    def finish(self, *outputs: Value) -> bytes:
+        """The file."""
+        self.graph.outputs.extend(value.index for value in outputs)
+        return self.model.write()
+
+    def _filter(
+        self,
+        kind: str,
+        options: str,
+        x: Value,
+        shape: tuple[int, ...],
+        channels: int,
+        how: dict[str, Any],
+        *,
+        axis: int,
+    ) -> Value:
+        how = dict(how)
+        strides, padding = how.pop("strides", (1, 1)), how.pop("padding", "SAME")
+        dilations, relu = how.pop("dilations", (1, 1)), how.pop("relu", "NONE")
+        taps = int(np.prod(shape)) // channels
+        per_channel = how.pop("per_channel", True)
+        spread = self.random.uniform(0.3, 1.5, channels) if per_channel else np.ones(1)
+        scales = (self._scale() / 50 * spread).astype(np.float32)
+        weights = self._weights(shape)
+        out = how.pop("scale", 0.0) or self._out_scale(x, taps, scales)
+        zero = how.pop("zero", None)
+        if zero is None:
+            zero = -128 if relu in ("RELU", "RELU6") else self._zero()
+        values = {
+            "strideH": strides[0],
+            "strideW": strides[1],
+            "dilationHFactor": dilations[0],
+            "dilationWFactor": dilations[1],
+            "padding": getattr(schema.Padding, padding),
+            "fusedActivationFunction": _activation(relu),
+            **how,
+        }
+        result = _positions(x.shape, shape[1:3], strides, dilations, padding, channels)
+        bias = self._bias(channels, taps)
+        inputs = [
+            x.index,
+            self._constant(weights, "int8", scales.tolist(), axis),
+            self._constant(bias, "int32", (scales * x.scale).tolist(), 0),
+        ]
+        return self._op(kind, inputs, result, out, zero, options, values)
+
+    def _op(
+        self,
+        kind: str,
+        inputs: list[int],
+        shape: tuple[int, ...],
+        scale: float,
+        zero: int,
+        options: str,
+        values: dict[str, Any],
+    ) -> Value:
+        result = self._tensor(shape, scale, zero)
+        (index,) = self.graph.op(kind, inputs, [result], options, values)
+        return Value(index=index, shape=tuple(shape), scale=scale, zero=zero)
+
+    def _constant(
+        self, data: np.ndarray, dtype: str, scales: list[float] | None = None, axis: int = 0
+    ) -> int:
+        zeros = [0] * len(scales or ())
+        return self.graph.add(
+            T(dtype=dtype, data=data, is_constant=True, scales=scales or (), zeros=zeros, axis=axis)
+        )
+
+    def _tensor(self, shape: tuple[int, ...], scale: float, zero: int) -> T:
+        return T(dtype="int8", shape=tuple(shape), scales=[scale], zeros=[zero])
+
+    def _scale(self) -> float:
+        return float(np.float32(10 ** self.random.uniform(-2, 0)))
+
+    def _zero(self) -> int:
+        return int(self.random.integers(_FULL[0], _FULL[1] + 1))
+
+    def _weights(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self.random.integers(-127, 128, shape).astype(np.int8)
+
+    def _bias(self, channels: int, taps: int) -> np.ndarray:
+        size = 4000.0 * np.sqrt(taps)
+        return self.random.normal(0, size, channels).astype(np.int32)
+
+    def _out_scale(self, x: Value, taps: int, scales: np.ndarray) -> float:
+        typical = x.scale * float(scales.mean()) * 5400 * np.sqrt(taps)
+        return float(np.float32(typical / self.random.uniform(30, 90)))
+
+
+def _activation(name: str) -> int:
+    return int(getattr(schema.ActivationFunctionType, name))
+
+
+def _positions(
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    padding: str,
+    channels: int,
+) -> tuple[int, int, int, int]:
+    found = []
+    for have, taps, stride, dilation in zip(shape[1:3], kernel, strides, dilations, strict=True):
+        reach = (taps - 1) * dilation + 1
+        found.append(-(-have // stride) if padding == "SAME" else (have - reach) // stride + 1)
+    return shape[0], found[0], found[1], channels

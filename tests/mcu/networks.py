@@ -1,0 +1,58 @@
+"""The shapes of the MLPerf Tiny networks, with seeded weights, and small ones like them."""
+
+from __future__ import annotations
+
+from tests.mcu.maker import Maker, Value
+
+
+def keywords(*, width: int = 64, blocks: int = 4, height: int = 49, seed: int = 0) -> bytes:
+    """DS-CNN: a strided convolution, pairs of depthwise and 1x1, a mean, a dense layer."""
+    make = Maker(seed=seed)
+    x = make.input(1, height, 10, 1)
+    x = make.conv(x, width, (10, 4), strides=(2, 2), relu="RELU")
+    for _ in range(blocks):
+        x = make.depthwise(x, relu="RELU")
+        x = make.conv(x, width, relu="RELU")
+    return make.finish(_classified(make, x, 12))
+
+
+def wake_words(*, size: int = 96, seed: int = 0) -> bytes:
+    """MobileNetV1 of a quarter of the width."""
+    make = Maker(seed=seed)
+    x = make.input(1, size, size, 3)
+    x = make.conv(x, 8, (3, 3), strides=(2, 2), relu="RELU6")
+    widths = (16, 32, 32, 64, 64, 128, 128, 128, 128, 128, 128, 256, 256)
+    for number, channels in enumerate(widths):
+        stride = 2 if number in (1, 3, 5, 11) else 1
+        x = make.depthwise(x, strides=(stride, stride), relu="RELU6")
+        x = make.conv(x, channels, relu="RELU6")
+    return make.finish(_classified(make, x, 2))
+
+
+def images(*, size: int = 32, seed: int = 0) -> bytes:
+    """ResNet-8."""
+    make = Maker(seed=seed)
+    x = make.input(1, size, size, 3)
+    x = make.conv(x, 16, (3, 3), relu="RELU")
+    for number, channels in enumerate((16, 32, 64)):
+        steps = (2, 2) if number else (1, 1)
+        y = make.conv(x, channels, (3, 3), strides=steps, relu="RELU")
+        y = make.conv(y, channels, (3, 3))
+        skip = make.conv(x, channels, strides=steps) if number else x
+        x = make.add(skip, y, relu="RELU")
+    return make.finish(_classified(make, x, 10))
+
+
+def anomalies(*, width: int = 640, seed: int = 0) -> bytes:
+    """An autoencoder of dense layers."""
+    make = Maker(seed=seed)
+    x = make.input(1, width)
+    for channels in (128, 128, 128, 128, 8, 128, 128, 128, 128):
+        x = make.dense(x, channels, relu="RELU")
+    return make.finish(make.dense(x, width))
+
+
+def _classified(make: Maker, x: Value, classes: int) -> Value:
+    x = make.pool(x, "AVERAGE_POOL_2D", (x.shape[1], x.shape[2]))
+    x = make.reshape(x, 1, x.shape[3])
+    return make.softmax(make.dense(x, classes))

@@ -1,0 +1,131 @@
+"""From a file to a folder and back, by the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import (
+    CheckFailedError,
+    CompileError,
+    OutputError,
+    TargetError,
+    UnsupportedOperatorError,
+)
+from tests.mcu import networks
+from tests.mcu.judge import needs_emulator
+from tests.mcu.maker import Maker
+from tests.tflite.build import ModelBuilder, T
+
+FILES = ["CMakeLists.txt", "adrenoc-files.json", "main.c", "model.c", "model.h", "model.json"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "kws.tflite"
+    path.write_bytes(networks.keywords(width=8, blocks=1, height=11))
+    return path
+
+
+def test_a_folder_for_firmware(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "kws"
+    again = tmp_path / "again"
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(again)]) == 0
+    assert sorted(p.name for p in out.iterdir()) == sorted([*FILES, "self_test.c"])
+    for name in (*FILES, "self_test.c"):
+        assert (out / name).read_bytes() == (again / name).read_bytes()
+    code = (out / "model.c").read_text()
+    includes = [line for line in code.splitlines() if line.startswith("#include")]
+    assert includes == ['#include "model.h"']
+    assert "malloc" not in code
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    (out / "mine.c").write_text("int mine;")
+    code_of_error = main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)])
+    assert code_of_error == OutputError.exit_code
+    capsys.readouterr()
+
+
+def test_the_self_test_on_this_computer(model: Path, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    out = tmp_path / "kws"
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    program = tmp_path / "self_test"
+    sources = [str(out / name) for name in ("main.c", "model.c", "self_test.c")]
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-std=c11"]
+    subprocess.run([compiler, *flags, *sources, "-o", str(program)], check=True)
+    done = subprocess.run([str(program)], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert not done.stderr
+    text = (out / "self_test.c").read_text()
+    begin = text.index("{", text.index("expected[")) + 1
+    number = text[begin:].split(",")[0]
+    other = text[:begin] + str(int(number) ^ 1) + text[begin + len(number) :]
+    (out / "self_test.c").write_text(other)
+    subprocess.run([compiler, *flags, *sources, "-o", str(program)], check=True)
+    assert subprocess.run([str(program)], check=False).returncode == 1
+
+
+@needs_emulator
+def test_a_run_compares_every_byte(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "kws"
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["passed"] is True
+    assert said["instructions"] > 1000
+    assert all(layer["instructions"] >= 0 for layer in said["layers"])
+    other = tmp_path / "other.tflite"
+    other.write_bytes(networks.keywords(width=8, blocks=1, height=11, seed=1))
+    assert main(["run", str(out), "--check", str(other)]) == CheckFailedError.exit_code
+
+
+def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    build = ModelBuilder()
+    graph = build.graph()
+    x = graph.add(T(shape=(1, 4)))
+    graph.inputs.append(x)
+    graph.outputs += graph.op("RELU", [x], [T(shape=(1, 4))])
+    path = tmp_path / "floats.tflite"
+    path.write_bytes(build.write())
+    code = main(["compile", str(path), "--device", "cortex-m4", "-o", str(tmp_path / "o")])
+    assert code == CompileError.exit_code
+    said = capsys.readouterr().err
+    assert "float32" in said
+    assert "representative_dataset" in said
+    assert not (tmp_path / "o").exists()
+
+
+def test_all_that_cannot_go_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make = Maker()
+    x = make.input(1, 4, 4, 4)
+    tensor = T(dtype="int8", shape=x.shape, scales=[x.scale], zeros=[x.zero])
+    make.graph.op("COS", [x.index], [tensor])
+    make.graph.op("L2_NORMALIZATION", [x.index], [tensor])
+    path = tmp_path / "m.tflite"
+    path.write_bytes(make.finish(make.conv(x, 4)))
+    code = main(["compile", str(path), "--device", "cortex-m4", "-o", str(tmp_path / "o")])
+    assert code == UnsupportedOperatorError.exit_code
+    said = capsys.readouterr().err
+    assert "2 operators" in said
+    assert "COS" in said
+    assert "L2_NORMALIZATION" in said
+
+
+def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.CaptureFixture) -> None:
+    compiled = ["compile", str(model), "--device"]
+    assert main([*compiled, "cortex-m99"]) == TargetError.exit_code
+    assert "cortex-m4" in capsys.readouterr().err
+    assert main([*compiled, "cortex-m4", "--preset", "fp16"]) == 2
+    assert "--preset is not for microcontrollers" in capsys.readouterr().err
+    assert main(["tune", str(model), "--device", "cortex-m4"]) == TargetError.exit_code

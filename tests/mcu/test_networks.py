@@ -1,0 +1,28 @@
+"""Whole networks for microcontrollers, small: under QEMU every byte is LiteRT's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mcu import networks
+from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
+
+SMALL = {
+    "keywords": lambda: networks.keywords(width=16, blocks=2, height=21),
+    "wake_words": lambda: networks.wake_words(size=32),
+    "images": lambda: networks.images(size=8),
+    "anomalies": lambda: networks.anomalies(width=40),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_evaluation_is_the_reference(name: str) -> None:
+    evaluate_and_compare(SMALL[name]())
+
+
+@needs_emulator
+@pytest.mark.parametrize("name", SMALL)
+def test_code_is_the_reference(name: str, tmp_path: Path) -> None:
+    run_and_compare(SMALL[name](), tmp_path / name)

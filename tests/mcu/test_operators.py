@@ -1,0 +1,96 @@
+"""Operators of microcontrollers, with drawn shapes and quantisation, against LiteRT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
+from tests.mcu.maker import Maker, Value
+
+RELUS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+
+
+def _filters(make: Maker) -> list[Value]:
+    """Convolutions and dense layers of many forms."""
+    made = []
+    forms: list[dict[str, Any]] = [
+        {"channels": 8, "size": (6, 5, 4)},
+        {"channels": 7, "size": (5, 5, 3), "kernel": (3, 3)},
+        {"channels": 4, "size": (9, 8, 5), "kernel": (3, 3), "strides": (2, 2)},
+        {"channels": 6, "size": (7, 10, 1), "kernel": (5, 2), "strides": (2, 1)},
+        {"channels": 3, "size": (8, 8, 2), "kernel": (3, 3), "dilations": (2, 2)},
+        {"channels": 5, "size": (6, 6, 6), "kernel": (2, 3), "padding": "VALID"},
+        {"channels": 12, "size": (4, 4, 16), "per_channel": False},
+        {"channels": 2, "size": (1, 1, 33), "kernel": (1, 1)},
+        {"channels": 16, "size": (3, 7, 8), "strides": (2, 2)},
+        {"channels": 9, "size": (5, 4, 12), "kernel": (3, 3)},
+    ]
+    for number, form in enumerate(forms):
+        how = dict(form)
+        size, channels = how.pop("size"), how.pop("channels")
+        kernel = how.pop("kernel", (1, 1))
+        x = make.input(1, *size)
+        made.append(make.conv(x, channels, kernel, relu=RELUS[number % 4], **how))
+    return made
+
+
+def _depthwise(make: Maker) -> list[Value]:
+    forms: list[dict[str, Any]] = [
+        {"size": (6, 5, 8)},
+        {"size": (7, 7, 4), "strides": (2, 2)},
+        {"size": (8, 6, 5)},
+        {"size": (5, 5, 3), "many": 2},
+        {"size": (9, 9, 4), "kernel": (5, 5)},
+        {"size": (9, 4, 4), "kernel": (3, 1)},
+        {"size": (8, 8, 4), "dilations": (2, 2)},
+        {"size": (6, 6, 12), "padding": "VALID"},
+        {"size": (12, 3, 4), "strides": (2, 1)},
+        {"size": (3, 3, 16)},
+        {"size": (1, 1, 4)},
+        {"size": (4, 12, 1)},
+    ]
+    made = []
+    for number, form in enumerate(forms):
+        how = dict(form)
+        x = make.input(1, *how.pop("size"))
+        relu = RELUS[number % 4]
+        made.append(make.depthwise(x, how.pop("kernel", (3, 3)), relu=relu, **how))
+    return made
+
+
+def _others(make: Maker) -> list[Value]:
+    a, b = make.input(1, 4, 5, 6), make.input(1, 4, 5, 6)
+    row = make.input(1, 40)
+    return [
+        make.dense(row, 12),
+        make.dense(make.input(3, 24), 5, relu="RELU"),
+        make.dense(make.input(1, 7), 9, bias=False),
+        make.add(a, b),
+        make.add(a, b, relu="RELU6"),
+        make.pool(a, "AVERAGE_POOL_2D", (4, 5)),
+        make.pool(a, "AVERAGE_POOL_2D", (3, 3), strides=(1, 1), padding="SAME"),
+        make.pool(a, "MAX_POOL_2D", (2, 2)),
+        make.pool(a, "MAX_POOL_2D", (3, 2), strides=(2, 1), padding="SAME", relu="RELU"),
+        make.reshape(make.add(b, a), 1, 120),
+        make.reshape(a, 1, 120),
+        make.softmax(row),
+        make.softmax(make.input(5, 10, scale=0.3), beta=0.5),
+    ]
+
+
+@pytest.mark.parametrize("forms", [_filters, _depthwise, _others])
+def test_evaluation_is_the_reference(forms: Any) -> None:
+    for seed in range(4):
+        make = Maker(seed=seed)
+        evaluate_and_compare(make.finish(*forms(make)))
+
+
+@needs_emulator
+@pytest.mark.parametrize("forms", [_filters, _depthwise, _others])
+def test_code_is_the_reference(forms: Any, tmp_path: Path) -> None:
+    for seed in range(2):
+        make = Maker(seed=10 + seed)
+        run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), seed=seed)
