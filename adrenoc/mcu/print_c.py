@@ -175,7 +175,7 @@ def _constants(step: Step) -> list[str]:
 
 def _array(name: str, array: Array) -> str:
     flat = np.asarray(array.values).reshape(-1).tolist()
-    lines = [f"static const {array.ctype} {name}[{len(flat)}] __attribute__((aligned(4))) = {{"]
+    lines = [f"static const {array.ctype} {name}[{len(flat)}] __attribute__((aligned(8))) = {{"]
     shown = [_number(value, array.ctype) for value in flat]
     for start in range(0, len(shown), _NUMBERS_A_LINE):
         lines.append("    " + ",".join(shown[start : start + _NUMBERS_A_LINE]) + ",")
