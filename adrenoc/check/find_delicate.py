@@ -13,8 +13,10 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.check.verdict import DelicatePart
+from adrenoc.families.operators import is_kind, is_product
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.passes.analyse.network_parts import PRODUCTS, head_of, product_depths, streams_of
+from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.passes.precision.powers import by_tensor, calls, is_power
 from adrenoc.tvmapi import tirx, tvm
@@ -29,8 +31,7 @@ _LONG_STREAM = 24
 _DEEP = 150
 """Products in a row, more than plain networks of a hundred layers have."""
 _TOKENS = 32
-_NORMS = {"layer_norm", "rms_norm", "group_norm", "instance_norm"}
-_SOFTMAX = {"softmax", "log_softmax", "attention"}
+_SCORES = (Kind.SOFTMAX, Kind.ATTENTION)
 _MOVES = {"concat", "reshape", "permute_dims", "strided_slice", "expand_dims", "squeeze", "layout"}
 _EXP, _SIGMOID = ("tirx.exp", "tirx.exp2"), ("tirx.sigmoid",)
 
@@ -107,9 +108,9 @@ def _comes_of_sigmoid(graph: Graph, output: str) -> bool:
 
 def _long_softmax(graph: Graph) -> _Found:
     for node in graph.nodes:
-        if node.op == "attention":
+        if is_kind(node, Kind.ATTENTION):
             length = int(node.attrs["v"][-2])
-        elif node.op in ("softmax", "log_softmax"):
+        elif is_kind(node, Kind.SOFTMAX):
             shape = graph.tensors[node.inputs[0]].shape
             length = int(shape[int(node.attrs.get("axis", -1))])
         else:
@@ -125,8 +126,8 @@ def _long_softmax(graph: Graph) -> _Found:
 def _deep_streams(graph: Graph) -> _Found:
     """Sums that are added to again and again, and that nothing normalises."""
     for stream in streams_of(graph):
-        readers = {n.op for name in stream for n in graph.consumers[name]}
-        if len(stream) >= _LONG_STREAM and not readers & _NORMS:
+        readers = [n for name in stream for n in graph.consumers[name]]
+        if len(stream) >= _LONG_STREAM and not any(is_kind(n, Kind.NORM) for n in readers):
             yield (
                 "deep residual stream",
                 stream[-1],
@@ -187,7 +188,9 @@ _DETECTORS = (
 
 
 def _mixes(graph: Graph, node: Node) -> bool:
-    return node.op == "matmul" and all(graph.tensors[n].value is None for n in node.inputs[:2])
+    return is_kind(node, Kind.PRODUCT) and all(
+        graph.tensors[n].value is None for n in node.inputs[:2]
+    )
 
 
 def _next_products(graph: Graph, node: Node) -> Iterator[Node]:
@@ -199,9 +202,9 @@ def _next_products(graph: Graph, node: Node) -> Iterator[Node]:
             continue
         seen.add(name)
         for reader in graph.consumers[name]:
-            if reader.op in PRODUCTS:
+            if is_product(reader):
                 yield reader
-            elif reader.op not in _SOFTMAX | _NORMS:
+            elif not is_kind(reader, *_SCORES, Kind.NORM):
                 waiting.append(reader.output)
 
 

@@ -129,6 +129,19 @@ def default_layout(shape: Sequence[int]) -> Layout | None:
     return Layout("".join(roles))
 
 
+def channels_last(rank: int) -> Layout | None:
+    """The layout of a matrix product's operand: the last axis is the channel, rows run along W."""
+    roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
+    return None if roles is None else Layout(roles)
+
+
+def channel_at(channel: int, rank: int) -> Layout:
+    """The layout whose channel is this axis, rows along the last of the others."""
+    letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them
+    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), letters, strict=False))
+    return Layout("".join(roles.get(axis, "C") for axis in range(rank)))
+
+
 def bytes_of(physical: Sequence[int], bits: int) -> int:
     """Bytes of a tensor of this physical shape with elements of `bits` bits."""
     return math.prod(physical) * bits // 8

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("passes.place",),
     ("passes.precision", "passes.read"),
     ("passes.analyse",),
+    ("families.operators",),
     ("families.conv_nd", "families.expansion"),
     (
         "families.conv_transpose",

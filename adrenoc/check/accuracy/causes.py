@@ -11,6 +11,8 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.check.accuracy.result import Cause
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
 from adrenoc.tvmapi import tirx, tvm
@@ -25,7 +27,6 @@ _LARGER_PRODUCTS = 4.0
 _MENDED = 3.0
 """A float sum is the remedy where it makes the error so many times smaller."""
 _EXPONENTIALS = {"tirx.exp", "tirx.exp2", "tirx.exp10"}
-_NORMS = {"layer_norm", "instance_norm", "group_norm", "rms_norm"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +149,7 @@ def _long_reduction(seen: Observed) -> Cause | None:
 def _sharp_softmax(seen: Observed) -> Cause | None:
     if math.isinf(seen.local_error):
         return None
-    exponential = seen.node.op in ("softmax", "log_softmax")
+    exponential = is_kind(seen.node, Kind.SOFTMAX)
     exponential |= any(_calls(body, _EXPONENTIALS) for body in _bodies(seen.node))
     if not exponential:
         return None
@@ -173,7 +174,7 @@ def _cancellation(seen: Observed) -> Cause | None:
     subtracts = any(_adds(body) for body in _bodies(seen.node))
     spread = float(np.ptp(seen.result)) if seen.result.size else 0.0
     reads = [(n, v) for n, v in seen.operands() if not seen.is_constant(n)]
-    if seen.node.op in _NORMS:
+    if is_kind(seen.node, Kind.NORM):
         reads, subtracts = reads[:1], True
         spread = float(np.ptp(reads[0][1])) if reads else 0.0
     elif seen.node.op in ("sum", "mean"):

@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adrenoc.check.accuracy.ideal import Stored
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.precision.pin_precision import moves
 from adrenoc.passes.precision.powers import EXPONENTIALS, calls
 
-_EXPONENTIAL = ("softmax", "log_softmax", "attention")
+_EXPONENTIAL = (Kind.SOFTMAX, Kind.ATTENTION)
 _FIRST = 2
 """Products from the input on that are first layers: all others inherit their rounding."""
 _LARGEST = 12
@@ -130,7 +132,7 @@ def _before_exponentials(graph: Graph) -> dict[str, str]:
     found = {}
     for node in graph.nodes:
         # What an epilogue reads is in registers, and was never rounded.
-        if node.op in _EXPONENTIAL or (node.is_map and _is_curved(node)):
+        if is_kind(node, *_EXPONENTIAL) or (node.is_map and _is_curved(node)):
             for name in node.inputs:
                 if graph.tensors[name].value is None and graph.tensors[name].is_float:
                     found[name] = "read by exponentials"

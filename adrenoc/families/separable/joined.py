@@ -6,6 +6,7 @@ of the other weights, and `between`, the tensor between the two, which no memory
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from adrenoc.families.shared.context import NodeKernel
@@ -13,7 +14,7 @@ from adrenoc.families.shared.conv_geometry import ConvGeometry, geometry_of
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.body_cost import body_instructions
+from adrenoc.kernels.body_cost import body_instructions, body_operations
 from adrenoc.kernels.computed import is_of_channels
 from adrenoc.kernels.epilogue import Finished
 
@@ -37,6 +38,14 @@ def finish_work(node: Node) -> int:
     """Scalar instructions that make four elements of the sums of the first half."""
     finish = node.parts.get(FINISH)
     return LANES * body_instructions(finish) if finish is not None else 0
+
+
+def finish_operations(_graph: Graph, node: Node) -> int:
+    """Operations of what is applied to the sums of the first half."""
+    finish = node.parts.get(FINISH)
+    if finish is None:
+        return 0
+    return body_operations(finish) * math.prod(node.attrs["between"].shape)
 
 
 def depthwise_geometry(graph: Graph, node: Node, taps: str) -> ConvGeometry:

@@ -1,4 +1,4 @@
-"""Which reads of a body are of the very element that is computed, and which operators reduce."""
+"""Which reads of a body are of the very element that is computed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 from adrenoc.ir.graph import Body, Graph
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.tvmapi import Expr
-
-REDUCTIONS = {"sum", "mean", "max", "min", "prod"}
-"""Operators that fold axes of their input: each element is read once, and can be computed then."""
 
 
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from adrenoc.families.expansion.expansion_rule import EXPANSION
-from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.families.operators import is_product
 from adrenoc.ir.graph import Graph, Node
-
-PRODUCTS = (
-    "conv1d",
-    "conv2d",
-    "conv1d_transpose",
-    "conv2d_transpose",
-    "matmul",
-    "attention",
-    "winograd_conv",
-    "winograd_multiply",
-    EXPANSION,
-    SEPARABLE,
-)
 
 
 def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
@@ -32,7 +18,7 @@ def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
             if node.output in found:
                 continue
             found.add(node.output)
-            if node.op not in PRODUCTS:
+            if not is_product(node):
                 waiting += node.inputs
     return frozenset(found)
 
@@ -69,7 +55,7 @@ def residuals_of(graph: Graph, node: Node) -> tuple[str, ...]:
     if not {"add", "subtract"} & set(node.operators):
         return ()
     read: Iterable[str] = node.inputs
-    if node.op in PRODUCTS:  # what it adds up itself is no residual, though it can be both
+    if is_product(node):  # what it adds up itself is no residual, though it can be both
         read = node.epilogue.sources.values() if node.epilogue is not None else ()
     shape = graph.tensors[node.output].shape
     return tuple(
@@ -88,5 +74,5 @@ def product_depths(graph: Graph) -> Mapping[str, int]:
     for node in graph.nodes:
         before = max((depth.get(name, 0) for name in node.inputs), default=0)
         for name in (*node.written, node.output):
-            depth[name] = max(depth.get(name, 0), before + (node.op in PRODUCTS))
+            depth[name] = max(depth.get(name, 0), before + is_product(node))
     return depth

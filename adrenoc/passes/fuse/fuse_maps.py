@@ -27,12 +27,14 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.channel_ranges import CONCAT
 from adrenoc.passes.analyse.cpu_nodes import CPU
-from adrenoc.passes.analyse.elementwise import REDUCTIONS, _source, reads_elementwise
+from adrenoc.passes.analyse.elementwise import _source, reads_elementwise
 from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.passes.analyse.scalar_body import loaded, substitute
 from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
@@ -183,12 +185,12 @@ class _Fuser:
             return False
         return (
             node.output not in self._graph.outputs
-            and [reader.op in REDUCTIONS for reader in readers] == [True]
+            and [is_kind(reader, Kind.REDUCTION) for reader in readers] == [True]
             and any(self._same_elements(node, name) for name in node.inputs)
         )
 
     def _become_prologue(self, node: Node) -> Node | None:
-        if node.op not in REDUCTIONS:
+        if not is_kind(node, Kind.REDUCTION):
             return None
         name = node.inputs[0]
         producer = self._made.get(name)

@@ -20,7 +20,7 @@ from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.families.winograd.operators import MULTIPLY, PIXELS, TILES, WHOLE
+from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.families.winograd.winograd import Tiling
 from adrenoc.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
 from adrenoc.families.winograd.winograd_matrices import TAPS, winograd

@@ -15,21 +15,8 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
-from adrenoc.families.attention.attention_rule import attention_rule
-from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
-from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
-from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
-from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_rule
-from adrenoc.families.maps.body import body_rule
-from adrenoc.families.matmul.matmul_rule import matmul_rule
-from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_rule
-from adrenoc.families.reduce.norm_rule import norm_rule
-from adrenoc.families.reduce.reduce_rule import reduce_rule
-from adrenoc.families.reduce.softmax_rule import softmax_rule
-from adrenoc.families.separable.separable_rule import SEPARABLE, separable_rule
-from adrenoc.families.shared.context import KernelCall, Rule, RuleContext
-from adrenoc.families.winograd.winograd_conv_rule import winograd_conv_rule
-from adrenoc.families.winograd.winograd_rule import multiply_rule, pixels_rule, tiles_rule
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.program import Choice, Kernel, Program, Step
 from adrenoc.options import CompileOptions
@@ -38,29 +25,6 @@ from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.target.gpu import Limits, Performance
 from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
-
-RULES: dict[str, Rule] = {
-    "map": body_rule,
-    "fold": body_rule,
-    "conv1d": conv1d_rule,
-    "conv1d_transpose": conv1d_transpose_rule,
-    "conv2d": conv2d_rule,
-    "conv2d_transpose": conv2d_transpose_rule,
-    EXPANSION: expansion_rule,
-    SEPARABLE: separable_rule,
-    "winograd_tiles": tiles_rule,
-    "winograd_multiply": multiply_rule,
-    "winograd_pixels": pixels_rule,
-    "winograd_conv": winograd_conv_rule,
-    "matmul": matmul_rule,
-    "attention": attention_rule,
-    "adaptive_avg_pool2d": adaptive_avg_pool_rule,
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"), pool_rule),
-    **dict.fromkeys(("max", "mean", "min", "prod", "sum"), reduce_rule),
-    **dict.fromkeys(("softmax", "log_softmax"), softmax_rule),
-    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm", "rms_norm"), norm_rule),
-}
-"""Op of the planning graph -> the rule that writes its kernel."""
 
 _LONGEST_NAME = 48
 
@@ -127,8 +91,8 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
     Raises:
         CompileError: no rule for the operator.
     """
-    rule = RULES.get(node.op)
-    if rule is None:
+    operator = OPERATORS.get(node.op)
+    if operator is None:
         raise CompileError(
             f"operator {node.op} (node {node.name}) has no schedule rule",
             hint="report the model: this operator was expected to be lowered earlier",
@@ -140,7 +104,7 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
         context = context.in_float32()
     elif wide_input or node.output in graph.rounded | graph.wide:
         context = context.computing_in_float32()
-    return rule(context, node)
+    return operator.rule(context, node)
 
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:

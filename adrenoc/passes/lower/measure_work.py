@@ -10,16 +10,12 @@ constant once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.families.expansion.expansion_rule import EXPANSION
-from adrenoc.families.separable.joined import FINISH
-from adrenoc.families.separable.separable_rule import SEPARABLE
-from adrenoc.families.winograd.operators import MULTIPLY, WHOLE
+from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
@@ -38,16 +34,6 @@ from adrenoc.tvmapi import (
     Op,
     SeqStmt,
 )
-
-_PER_ELEMENT = {
-    "softmax": 5,  # largest, subtract, exp, sum, divide
-    "log_softmax": 5,
-    "layer_norm": 8,  # mean 1, variance 3, normalise 2, scale and shift 2
-    "group_norm": 8,
-    "instance_norm": 8,
-    "rms_norm": 4,  # square, sum, normalise, scale
-}
-"""Operations an input element of operators that are more than one pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,108 +109,19 @@ def least_bytes(program: Program) -> int:
 
 def multiply_adds(graph: Graph, node: Node) -> int:
     """The multiply-adds of a node that is a product; 0 for the others."""
-    count = _PRODUCTS.get(node.op)
-    return count(graph, node) if count is not None else 0
-
-
-def _of_convolution(graph: Graph, node: Node) -> int:
-    """Each weight is used once for each output position."""
-    return _size(graph, node.inputs[1]) * _positions(graph, node.output)
-
-
-def _of_separable(graph: Graph, node: Node) -> int:
-    """Each weight of both halves is used once for each output position."""
-    weights = sum(_size(graph, name) for name in node.inputs[1:3])
-    return weights * _positions(graph, node.output)
-
-
-def _of_expansion(graph: Graph, node: Node) -> int:
-    """Each weight of the first half is used for each wide pixel, each tap for each output."""
-    between = node.attrs["between"]
-    wide = math.prod(between.shape) // between.extents.c
-    weights, taps = (_size(graph, name) for name in node.inputs[1:3])
-    return int(weights * wide + taps * _positions(graph, node.output))
-
-
-def _of_transposed(graph: Graph, node: Node) -> int:
-    """Each weight is used once for each input position."""
-    return _size(graph, node.inputs[1]) * _positions(graph, node.inputs[0])
-
-
-def _of_matmul(graph: Graph, node: Node) -> int:
-    # The depth is that of the right operand: the left one can be an image, read as a vector.
-    right = graph.tensors[node.inputs[1]].shape
-    return _size(graph, node.output) * right[max(len(right) - 2, 0)]
-
-
-def _of_attention(_graph: Graph, node: Node) -> int:
-    (*heads, rows, depth), (*_, keys, _), (*_, channels) = (node.attrs[name] for name in "qkv")
-    return math.prod(heads) * rows * keys * (depth + channels)
-
-
-def _of_planes(graph: Graph, node: Node) -> int:
-    """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
-    return _size(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
-
-
-def _of_tiles(graph: Graph, node: Node) -> int:
-    """The same of a convolution whose tiles no memory holds."""
-    tiling = node.attrs["tiling"]
-    source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
-    return int(source * out * tiling.planes * tiling.tiles)
-
-
-def _scores(node: Node) -> int:
-    """One for each query and key."""
-    return math.prod(node.attrs["q"][:-1]) * node.attrs["v"][-2]
-
-
-_PRODUCTS: Mapping[str, Callable[[Graph, Node], int]] = {
-    "conv1d": _of_convolution,
-    "conv2d": _of_convolution,
-    "conv1d_transpose": _of_transposed,
-    "conv2d_transpose": _of_transposed,
-    "matmul": _of_matmul,
-    "attention": _of_attention,
-    EXPANSION: _of_expansion,
-    MULTIPLY: _of_planes,
-    SEPARABLE: _of_separable,
-    WHOLE: _of_tiles,
-}
-
-
-def _size(graph: Graph, name: str) -> int:
-    return math.prod(graph.tensors[name].shape)
-
-
-def _positions(graph: Graph, name: str) -> int:
-    """Elements of one channel."""
-    return _size(graph, name) // graph.operand(name).extents.c
+    operator = OPERATORS.get(node.op)
+    if operator is None or operator.multiply_adds is None:
+        return 0
+    return operator.multiply_adds(graph, node)
 
 
 def _operations(graph: Graph, node: Node) -> int:
     """Operations beside multiply-adds: of bodies, epilogues and what runs over elements."""
-    count = 0
-    if node.body is not None:
-        reduced = math.prod(extent for _, extent in node.body.reduced)
-        count += body_operations(node.body) * _size(graph, node.output) * reduced
-    elif node.op == "attention":
-        count += _PER_ELEMENT["softmax"] * _scores(node)
-    elif node.op not in _PRODUCTS:
-        count += _PER_ELEMENT.get(node.op, _window(node)) * _read_once(graph, node)
+    operator = OPERATORS["map"] if node.body is not None else OPERATORS[node.op]
+    count = operator.operations(graph, node)
     if node.epilogue is not None:
-        count += body_operations(node.epilogue) * _size(graph, node.output)
-    if FINISH in node.parts:
-        count += body_operations(node.parts[FINISH]) * math.prod(node.attrs["between"].shape)
+        count += body_operations(node.epilogue) * math.prod(graph.tensors[node.output].shape)
     return count
-
-
-def _read_once(graph: Graph, node: Node) -> int:
-    return _size(graph, node.output if "pool_size" in node.attrs else node.inputs[0])
-
-
-def _window(node: Node) -> int:
-    return math.prod(node.attrs.get("pool_size", ()))
 
 
 # Texture reads

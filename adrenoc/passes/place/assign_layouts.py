@@ -10,26 +10,17 @@ the layout that it has, gets a copy in one that it can (`assign_memory`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.operator import same_layout
 from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.ir.layout import Layout, default_layout
+from adrenoc.ir.layout import Layout, channels_last, default_layout
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.elementwise import REDUCTIONS, reads_elementwise
+from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
-
-_CONVOLUTIONS = ("conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose")
-_POOLS = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d")
-_DATA_LAYOUT = {
-    **dict.fromkeys(_CONVOLUTIONS, ("data_layout", "out_layout")),
-    **dict.fromkeys(_POOLS, ("layout", "out_layout")),
-}
-"""Op -> the attributes that hold the layout letters of its input and of its output."""
-
-AXIS_KEEPING = {"softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
-"""Operators whose output has the layout of their input, whatever it is."""
 
 Layouts = dict[str, Layout | None]
 
@@ -56,29 +47,8 @@ def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
 
 def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
     """The layout that an operator needs its input `position` in; None where any will do."""
-    letters = _DATA_LAYOUT.get(node.op)
-    if letters is not None and position == 0:
-        return Layout(str(node.attrs[letters[0]]))
-    if node.op == "matmul" and position < 2:
-        return channels_last(len(shape))
-    if node.op == "attention":
-        # An epilogue's operands come after those of the operator, and have no say.
-        channel = dict(enumerate(node.attrs["channels"])).get(position)
-        return None if channel is None else _channel_at(channel, len(shape))
-    return None
-
-
-def _channel_at(channel: int, rank: int) -> Layout:
-    """The layout whose channel is this axis, rows along the last of the others."""
-    letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them
-    roles = dict(zip((a for a in reversed(range(rank)) if a != channel), letters, strict=False))
-    return Layout("".join(roles.get(axis, "C") for axis in range(rank)))
-
-
-def channels_last(rank: int) -> Layout | None:
-    """The layout of a matmul's operand: the last axis is the channel, rows run along W."""
-    roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
-    return None if roles is None else Layout(roles)
+    operator = OPERATORS.get(node.op)
+    return None if operator is None else operator.wants_layout(node, position, shape)
 
 
 def _demands(graph: Graph) -> dict[str, Layout]:
@@ -104,7 +74,8 @@ def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
         return False
     if node.body is not None:
         return not node.body.reduced and reads_elementwise(node.body, name, graph)
-    return position == 0 and node.op in AXIS_KEEPING
+    operator = OPERATORS.get(node.op)
+    return position == 0 and operator is not None and operator.keeps_axes
 
 
 def _output_layout(
@@ -114,30 +85,13 @@ def _output_layout(
     demands: Mapping[str, Layout],
 ) -> Layout | None:
     shape = graph.tensors[node.output].shape
-    letters = _DATA_LAYOUT.get(node.op)
-    if letters is not None:
-        return Layout(str(node.attrs[letters[1]] or node.attrs[letters[0]]))
-    if node.op in ("matmul", "attention"):
-        channel = node.attrs.get("out_channel", len(shape) - 1)
-        return _channel_at(channel, len(shape)) if shape else default_layout(shape)
     if node.body is not None or node.op in (CLML, ALLOC):
         handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
         return demands.get(node.output) or handed or default_layout(shape)
     source = layouts.get(node.inputs[0]) if node.inputs else None
-    if source is not None and len(source.roles) == len(shape):
-        return source
-    if source is not None and node.op in REDUCTIONS:
-        kept = kept_by_reduction(source.roles, node.attrs["axis"])
-        if "C" in kept:
-            return Layout(kept)
-    return default_layout(shape)
-
-
-def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
-    """The letters that are left when a reduction drops `axes` (None: all)."""
-    rank = len(roles)
-    dropped = range(rank) if axes is None else [a % rank for a in axes]
-    return "".join(role for axis, role in enumerate(roles) if axis not in dropped)
+    operator = OPERATORS.get(node.op)
+    makes = same_layout if operator is None else operator.makes_layout
+    return makes(node, shape, source)
 
 
 def _handed_on(

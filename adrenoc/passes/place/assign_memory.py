@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import LANES, Fold, Layout, agree
 from adrenoc.ir.operand import Memory
@@ -22,20 +23,6 @@ from adrenoc.passes.place.assign_layouts import Layouts, wanted_layout
 from adrenoc.passes.precision.widen_sums import is_deep
 from adrenoc.target.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
-
-_NEEDS_BLOCKS = {
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "avg_pool1d",
-    "avg_pool2d",
-    "max_pool1d",
-    "max_pool2d",
-    "matmul",
-    "attention",
-}
-"""Operators that read an element many times: a row-major operand is packed for them first."""
 
 
 def assign_memory(
@@ -215,9 +202,10 @@ def _conflict(
     wanted = wanted_layout(node, position, tensor.shape)
     if wanted is None:
         return None
-    if placement.memory is Memory.PLAIN and node.op in _NEEDS_BLOCKS:
+    operator = OPERATORS[node.op]
+    if placement.memory is Memory.PLAIN and operator.reads_often:
         return wanted
-    if node.op == "attention" and placement.layout is not None:
+    if operator.needs_channel_only and placement.layout is not None:
         # It computes where an element lies; only its channel has to be in texels.
         return None if placement.layout.axis("C") == wanted.axis("C") else wanted
     if placement.layout is None or not agree(placement.layout, wanted, tensor.shape):

@@ -23,7 +23,7 @@ from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, i
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.families.winograd.operators import MULTIPLY, WHOLE
+from adrenoc.families.winograd.names import MULTIPLY, WHOLE
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
 

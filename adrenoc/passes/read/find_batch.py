@@ -11,37 +11,18 @@ elements i of its operands, and no others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from tvm_ffi.structural import structural_map
 
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.tvmapi import Var, sym, tirx, tvm
-
-_REDUCTIONS = ("max", "mean", "min", "prod", "sum")
-_WINDOWS = {
-    "conv1d": "data_layout",
-    "conv1d_transpose": "data_layout",
-    "conv2d": "data_layout",
-    "conv2d_transpose": "data_layout",
-    "avg_pool1d": "layout",
-    "avg_pool2d": "layout",
-    "max_pool1d": "layout",
-    "max_pool2d": "layout",
-    "adaptive_avg_pool2d": "layout",
-}
-
-
-@dataclass(frozen=True)
-class Along:
-    """The batch lies along `axis`, with `factor` neighbours for each of its elements."""
-
-    axis: int
-    factor: int = 1
 
 
 class _MixedError(Exception):
@@ -80,8 +61,9 @@ class _Walk:
             return None
         if node.body is not None:
             return self._body(node, node.body)
-        rule = _RULES.get(node.op)
-        found = rule(self, node) if rule is not None else None
+        operator = OPERATORS.get(node.op)
+        follow = operator.follows_batch if operator is not None else None
+        found = follow(Batch(graph=self.graph, along=self.along), node) if follow else None
         if found is None:
             raise _MixedError(f"{node.name} ({node.op}) may mix the elements of a batch")
         return found
@@ -134,65 +116,6 @@ class _Walk:
             if not all(np.array_equal(first, part) for part in others):
                 return False
         return True
-
-
-def _window(walk: _Walk, node: Node) -> Along | None:
-    layout = str(node.attrs[_WINDOWS[node.op]])
-    along = walk.along.get(node.inputs[0])
-    others = any(name in walk.along for name in node.inputs[1:])
-    out = str(node.attrs["out_layout"] or layout)
-    if others or along != Along(layout.find("N")):
-        return None
-    return Along(out.find("N"))
-
-
-def _reduction(walk: _Walk, node: Node) -> Along | None:
-    along, stated = walk.along[node.inputs[0]], node.attrs["axis"]
-    rank = len(walk.shape(node.inputs[0]))
-    axes = {int(a) % rank for a in stated} if stated is not None else set(range(rank))
-    if along.axis in axes:
-        return None
-    if node.attrs["keepdims"]:
-        return along
-    return Along(along.axis - sum(a < along.axis for a in axes), along.factor)
-
-
-def _softmax(walk: _Walk, node: Node) -> Along | None:
-    along, rank = walk.along[node.inputs[0]], len(walk.shape(node.inputs[0]))
-    return None if int(node.attrs["axis"]) % rank == along.axis else along
-
-
-def _norm(walk: _Walk, node: Node) -> Along | None:
-    rank = len(walk.shape(node.inputs[0]))
-    axes = {int(a) % rank for a in node.attrs["axes"]}
-    if "channel_axis" in node.attrs:
-        axes.add(int(node.attrs["channel_axis"]) % rank)
-    along = walk.along.get(node.inputs[0])
-    return None if along is None or along.axis in axes else along
-
-
-def _matmul(walk: _Walk, node: Node) -> Along | None:
-    rank = len(walk.shape(node.output))
-    found = set()
-    for position, name in enumerate(node.inputs[:2]):
-        along = walk.along.get(name)
-        if along is None:
-            continue
-        own = len(walk.shape(name))
-        summed = own - 1 if position == 0 or own == 1 else own - 2
-        if along.axis == summed:
-            return None
-        found.add(Along(along.axis + rank - own, along.factor))
-    return found.pop() if len(found) == 1 else None
-
-
-_RULES: dict[str, Callable[[_Walk, Node], Along | None]] = {
-    **dict.fromkeys(_WINDOWS, _window),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
-    **dict.fromkeys(("group_norm", "instance_norm", "layer_norm", "rms_norm"), _norm),
-    "matmul": _matmul,
-}
 
 
 def batch_free_constants(graph: Graph, batch: int) -> list[str]:

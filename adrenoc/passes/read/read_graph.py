@@ -1,6 +1,6 @@
 """Relax module -> planning graph: the two-part legalisation.
 
-Operators in `WHOLE` keep their attributes, since layout, scope and schedule decide by them.
+Operators of a family keep their attributes, since layout, scope and schedule decide by them.
 Every other operator is lowered by TVM's own legalisation at once, and what it computes is kept
 as a scalar expression (`Body`): fusion, layouts and vectorisation then need no list of
 operators.
@@ -19,13 +19,14 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
+from adrenoc.families.operators import OF_RELAX
 from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.read.expand_norm import EXPANSIONS, Expand
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
-from adrenoc.passes.read.whole_operators import WHOLE, refusal
+from adrenoc.passes.read.whole_operators import refusal
 from adrenoc.tvmapi import array_view, tirx, tvm
 
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
@@ -110,25 +111,25 @@ class _Reader:
         return outputs
 
     def _stays_whole(self, var: Any, call: Any, name: str) -> bool:
-        """Keep an operator of `WHOLE` as one node, unless it is a case that no rule covers."""
-        whole = WHOLE.get(name)
+        """Keep an operator of a family as one node, unless it is a case that no rule covers."""
+        whole = OF_RELAX.get(name)
         if whole is None or not _is_tensor(var):
             return False
         output = self._declare(var, var.name)
         node = Node(
             name=output,
-            op=whole.op,
+            op=whole.name,
             inputs=tuple(self._name_of(a) for a in call.args if _is_tensor(a)),
             output=output,
             attrs=_attrs(call.attrs),
-            fused=(whole.op,),
+            fused=(whole.name,),
         )
         reason = refusal(node, whole, self.tensors)
         if reason is None:
             self.nodes.append(node)
             return True
         parts = "in parts" if name in EXPANSIONS else "as a plain loop nest"
-        self.log.add(output, f"{whole.op} {parts}", reason)
+        self.log.add(output, f"{whole.name} {parts}", reason)
         return False
 
     def _read_expanded(self, var: Any, call: Any, expand: Expand) -> None:

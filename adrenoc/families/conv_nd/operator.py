@@ -1,0 +1,72 @@
+"""Convolutions of one and two dimensions, and transposed ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
+from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
+from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
+from adrenoc.families.shared.batch import along_letters
+from adrenoc.families.shared.context import Rule
+from adrenoc.families.shared.counts import per_input_position, per_output_position
+from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
+from adrenoc.families.shared.operator import Counts, Kind, Operator, Refuses, no_operations
+from adrenoc.ir.graph import Node, Tensor
+
+MOST_EMPTY_PLACES = 4096
+"""Of a transposed convolution's weights: strides of 32 in both axes pass, with any kernel."""
+_LETTERS = "data_layout"
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    weight = tensors[node.inputs[1]]
+    if weight.value is None:
+        return f"its weights {weight.name} are computed, expected a constant"
+    return letters_refused(node, _LETTERS)
+
+
+def _refuses_transposed(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    """Its packed weights have a place for each tap of each phase, most empty for long strides."""
+    shape, layout = tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
+    kernel = [e for e, letter in zip(shape, layout, strict=True) if letter in "DHW"]
+    strides, dilation = node.attrs["strides"], node.attrs["dilation"]
+    spans = [
+        max(int(s), (k - 1) * int(d) + 1)
+        for k, s, d in zip(kernel, strides[-len(kernel) :], dilation[-len(kernel) :], strict=True)
+    ]
+    places, taps = math.prod(spans), math.prod(kernel)
+    if places > max(MOST_EMPTY_PLACES, 4 * taps):
+        return f"{taps} taps lie in {places} places, expected up to {MOST_EMPTY_PLACES}"
+    return _refuses(node, tensors)
+
+
+def _convolution(name: str, rule: Rule, refuses: Refuses, multiply_adds: Counts) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.CONVOLUTION,
+        rule=rule,
+        relax=f"relax.nn.{name}",
+        refuses=refuses,
+        wants_layout=wants_letters(_LETTERS),
+        makes_layout=makes_letters(_LETTERS),
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=False,
+        follows_batch=along_letters(_LETTERS),
+        multiply_adds=multiply_adds,
+        operations=no_operations,
+    )
+
+
+OPERATORS = (
+    _convolution("conv1d", conv1d_rule, _refuses, per_output_position),
+    _convolution("conv2d", conv2d_rule, _refuses, per_output_position),
+    _convolution(
+        "conv1d_transpose", conv1d_transpose_rule, _refuses_transposed, per_input_position
+    ),
+    _convolution(
+        "conv2d_transpose", conv2d_transpose_rule, _refuses_transposed, per_input_position
+    ),
+)

@@ -1,0 +1,30 @@
+"""A depthwise convolution with the 1x1 one before it: made by `fuse_expansion`."""
+
+from __future__ import annotations
+
+import math
+
+from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_rule
+from adrenoc.families.separable.joined import finish_operations
+from adrenoc.families.shared.counts import positions_of, size_of
+from adrenoc.families.shared.operator import Kind, made_by_passes
+from adrenoc.ir.graph import Graph, Node
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """Each weight of the first half is used for each wide pixel, each tap for each output."""
+    between = node.attrs["between"]
+    wide = math.prod(between.shape) // between.extents.c
+    weights, taps = (size_of(graph, name) for name in node.inputs[1:3])
+    return int(weights * wide + taps * positions_of(graph, node.output))
+
+
+OPERATORS = (
+    made_by_passes(
+        EXPANSION,
+        Kind.CONVOLUTION,
+        expansion_rule,
+        multiply_adds=_multiply_adds,
+        operations=finish_operations,
+    ),
+)

@@ -1,0 +1,46 @@
+"""Maps and folds: operators that have a body, which says all that passes ask elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+from adrenoc.families.maps.body import body_rule
+from adrenoc.families.shared.operator import (
+    Kind,
+    Operator,
+    any_layout,
+    refuses_nothing,
+    same_layout,
+)
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.body_cost import body_operations
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """Those of the expression, for each element and each that it folds."""
+    if node.body is None:
+        raise ValueError(f"{node.name} has no body")
+    reduced = math.prod(extent for _, extent in node.body.reduced)
+    elements = math.prod(graph.tensors[node.output].shape)
+    return body_operations(node.body) * elements * reduced
+
+
+def _of_body(name: str) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.MAP,
+        rule=body_rule,
+        relax="",
+        refuses=refuses_nothing,
+        wants_layout=any_layout,
+        makes_layout=same_layout,
+        keeps_axes=False,
+        reads_often=False,
+        needs_channel_only=False,
+        follows_batch=None,
+        multiply_adds=None,
+        operations=_operations,
+    )
+
+
+OPERATORS = (_of_body("map"), _of_body("fold"))

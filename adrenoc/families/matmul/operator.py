@@ -1,0 +1,76 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from adrenoc.families.matmul.matmul_rule import matmul_rule
+from adrenoc.families.shared.batch import Along, Batch
+from adrenoc.families.shared.counts import size_of
+from adrenoc.families.shared.operator import Kind, Operator, no_operations
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import Layout, channel_at, channels_last, default_layout
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    a, b = (tensors[name] for name in node.inputs[:2])
+    if len(a.shape) > 4 or len(b.shape) > 4:
+        return f"operands of rank {len(a.shape)} and {len(b.shape)}, expected at most 4"
+    if b.value is not None and len(b.shape) == 2:
+        return None if a.value is None else "both operands are constants"
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return "an operand is a vector"
+    short, long = sorted((a.shape[:-2], b.shape[:-2]), key=len)
+    if len(short) != len(long) and math.prod(short) != 1:
+        return f"batches {a.shape[:-2]} and {b.shape[:-2]} of different rank"
+    return None
+
+
+def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    return channels_last(len(shape)) if position < 2 else None
+
+
+def _makes_layout(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
+    channel = node.attrs.get("out_channel", len(shape) - 1)
+    return channel_at(channel, len(shape)) if shape else default_layout(shape)
+
+
+def _follows_batch(batch: Batch, node: Node) -> Along | None:
+    rank = len(batch.shape(node.output))
+    found = set()
+    for position, name in enumerate(node.inputs[:2]):
+        along = batch.along.get(name)
+        if along is None:
+            continue
+        own = len(batch.shape(name))
+        summed = own - 1 if position == 0 or own == 1 else own - 2
+        if along.axis == summed:
+            return None
+        found.add(Along(along.axis + rank - own, along.factor))
+    return found.pop() if len(found) == 1 else None
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    # The depth is that of the right operand: the left one can be an image, read as a vector.
+    right = graph.tensors[node.inputs[1]].shape
+    return size_of(graph, node.output) * right[max(len(right) - 2, 0)]
+
+
+OPERATORS = (
+    Operator(
+        name="matmul",
+        kind=Kind.PRODUCT,
+        rule=matmul_rule,
+        relax="relax.matmul",
+        refuses=_refuses,
+        wants_layout=_wants_layout,
+        makes_layout=_makes_layout,
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=False,
+        follows_batch=_follows_batch,
+        multiply_adds=_multiply_adds,
+        operations=no_operations,
+    ),
+)

@@ -1,0 +1,42 @@
+"""All operators of the planning graph that a family computes, by name.
+
+A new family adds its `OPERATORS` here; that is the only row outside of its folder.
+"""
+
+from __future__ import annotations
+
+from adrenoc.families.attention import operator as attention
+from adrenoc.families.conv_nd import operator as conv_nd
+from adrenoc.families.expansion import operator as expansion
+from adrenoc.families.maps import operator as maps
+from adrenoc.families.matmul import operator as matmul
+from adrenoc.families.pool import operator as pool
+from adrenoc.families.reduce import operator as reduce
+from adrenoc.families.separable import operator as separable
+from adrenoc.families.shared.operator import Kind, Operator
+from adrenoc.families.winograd import operator as winograd
+from adrenoc.ir.graph import Node
+
+_FAMILIES = (maps, conv_nd, matmul, attention, pool, reduce, separable, expansion, winograd)
+
+OPERATORS: dict[str, Operator] = {
+    operator.name: operator for family in _FAMILIES for operator in family.OPERATORS
+}
+"""Name in the planning graph -> what passes ask about it."""
+
+OF_RELAX: dict[str, Operator] = {
+    operator.relax: operator for operator in OPERATORS.values() if operator.relax
+}
+"""Operator of Relax -> the one that it stays whole as."""
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node adds up products, by weights or of activations."""
+    operator = OPERATORS.get(node.op)
+    return operator is not None and operator.is_product
+
+
+def is_kind(node: Node, *kinds: Kind) -> bool:
+    """Whether a node is one of these to a network; copies, regions and functions are none."""
+    operator = OPERATORS.get(node.op)
+    return operator is not None and operator.kind in kinds

@@ -1,0 +1,76 @@
+"""Pools: max, average, and averages to a given size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_geometry, pool_rule
+from adrenoc.families.shared.batch import along_letters
+from adrenoc.families.shared.context import Rule
+from adrenoc.families.shared.counts import per_input_element, size_of
+from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
+from adrenoc.families.shared.operator import Counts, Kind, Operator, Refuses
+from adrenoc.ir.graph import Graph, Node, Tensor
+
+_LETTERS = "layout"
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    reason = letters_refused(node, _LETTERS)
+    if reason is not None:
+        return reason
+    geometry = pool_geometry(node.attrs)
+    if node.attrs["ceil_mode"] and geometry.count_padding:
+        return "ceil_mode with count_include_pad: the taps that count differ by border"
+    layout = str(node.attrs[_LETTERS])
+    source, result = tensors[node.inputs[0]].shape, tensors[node.output].shape
+    for letter, window in (("H", geometry.rows), ("W", geometry.columns)):
+        axis = layout.find(letter)
+        if axis >= 0 and not window.never_empty(result[axis], source[axis]):
+            return f"a window along {letter} lies outside of the data"
+    return None
+
+
+def _refuses_adaptive(node: Node, _tensors: Mapping[str, Tensor]) -> str | None:
+    return letters_refused(node, _LETTERS)
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    """One for each tap of each window."""
+    return math.prod(node.attrs["pool_size"]) * size_of(graph, node.output)
+
+
+def _pool(
+    name: str, rule: Rule, refuses: Refuses, operations: Counts, *, reads_often: bool
+) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.POOL,
+        rule=rule,
+        relax=f"relax.nn.{name}",
+        refuses=refuses,
+        wants_layout=wants_letters(_LETTERS),
+        makes_layout=makes_letters(_LETTERS),
+        keeps_axes=False,
+        reads_often=reads_often,
+        needs_channel_only=False,
+        follows_batch=along_letters(_LETTERS),
+        multiply_adds=None,
+        operations=operations,
+    )
+
+
+OPERATORS = (
+    *(
+        _pool(name, pool_rule, _refuses, _operations, reads_often=True)
+        for name in ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d")
+    ),
+    _pool(
+        "adaptive_avg_pool2d",
+        adaptive_avg_pool_rule,
+        _refuses_adaptive,
+        per_input_element(1),
+        reads_often=False,  # its windows hardly overlap
+    ),
+)

@@ -1,0 +1,26 @@
+"""A 1x1 convolution with the depthwise one before it: made by `fuse_separable`."""
+
+from __future__ import annotations
+
+from adrenoc.families.separable.joined import finish_operations
+from adrenoc.families.separable.separable_rule import SEPARABLE, separable_rule
+from adrenoc.families.shared.counts import positions_of, size_of
+from adrenoc.families.shared.operator import Kind, made_by_passes
+from adrenoc.ir.graph import Graph, Node
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """Each weight of both halves is used once for each output position."""
+    weights = sum(size_of(graph, name) for name in node.inputs[1:3])
+    return weights * positions_of(graph, node.output)
+
+
+OPERATORS = (
+    made_by_passes(
+        SEPARABLE,
+        Kind.CONVOLUTION,
+        separable_rule,
+        multiply_adds=_multiply_adds,
+        operations=finish_operations,
+    ),
+)

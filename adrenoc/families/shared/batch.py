@@ -1,0 +1,49 @@
+"""Where the batch lies in a tensor, and how operators follow it.
+
+An operator follows the batch if element i of it in the result is made of elements i of its
+operands, and of no others; else its function gives None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from adrenoc.ir.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Along:
+    """The batch lies along `axis`, with `factor` neighbours for each of its elements."""
+
+    axis: int
+    factor: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The tensors that hold the batch, so far, and where it lies in each."""
+
+    graph: Graph
+    along: Mapping[str, Along]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.graph.tensors[name].shape
+
+
+FollowsBatch = Callable[[Batch, Node], "Along | None"]
+
+
+def along_letters(key: str) -> FollowsBatch:
+    """Of an operator whose attribute `key` holds the letters of its input's layout."""
+
+    def follow(batch: Batch, node: Node) -> Along | None:
+        layout = str(node.attrs[key])
+        out = str(node.attrs["out_layout"] or layout)
+        others = any(name in batch.along for name in node.inputs[1:])
+        if others or batch.along.get(node.inputs[0]) != Along(layout.find("N")):
+            return None
+        return Along(out.find("N"))
+
+    return follow

@@ -1,0 +1,37 @@
+"""How many elements and positions tensors have, for counting what operators do."""
+
+from __future__ import annotations
+
+import math
+
+from adrenoc.families.shared.operator import Counts
+from adrenoc.ir.graph import Graph, Node
+
+
+def size_of(graph: Graph, name: str) -> int:
+    """Elements of a tensor."""
+    return math.prod(graph.tensors[name].shape)
+
+
+def positions_of(graph: Graph, name: str) -> int:
+    """Elements of one channel of a placed tensor."""
+    return size_of(graph, name) // graph.operand(name).extents.c
+
+
+def per_input_element(operations: int) -> Counts:
+    """So many operations for each element of the first input."""
+
+    def count(graph: Graph, node: Node) -> int:
+        return operations * size_of(graph, node.inputs[0])
+
+    return count
+
+
+def per_output_position(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each output position."""
+    return size_of(graph, node.inputs[1]) * positions_of(graph, node.output)
+
+
+def per_input_position(graph: Graph, node: Node) -> int:
+    """Each weight is used once for each input position."""
+    return size_of(graph, node.inputs[1]) * positions_of(graph, node.inputs[0])

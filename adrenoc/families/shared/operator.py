@@ -1,0 +1,122 @@
+"""What passes ask about an operator of the planning graph: one record each, no field left out.
+
+A family's folder has its records in `operator.py`; `adrenoc/families/operators.py` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from adrenoc.families.shared.batch import FollowsBatch
+from adrenoc.families.shared.context import Rule
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import Layout, default_layout
+
+Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
+"""(node, tensors) -> the reason why its rule does not cover a node, None where it does."""
+WantsLayout = Callable[[Node, int, tuple[int, ...]], "Layout | None"]
+"""(node, position of an input, its shape) -> the layout that is read, None where any will do."""
+MakesLayout = Callable[[Node, tuple[int, ...], "Layout | None"], "Layout | None"]
+"""(node, shape of the output, layout of the first input) -> that of the output."""
+Counts = Callable[[Graph, Node], int]
+
+
+class Kind(str, Enum):
+    """What an operator is to a network."""
+
+    MAP = "map"
+    """Its body says what it computes, element by element or as a fold."""
+    CONVOLUTION = "convolution"
+    PRODUCT = "product"
+    """Of matrices."""
+    ATTENTION = "attention"
+    POOL = "pool"
+    REDUCTION = "reduction"
+    """Folds axes of its input: each element is read once, and can be computed then."""
+    SOFTMAX = "softmax"
+    NORM = "norm"
+    TRANSFORM = "transform"
+    """A part of another operator, as Winograd's algorithm has them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operator:
+    """One operator of the planning graph, by its name there.
+
+    `relax` is the operator of Relax that stays whole as this one, empty where passes make it.
+    `refuses` says why a case of it has to be a plain loop nest, which is slower and just as right.
+    """
+
+    name: str
+    kind: Kind
+    rule: Rule
+    """Node -> kernel, packed weights, arguments."""
+    relax: str
+    refuses: Refuses
+    wants_layout: WantsLayout
+    makes_layout: MakesLayout
+    keeps_axes: bool
+    """Whether its output has the layout of its first input, whatever that is."""
+    reads_often: bool
+    """Whether it reads an element many times: a row-major operand is packed in blocks for it."""
+    needs_channel_only: bool
+    """Whether the channel of an operand has to lie in texels, and its other axes may lie anyhow."""
+    follows_batch: FollowsBatch | None
+    """Where the batch lies in its result; None for operators that are made later than is asked."""
+    multiply_adds: Counts | None
+    """Of the operator as mathematics states it; None where it has no products."""
+    operations: Counts
+    """Beside multiply-adds and epilogue: what runs over elements."""
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it adds up products, by weights or of activations."""
+        return self.multiply_adds is not None
+
+
+def refuses_nothing(_node: Node, _tensors: Mapping[str, Tensor]) -> None:
+    """Every case has a rule."""
+
+
+def any_layout(_node: Node, _position: int, _shape: tuple[int, ...]) -> None:
+    """Operands are read in whatever layout they have."""
+
+
+def same_layout(_node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
+    """That of the first input where the rank is the same, else the usual one of the rank."""
+    if source is not None and len(source.roles) == len(shape):
+        return source
+    return default_layout(shape)
+
+
+def no_operations(_graph: Graph, _node: Node) -> int:
+    """Nothing beside multiply-adds."""
+    return 0
+
+
+def made_by_passes(
+    name: str,
+    kind: Kind,
+    rule: Rule,
+    *,
+    multiply_adds: Counts | None,
+    operations: Counts = no_operations,
+) -> Operator:
+    """An operator that fusion makes of others when all tensors have their places already."""
+    return Operator(
+        name=name,
+        kind=kind,
+        rule=rule,
+        relax="",
+        refuses=refuses_nothing,
+        wants_layout=any_layout,
+        makes_layout=same_layout,
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=False,
+        follows_batch=None,
+        multiply_adds=multiply_adds,
+        operations=operations,
+    )

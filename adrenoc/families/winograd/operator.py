@@ -1,0 +1,34 @@
+"""3x3 convolutions by Winograd's algorithm, in three kernels or one: made by `split_winograd`."""
+
+from __future__ import annotations
+
+from adrenoc.families.shared.counts import per_input_element, size_of
+from adrenoc.families.shared.operator import Kind, made_by_passes
+from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
+from adrenoc.families.winograd.winograd_conv_rule import winograd_conv_rule
+from adrenoc.families.winograd.winograd_rule import multiply_rule, pixels_rule, tiles_rule
+from adrenoc.ir.graph import Graph, Node
+
+
+def _of_planes(graph: Graph, node: Node) -> int:
+    """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
+    return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
+
+
+def _of_tiles(graph: Graph, node: Node) -> int:
+    """The same of a convolution whose tiles no memory holds."""
+    tiling = node.attrs["tiling"]
+    source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
+    return int(source * out * tiling.planes * tiling.tiles)
+
+
+OPERATORS = (
+    made_by_passes(
+        TILES, Kind.TRANSFORM, tiles_rule, multiply_adds=None, operations=per_input_element(1)
+    ),
+    made_by_passes(MULTIPLY, Kind.PRODUCT, multiply_rule, multiply_adds=_of_planes),
+    made_by_passes(
+        PIXELS, Kind.TRANSFORM, pixels_rule, multiply_adds=None, operations=per_input_element(1)
+    ),
+    made_by_passes(WHOLE, Kind.CONVOLUTION, winograd_conv_rule, multiply_adds=_of_tiles),
+)

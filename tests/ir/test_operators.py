@@ -1,0 +1,60 @@
+"""One record an operator: none is left out, none is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+import adrenoc
+from adrenoc.families import operators
+from adrenoc.families.operators import OF_RELAX, OPERATORS, is_kind, is_product
+from adrenoc.families.shared.operator import Kind, Operator
+from adrenoc.ir.graph import Node
+from adrenoc.tvmapi import Op
+
+FAMILIES = Path(adrenoc.__file__).parent / "families"
+
+
+def test_each_familys_records_are_joined() -> None:
+    written = {path.parent.name for path in FAMILIES.glob("*/operator.py")} - {"shared"}
+    joined = {family.__name__.split(".")[-2] for family in operators._FAMILIES}
+    assert written == joined
+
+
+def test_no_name_stands_twice() -> None:
+    names = [each.name for family in operators._FAMILIES for each in family.OPERATORS]
+    assert len(names) == len(set(names)) == len(OPERATORS)
+
+
+def test_no_fact_has_a_default() -> None:
+    """A new family that forgets one fails as it is imported."""
+    assert all(
+        field.default is MISSING and field.default_factory is MISSING for field in fields(Operator)
+    )
+
+
+@pytest.mark.parametrize("operator", OF_RELAX.values(), ids=lambda operator: operator.name)
+def test_what_stays_whole_is_known_to_relax_and_to_batches(operator: Operator) -> None:
+    assert Op.get(operator.relax)
+    assert operator.follows_batch is not None
+    assert operator.kind is not Kind.TRANSFORM
+
+
+def _names(found: Iterable[Operator]) -> set[str]:
+    return {operator.name for operator in found}
+
+
+def test_products_are_those_that_add_up_weights_or_activations() -> None:
+    kinds = {Kind.CONVOLUTION, Kind.PRODUCT, Kind.ATTENTION}
+    assert _names(o for o in OPERATORS.values() if o.is_product) == _names(
+        o for o in OPERATORS.values() if o.kind in kinds
+    )
+
+
+def test_a_copy_is_of_no_kind() -> None:
+    copy = Node(name="c", op="to_cpu", inputs=("x",), output="c")
+    assert not is_product(copy)
+    assert not is_kind(copy, *Kind)
