@@ -36,7 +36,7 @@ class Kernel:
     each goes into the model once.  `fields` are the layer's struct of type `struct`, if it has
     one.  `call` is a statement with {layer}, {in0}, {in1}, {out} and {scratch} to fill in; {layer}
     is the prefix of the constants' names.  `gap_bytes`: the result may lie over the first source
-    where it begins at least that many bytes before it; None: never.
+    where it begins at least that many bytes before it; `in_place`: exactly where that begins.
     """
 
     call: str
@@ -48,6 +48,7 @@ class Kernel:
     fields: tuple[tuple[str, str], ...] = ()
     scratch_bytes: int = 0
     gap_bytes: int | None = None
+    in_place: bool = False
 
 
 Rule: TypeAlias = Callable[[Network, Operator], Kernel]

@@ -33,11 +33,19 @@ class MemoryPlan:
     size_bytes: int
 
 
-Gaps = Mapping[tuple[str, str], int]
-"""(result, source) -> by how many bytes the result has to begin before the source."""
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A result may lie over its source, by beginning `bytes_before` it or, unless `exact`, more."""
+
+    bytes_before: int
+    exact: bool = False
 
 
-def plan_memory(blocks: Sequence[Block], gaps: Gaps) -> MemoryPlan:
+Overlaps = Mapping[tuple[str, str], Overlap]
+"""By (result, source)."""
+
+
+def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
     """The smallest of several plans: first fit, in orders by size and in seeded random ones."""
     orders = [
         sorted(blocks, key=lambda b: -b.size_bytes),
@@ -46,10 +54,10 @@ def plan_memory(blocks: Sequence[Block], gaps: Gaps) -> MemoryPlan:
     ]
     shuffle = random.Random(0)
     orders += [shuffle.sample(list(blocks), len(blocks)) for _ in range(_TRIES)]
-    floor = _floor(blocks, gaps)
+    floor = _floor(blocks, overlaps)
     best: MemoryPlan | None = None
     for order in orders:
-        found = _first_fit(order, gaps)
+        found = _first_fit(order, overlaps)
         if best is None or found.size_bytes < best.size_bytes:
             best = found
         if best.size_bytes <= floor:
@@ -57,7 +65,7 @@ def plan_memory(blocks: Sequence[Block], gaps: Gaps) -> MemoryPlan:
     return best or MemoryPlan(offsets={}, size_bytes=0)
 
 
-def _floor(blocks: Sequence[Block], gaps: Gaps) -> int:
+def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
     """No plan is smaller than the largest block."""
     return max((aligned(block.size_bytes) for block in blocks), default=0)
 
@@ -67,17 +75,17 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // _ALIGN) * _ALIGN
 
 
-def _first_fit(order: Sequence[Block], gaps: Gaps) -> MemoryPlan:
+def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
     placed: list[tuple[Block, int]] = []
     for block in order:
         alive = [(b, at) for b, at in placed if b.first <= block.last and block.first <= b.last]
         candidates = {0, *(at + aligned(b.size_bytes) for b, at in alive)}
         for other, at in alive:
             for key, way in (((block.key, other.key), -1), ((other.key, block.key), 1)):
-                if key in gaps:
-                    candidates.add(max(0, at + way * aligned(gaps[key])))
+                if key in overlaps:
+                    candidates.add(max(0, at + way * aligned(overlaps[key].bytes_before)))
         spots = sorted(candidates)
-        spot = next(s for s in spots if all(_apart(block, s, b, at, gaps) for b, at in alive))
+        spot = next(s for s in spots if all(_apart(block, s, b, at, overlaps) for b, at in alive))
         placed.append((block, spot))
     return MemoryPlan(
         offsets={block.key: at for block, at in placed},
@@ -85,12 +93,17 @@ def _first_fit(order: Sequence[Block], gaps: Gaps) -> MemoryPlan:
     )
 
 
-def _apart(block: Block, at: int, other: Block, other_at: int, gaps: Gaps) -> bool:
+def _apart(block: Block, at: int, other: Block, other_at: int, overlaps: Overlaps) -> bool:
     """Whether two blocks that are alive at once may lie so."""
     if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
         return True
-    gap = gaps.get((block.key, other.key))
-    if gap is not None and at + gap <= other_at:
-        return True
-    gap = gaps.get((other.key, block.key))
-    return gap is not None and other_at + gap <= at
+    return _over(overlaps.get((block.key, other.key)), at, other_at) or _over(
+        overlaps.get((other.key, block.key)), other_at, at
+    )
+
+
+def _over(overlap: Overlap | None, result_at: int, source_at: int) -> bool:
+    if overlap is None:
+        return False
+    spare = source_at - result_at - overlap.bytes_before
+    return spare == 0 if overlap.exact else spare >= 0

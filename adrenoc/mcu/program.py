@@ -9,8 +9,11 @@ from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.kernel import Kernel
 from adrenoc.mcu.network import Network, Reshape, sources_of
-from adrenoc.mcu.plan_memory import Block, Gaps, MemoryPlan, aligned, plan_memory
+from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, aligned, plan_memory
 from adrenoc.mcu.rules import choose_kernel
+
+_LEAST_SCRATCH = 3072
+"""Bytes that an operator may always take."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,14 +50,17 @@ class Program:
 def make_program(network: Network, core: Core) -> Program:
     """Choose kernels and plan memory."""
     homes = _homes(network)
+    budgets = _scratch_budgets(network, homes)
     decisions: list[Decision] = []
     kernels: list[tuple[int, Kernel]] = []
     for index, operator in enumerate(network.operators):
         joined = isinstance(operator, Reshape) and homes[operator.source] == homes[operator.result]
         if not joined:
-            kernels.append((index, choose_kernel(network, operator, core, decisions)))
-    blocks, gaps = _blocks(network, homes, kernels)
-    memory = plan_memory(blocks, gaps)
+            kernels.append(
+                (index, choose_kernel(network, operator, core, budgets[index], decisions))
+            )
+    blocks, overlaps = _blocks(network, homes, kernels)
+    memory = plan_memory(blocks, overlaps)
     steps = []
     for number, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
@@ -101,9 +107,24 @@ def _homes(network: Network) -> list[str]:
     return homes
 
 
+def _scratch_budgets(network: Network, homes: Sequence[str]) -> list[int]:
+    """Bytes that each operator may take beside its tensors without making the arena larger."""
+    sizes = {home: network.tensors[i].elements for i, home in enumerate(homes)}
+    times: dict[str, list[int]] = {}
+    for time, operator in enumerate(network.operators):
+        for tensor in (operator.result, *sources_of(operator)):
+            if homes[tensor].startswith("tensor"):
+                times.setdefault(homes[tensor], []).append(time)
+    alive = [
+        sum(sizes[home] for home, seen in times.items() if min(seen) <= time <= max(seen))
+        for time in range(len(network.operators))
+    ]
+    return [max(_LEAST_SCRATCH, max(alive) - bytes_) for bytes_ in alive]
+
+
 def _blocks(
     network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, Kernel]]
-) -> tuple[list[Block], Gaps]:
+) -> tuple[list[Block], Overlaps]:
     """What lives in the arena from when to when, and what may lie over what."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -117,7 +138,7 @@ def _blocks(
                 last[home] = time
                 size[home] = network.tensors[tensor].elements
     blocks = [Block(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
-    gaps: dict[tuple[str, str], int] = {}
+    overlaps: dict[tuple[str, str], Overlap] = {}
     for time, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
         result, sources = homes[operator.result], [homes[s] for s in sources_of(operator)]
@@ -125,10 +146,13 @@ def _blocks(
             key = f"scratch{time}"
             bytes_ = kernel.scratch_bytes
             blocks.append(Block(key=key, size_bytes=bytes_, first=time, last=time))
-        for source in sources if kernel.gap_bytes is not None else ():
-            if source in last and result in first and last[source] == time == first[result]:
-                gaps[result, source] = aligned(kernel.gap_bytes or 0)
-    return blocks, gaps
+        for source in sources:
+            dies = source in last and result in first and last[source] == time == first[result]
+            if dies and kernel.in_place:
+                overlaps[result, source] = Overlap(bytes_before=0, exact=True)
+            elif dies and kernel.gap_bytes is not None:
+                overlaps[result, source] = Overlap(bytes_before=aligned(kernel.gap_bytes))
+    return blocks, overlaps
 
 
 def _place(home: str, memory: MemoryPlan) -> str:

@@ -1,0 +1,51 @@
+/* What one output pixel sees, as words of two int16, `step` words from one to the next.  A row of
+ * the window is one run of bytes; where a part of it lies outside of the image, the zero point. */
+typedef struct {
+  int32_t in_height, in_width, depth, kernel_height, kernel_width, stride_y, stride_x;
+  int32_t dilation_y, dilation_x, top, left, out_width, zero;
+} patch_layer;
+
+static uint32_t *widen_run(const int8_t *from, int32_t count, uint32_t *to, int32_t step) {
+  for (; count >= 4; count -= 4, from += 4, to += 2 * step) {
+    const uint32_t four = load_word(from);
+    to[0] = even_bytes(four);
+    to[step] = odd_bytes(four);
+  }
+  if (count == 3) {
+    *to = lower_halves((uint32_t)(int32_t)from[0], (uint32_t)(int32_t)from[2]);
+    to += step;
+    *to = (uint32_t)(int32_t)from[1];
+    to += step;
+  } else if (count == 2) {
+    *to = lower_halves((uint32_t)(int32_t)from[0], (uint32_t)(int32_t)from[1]);
+    to += step;
+  } else if (count == 1) {
+    *to = (uint32_t)(int32_t)from[0];
+    to += step;
+  }
+  return to;
+}
+
+static void gather_patch(const patch_layer *layer, const int8_t *in, int32_t index, uint32_t *to,
+                         int32_t step, int8_t *spare) {
+  const int32_t depth = layer->depth, width = layer->in_width, kernel = layer->kernel_width;
+  const int32_t y = index / layer->out_width, x = index - y * layer->out_width;
+  const int32_t left = x * layer->stride_x - layer->left;
+  int32_t row = y * layer->stride_y - layer->top;
+  const int32_t whole = layer->dilation_x == 1 && left >= 0 && left + kernel <= width;
+  for (int32_t ky = 0; ky < layer->kernel_height; ++ky, row += layer->dilation_y) {
+    const int32_t inside = row >= 0 && row < layer->in_height;
+    if (inside && whole) {
+      to = widen_run(in + (row * width + left) * depth, kernel * depth, to, step);
+      continue;
+    }
+    int8_t *fill = spare;
+    for (int32_t kx = 0; kx < kernel; ++kx) {
+      const int32_t column = left + kx * layer->dilation_x;
+      const int32_t seen = inside && column >= 0 && column < width;
+      const int8_t *from = in + (row * width + column) * depth;
+      for (int32_t i = 0; i < depth; ++i) *fill++ = seen ? from[i] : (int8_t)layer->zero;
+    }
+    to = widen_run(spare, kernel * depth, to, step);
+  }
+}

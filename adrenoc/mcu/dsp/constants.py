@@ -1,0 +1,69 @@
+"""The constants by which sums become bytes, for each channel, and the code that goes with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.mcu.dsp.assembly import Store
+from adrenoc.mcu.high_product import high_product
+from adrenoc.mcu.network import Convolution, Depthwise
+from adrenoc.mcu.sums import sum_range
+
+_MOST_SHIFT = 23
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stored:
+    """`bias` holds the input's zero point; `constants` has a row for each channel.
+
+    `doubled` wants sums twice as large, and so the bias where weights cannot be doubled.
+    """
+
+    store: Store
+    bias: np.ndarray
+    constants: np.ndarray
+
+    @property
+    def doubled(self) -> bool:
+        """Whether the code scales twice the sum."""
+        return self.store.shift is None
+
+
+def stored(operator: Convolution | Depthwise, weight_sums: np.ndarray) -> Stored:
+    """One product where its constants can be had, else the rule's own two roundings.
+
+    Raises:
+        NotImplementedError: neither covers the rule, with the reason.
+    """
+    rule = operator.requantise
+    bias = operator.bias - operator.zero_in * weight_sums
+    try:
+        product = high_product(operator)
+    except NotImplementedError:
+        if rule.reals.size:
+            raise
+        return _twice(operator, bias)
+    return Stored(
+        store=Store(shift=product.shift, low=rule.low, high=rule.high),
+        bias=bias + product.nudges,
+        constants=np.stack([product.multipliers, product.offsets], 1),
+    )
+
+
+def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
+    rule = operator.requantise
+    least, most = sum_range(operator)
+    if max(-int(least.min()), int(most.max())) >= 1 << 30:
+        raise NotImplementedError("sums beyond 31 bits")
+    # A multiplier of zero gives the zero point with any shift.
+    shifts = np.where(rule.multipliers == 0, 1, -rule.shifts)
+    if (shifts < 1).any() or (shifts > _MOST_SHIFT).any():
+        raise NotImplementedError(f"shifts of {shifts.min()} to {shifts.max()} bits")
+    rounding = (np.int64(1) << (shifts - 1)) + (np.int64(rule.zero) << shifts)
+    return Stored(
+        store=Store(shift=None, low=rule.low, high=rule.high),
+        bias=bias,
+        constants=np.stack([rule.multipliers, rounding, shifts], 1),
+    )
