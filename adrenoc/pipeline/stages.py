@@ -24,6 +24,7 @@ from adrenoc.passes.precision.keep_choices import keep_choices
 from adrenoc.passes.precision.keep_constants import keep_constants
 from adrenoc.passes.precision.keep_coordinates import keep_coordinates
 from adrenoc.passes.precision.keep_differences import keep_differences
+from adrenoc.passes.precision.keep_grown import keep_grown
 from adrenoc.passes.precision.keep_range import keep_range
 from adrenoc.passes.precision.keep_sizes import keep_sizes
 from adrenoc.passes.precision.widen_sums import widen_sums
@@ -235,6 +236,12 @@ STAGES: tuple[Stage, ...] = (
         keep_sizes,
         needs=_facts("fused", "integers kept"),
         gives=_facts("sizes kept"),
+    ),
+    _kept(
+        "keep_grown",
+        keep_grown,
+        needs=_facts("fused", "integers kept", "sizes kept"),
+        gives=_facts("growth kept"),
     ),
     _planned(
         "bridge_devices",

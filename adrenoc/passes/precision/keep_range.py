@@ -91,7 +91,10 @@ def _reason_of_operator(
 
 
 def _terms_of_sum(graph: Graph, node: Node) -> int:
-    """How many numbers each result of a sum adds up; 0 of others."""
+    """How many numbers each result of a sum adds up, running sums too; 0 of others."""
+    if node.body is not None and node.body.reduced and node.epilogue is None:
+        adds = isinstance(node.body.value, tirx.Add) and len(node.body.sources) == 1
+        return math.prod(extent for _, extent in node.body.reduced) if adds else 0
     if node.op != "sum":
         return 0
     return math.prod(graph.tensors[node.inputs[0]].shape) // math.prod(
