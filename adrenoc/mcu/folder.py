@@ -106,7 +106,7 @@ def write_firmware(program: Program, firmware: Firmware, output: Path) -> None:
 
 def self_test_vectors(program: Program) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
     """Seeded inputs and what the network makes of them."""
-    network = program.network
+    network = program.original
     random = np.random.default_rng(0)
     inputs = {
         index: random.integers(-128, 128, network.tensors[index].shape).astype(np.int8)

@@ -18,39 +18,41 @@ from adrenoc.mcu.sums import sum_range
 _HIGH = 32
 _MOST_SHIFT = 20
 _WINDOW = 1 << 40
-"""Beyond this, an interval of offsets is as good as open."""
+"""Of an interval of offsets that is open on one side, or on both, so much is looked at."""
+_LEAST_FACTOR = 2.0**-60
 _NUDGES = (1 << 9, 1 << 13, 1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HighProduct:
-    """Constants for each channel, and one shift for all; `nudges` are to be added to the bias."""
+    """Constants for each channel; `nudges` are to be added to the bias."""
 
     multipliers: np.ndarray
     offsets: np.ndarray
     nudges: np.ndarray
-    shift: int
+    shifts: np.ndarray
 
 
-def high_product(operator: Convolution | Depthwise) -> HighProduct:
-    """The constants for a filter's rule.
+def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighProduct:
+    """The constants for a filter's rule, with one shift for all channels or its own for each.
 
     Raises:
         NotImplementedError: there are none, with the reason.
     """
     rule = operator.requantise
     least, most = sum_range(operator)
-    factors = factors_of(rule)
-    biggest = float(factors.max(initial=2.0**-60))
-    shift = min(_MOST_SHIFT, -1 - int(np.frexp(biggest)[1]))
-    if round(biggest * 2.0 ** (_HIGH + shift)) >= 1 << 31:
-        shift -= 1
-    if shift < 1:
-        raise NotImplementedError(f"a factor of {biggest:.3g} leaves no bits to shift")
-    multipliers = np.round(factors * 2.0 ** (_HIGH + shift)).astype(np.int64)
+    factors = np.maximum(factors_of(rule), _LEAST_FACTOR)
+    shifts = np.minimum(_MOST_SHIFT, -1 - np.frexp(factors)[1]).astype(np.int64)
+    shifts = shifts - (np.round(np.ldexp(factors, _HIGH + shifts)) >= 1 << 31)
+    if one_shift:
+        shifts = np.full_like(shifts, shifts.min(initial=_MOST_SHIFT))
+    if (shifts < 1).any():
+        raise NotImplementedError(f"a factor of {factors.max():.3g} leaves no bits to shift")
+    multipliers = np.round(np.ldexp(factors_of(rule), _HIGH + shifts)).astype(np.int64)
     stairs = staircase(rule, least, most)
-    from_, below = offsets_for(stairs, multipliers, _HIGH + shift)
-    from_, below = np.maximum(from_, below - _WINDOW), np.minimum(below, from_ + _WINDOW)
+    from_, below = offsets_for(stairs, multipliers, _HIGH + shifts)
+    from_ = np.where(below - from_ > 1 << 61, 0, np.maximum(from_, below - _WINDOW))
+    below = np.minimum(below, from_ + _WINDOW)
     if (from_ >= below).any():
         raise NotImplementedError("no single product takes the same steps in each channel")
     nudges, offsets = _nudged(multipliers, from_, below)
@@ -58,7 +60,7 @@ def high_product(operator: Convolution | Depthwise) -> HighProduct:
     high = (largest * multipliers >> _HIGH) + np.abs(offsets) + 1
     if (high >= 1 << 31).any() or (largest >= 1 << 31).any():
         raise NotImplementedError("sums that leave 32 bits")
-    return HighProduct(multipliers=multipliers, offsets=offsets, nudges=nudges, shift=shift)
+    return HighProduct(multipliers=multipliers, offsets=offsets, nudges=nudges, shifts=shifts)
 
 
 def factors_of(rule: Requantise) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import singledispatch
 
 import numpy as np
@@ -21,6 +22,7 @@ from adrenoc.mcu.network import (
     shape4,
 )
 from adrenoc.mcu.requantise import offsets_for, staircase
+from adrenoc.mcu.sum_product import sum_product
 from adrenoc.mcu.sums import sum_range
 
 _BITS = 31
@@ -176,13 +178,35 @@ def _(operator: Lookup, network: Network) -> Kernel:
 
 @plain_kernel.register
 def _(operator: Sum, network: Network) -> Kernel:
+    count = network.tensors[operator.result].elements
+    try:
+        return _lines(operator, count)
+    except NotImplementedError:
+        return _tables(operator, count)
+
+
+def _lines(operator: Sum, count: int) -> Kernel:
+    product = sum_product(operator)
+    bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
+    numbers = {"count": count, **asdict(product), **bounds}
+    return Kernel(
+        call="add_lines(&{layer}, {in0}, {in1}, {out});",
+        how="two products",
+        snippets=("requantise", "add_lines"),
+        struct="line_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+        gap_bytes=0,
+    )
+
+
+def _tables(operator: Sum, count: int) -> Kernel:
     rule: Requantise = operator.requantise
     arrays = tuple(
         Array(suffix=suffix, ctype="int32_t", values=table)
         for suffix, table in zip(("first", "second"), operator.tables, strict=True)
     )
     numbers = {
-        "count": network.tensors[operator.result].elements,
+        "count": count,
         "multiplier": int(rule.multipliers[0]),
         "shift": int(rule.shifts[0]),
         "zero_out": rule.zero,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
+from adrenoc.mcu.fold_constants import fold_constants
 from adrenoc.mcu.kernel import Kernel
 from adrenoc.mcu.network import Network, Reshape, sources_of
 from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, aligned, plan_memory
@@ -32,9 +33,13 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """Steps in order over one arena, which is the whole of the RAM but for inputs and outputs."""
+    """Steps in order over one arena, which is the whole of the RAM but for inputs and outputs.
+
+    `network` is what the steps compute, `original` what it was before anything was folded.
+    """
 
     network: Network
+    original: Network
     core: Core
     steps: tuple[Step, ...]
     memory: MemoryPlan
@@ -47,11 +52,12 @@ class Program:
         return sum(array.size_bytes for step in self.steps for array in step.kernel.arrays)
 
 
-def make_program(network: Network, core: Core) -> Program:
-    """Choose kernels and plan memory."""
+def make_program(original: Network, core: Core) -> Program:
+    """Fold what cannot vary, choose kernels and plan memory."""
+    decisions: list[Decision] = []
+    network = fold_constants(original, decisions)
     homes = _homes(network)
     budgets = _scratch_budgets(network, homes)
-    decisions: list[Decision] = []
     kernels: list[tuple[int, Kernel]] = []
     for index, operator in enumerate(network.operators):
         joined = isinstance(operator, Reshape) and homes[operator.source] == homes[operator.result]
@@ -78,6 +84,7 @@ def make_program(network: Network, core: Core) -> Program:
         )
     return Program(
         network=network,
+        original=original,
         core=core,
         steps=tuple(steps),
         memory=memory,

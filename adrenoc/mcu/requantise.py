@@ -15,7 +15,7 @@ from adrenoc.mcu.fixed_point import scaled
 from adrenoc.mcu.network import Requantise
 
 _MOST = 1 << 31
-_NOWHERE = np.iinfo(np.int64).max // 4
+_NOWHERE = 1 << 61
 
 
 def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:

@@ -28,6 +28,8 @@ class Maker:
     """Adds operators to one graph; every quantisation parameter is drawn."""
 
     seed: int = 0
+    dead: float = 0.0
+    """The share of a filter's channels whose weights are small beside a bias of one sign."""
     model: ModelBuilder = field(default_factory=ModelBuilder)
     graph: GraphBuilder = field(init=False)
     random: np.random.Generator = field(init=False)
@@ -149,6 +151,11 @@ class Maker:
         }
         result = _positions(x.shape, shape[1:3], strides, dilations, padding, channels)
         bias = self._bias(channels, taps)
+        silent = self.random.random(channels) < self.dead
+        weights = np.where(silent.reshape([-1 if a == axis else 1 for a in range(4)]), 1, weights)
+        weights = weights.astype(np.int8)
+        signs = self.random.choice((-1, 1), channels)
+        bias = np.where(silent, signs * 400_000, bias).astype(np.int32)
         inputs = [
             x.index,
             self._constant(weights, "int8", scales.tolist(), axis),

@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from adrenoc.decision import Decision
+from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.evaluate import evaluate
+from adrenoc.mcu.fold_constants import fold_constants
+from adrenoc.mcu.from_tflite import network_of
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
 
@@ -94,3 +100,38 @@ def test_code_is_the_reference(forms: Any, tmp_path: Path) -> None:
     for seed in range(2):
         make = Maker(seed=10 + seed)
         run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), seed=seed)
+
+
+def _swallowed(make: Maker) -> list[Value]:
+    """Filters with channels that cannot vary, or that nothing reads."""
+    make.dead = 0.4
+    x = make.conv(make.input(1, 6, 6, 4), 24, relu="RELU")
+    x = make.depthwise(x, relu="RELU")
+    x = make.conv(x, 16, relu="RELU6")
+    y = make.depthwise(x, strides=(2, 2), relu="RELU")
+    y = make.conv(y, 12, (3, 3), relu="RELU")
+    z = make.reshape(make.pool(y, "AVERAGE_POOL_2D", (3, 3)), 1, 12)
+    flat = make.reshape(make.conv(x, 8, relu="RELU"), 1, 288)
+    return [make.dense(z, 6), x, make.dense(flat, 5)]
+
+
+def test_what_cannot_vary_is_folded_exactly() -> None:
+    for seed in range(8):
+        make = Maker(seed=seed)
+        content = make.finish(*_swallowed(make))
+        network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
+        decisions: list[Decision] = []
+        folded = fold_constants(network, decisions)
+        assert decisions, "nothing was folded: the test shows nothing"
+        random = np.random.default_rng(seed)
+        for _ in range(3):
+            shapes = {i: network.tensors[i].shape for i in network.inputs}
+            inputs = {i: random.integers(-128, 128, s).astype(np.int8) for i, s in shapes.items()}
+            before, after = evaluate(network, inputs), evaluate(folded, inputs)
+            assert all((before[i] == after[i]).all() for i in network.outputs)
+
+
+@needs_emulator
+def test_code_of_what_is_left_is_the_reference(tmp_path: Path) -> None:
+    make = Maker(seed=21)
+    run_and_compare(make.finish(*_swallowed(make)), tmp_path / "m")

@@ -2,7 +2,7 @@
 typedef void row_function(const uint32_t *pixels, const uint32_t *weights, const int32_t *rule,
                           int8_t *out, const uint32_t *end, const uint32_t *last);
 typedef struct {
-  int32_t pixels, depth, channels, words;
+  int32_t pixels, depth, channels, words, rule_words;
   const uint32_t *weights;
   const int32_t *rules;
   row_function *row;
@@ -16,7 +16,7 @@ static void run_rows(const row_layer *layer, const int8_t *in, int8_t *out, uint
     if (whole) layer->row(wide, layer->weights, layer->rules, out, wide + words, middle);
     if (whole != layer->channels) {
       int8_t four[4];
-      layer->row(wide, middle, layer->rules + 3 * whole, four, wide + words, middle + 2 * words);
+      layer->row(wide, middle, layer->rules + layer->rule_words * whole, four, wide + words, middle + 2 * words);
       for (int32_t c = whole; c < layer->channels; ++c) out[c] = four[c - whole];
     }
   }

@@ -15,8 +15,9 @@ from adrenoc.mcu.fixed_point import INT8
 class Store:
     """How a sum becomes a byte.
 
-    `shift`: the one shift of a high product with fitted constants; None: the rule's own two
-    roundings, each channel with its shift.  `low` and `high` clamp, beside what eight bits do.
+    `shift` above 0: a high product, and that shift for all channels; 0: each channel has its own;
+    None: the rule's own two roundings, of twice the sum.  `low` and `high` clamp, beside what
+    eight bits do.
     """
 
     shift: int | None
@@ -30,14 +31,39 @@ class Store:
         return ("twice" if self.shift is None else f"s{self.shift}") + bounds
 
     @property
+    def how(self) -> str:
+        """For reports."""
+        return {None: ", rounded twice", 0: ", shifts by channel"}.get(self.shift, "")
+
+    @property
     def words(self) -> int:
         """Of constants for each channel, beside the bias."""
-        return 3 if self.shift is None else 2
+        return 2 if self.shift else 3
 
-    def saturated(self, registers: Sequence[str]) -> list[str]:
-        """Instructions that make bytes of shifted sums."""
+    def scaled(self, sums: Sequence[str], spare: tuple[str, str], place: int) -> list[str]:
+        """Instructions that make bytes of sums of one channel, whose constants lie at `place`.
+
+        That is an offset from the stack's top; two registers are spare.
+        """
+        a, b = spare
+        lines = [f"ldrd {a}, {b}, [sp, #{place}]"]
+        if self.shift is not None:
+            lines += [f"smmlar {s}, {s}, {a}, {b}" for s in sums]
+            if not self.shift:
+                lines.append(f"ldr {a}, [sp, #{place + 8}]")
+                lines += [f"asr {s}, {s}, {a}" for s in sums]
+            return lines + self.saturated(sums)
+        for s in sums:
+            lines += [f"smmulr {s}, {s}, {a}", f"add {s}, {s}, {s}, asr #31"]
+        lines.append(f"ldr {a}, [sp, #{place + 8}]")
+        for s in sums:
+            lines += [f"add {s}, {s}, {b}", f"asr {s}, {s}, {a}"]
+        return lines + self.saturated(sums)
+
+    def saturated(self, sums: Sequence[str]) -> list[str]:
+        """Instructions that shift by what all channels have in common, and clamp."""
         lines = []
-        for r in registers:
+        for r in sums:
             moved = f", asr #{self.shift}" if self.shift else ""
             lines.append(f"ssat {r}, #8, {r}{moved}")
             if self.low > INT8[0]:
@@ -51,7 +77,8 @@ class Store:
         if self.shift is None:
             raw = f"requantise_doubled({total}, {constants})"
         else:
-            raw = f"requantise_high({total}, {constants}, {self.shift})"
+            shift = str(self.shift) if self.shift else f"({constants})[2]"
+            raw = f"requantise_high({total}, {constants}, {shift})"
         return f"(int8_t)clamp_int8({raw}, {self.low}, {self.high})"
 
 

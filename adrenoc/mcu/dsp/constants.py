@@ -39,17 +39,21 @@ def stored(operator: Convolution | Depthwise, weight_sums: np.ndarray) -> Stored
     """
     rule = operator.requantise
     bias = operator.bias - operator.zero_in * weight_sums
-    try:
-        product = high_product(operator)
-    except NotImplementedError:
-        if rule.reals.size:
-            raise
-        return _twice(operator, bias)
-    return Stored(
-        store=Store(shift=product.shift, low=rule.low, high=rule.high),
-        bias=bias + product.nudges,
-        constants=np.stack([product.multipliers, product.offsets], 1),
-    )
+    for one_shift in (True, False):
+        try:
+            product = high_product(operator, one_shift=one_shift)
+        except NotImplementedError:
+            if not one_shift and rule.reals.size:
+                raise
+            continue
+        columns = [product.multipliers, product.offsets, product.shifts]
+        shift = int(product.shifts[0]) if one_shift else 0
+        return Stored(
+            store=Store(shift=shift, low=rule.low, high=rule.high),
+            bias=bias + product.nudges,
+            constants=np.stack(columns[:2] if one_shift else columns, 1),
+        )
+    return _twice(operator, bias)
 
 
 def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:

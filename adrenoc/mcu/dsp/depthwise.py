@@ -62,8 +62,7 @@ def depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
     }
     return Kernel(
         call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how=f"SMLAD, strips of {rows} row{'s' * (rows - 1)}"
-        + ("" if not rule.doubled else ", rounded twice"),
+        how=f"SMLAD, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "pairs", "depthwise"),
         texts=tuple(codes.values()),
         arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),

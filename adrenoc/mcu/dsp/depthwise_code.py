@@ -39,7 +39,7 @@ def depthwise_code(
         lines += [f"movw r2, #{8 * step * width}", "add r2, r2, r0", "1:"]
     for _ in range(unroll):
         lines += _column(rows, first, step)
-        lines += _bytes(_SUMS[:rows], store)
+        lines += store.scaled(_SUMS[:rows], _DATA, 0)
         if rows == 2:
             lines.append(f"strb r11, [r1, #{width * channels}]")
         if channels <= _MOST_STEP:
@@ -75,20 +75,6 @@ def _column(rows: int, first: int, step: int) -> list[str]:
     if step >= len(_WEIGHTS):
         lines.append(f"add r0, r0, #{8 * step}")
     return lines
-
-
-def _bytes(sums: tuple[str, ...], store: Store) -> list[str]:
-    a, b = _DATA
-    if store.shift is not None:
-        lines = [f"ldrd {a}, {b}, [sp]"]
-        return [*lines, *(f"smmlar {s}, {s}, {a}, {b}" for s in sums), *store.saturated(sums)]
-    lines = [f"ldr {a}, [sp]"]
-    for s in sums:
-        lines += [f"smmulr {s}, {s}, {a}", f"add {s}, {s}, {s}, asr #31"]
-    lines.append(f"ldrd {a}, {b}, [sp, #4]")
-    for s in sums:
-        lines += [f"add {s}, {s}, {a}", f"asr {s}, {s}, {b}"]
-    return lines + store.saturated(sums)
 
 
 def _twin(rows: int, first: int, width: int, step: int, channels: int, store: Store) -> str:

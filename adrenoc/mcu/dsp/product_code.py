@@ -42,7 +42,10 @@ def block_code(pixels: int, channels: int, unroll: int, stride: int, store: Stor
             lines += [f"smlad {s}, {p}, {_WEIGHTS[c]}, {s}" for s, p in pairs]
     lines += ["cmp r12, lr", "bne 2b"]
     for c in range(channels):
-        lines += _scaled(sums[c], 8 + 4 * channels + 4 * store.words * c, store)
+        if store.shift is None:
+            lines += [f"add {s}, {s}, {s}" for s in sums[c]]
+        place = 8 + 4 * channels + 4 * store.words * c
+        lines += store.scaled(sums[c], ("r6", "r7"), place)
     lines.append("ldr r10, [sp, #4]")
     for c in range(channels):
         lines += [f"strb {s}, [r10, #{stride * p + c}]" for p, s in enumerate(sums[c])]
@@ -71,19 +74,6 @@ def _load(registers: tuple[str, ...], pointer: str) -> str:
     if len(registers) == 1:
         return f"ldr {registers[0]}, [{pointer}], #4"
     return f"ldmia {pointer}!, {{{', '.join(registers)}}}"
-
-
-def _scaled(sums: list[str], place: int, store: Store) -> list[str]:
-    """Sums of one channel become bytes; its constants lie at `place` of the stack."""
-    if store.shift is not None:
-        lines = [f"ldrd r6, r7, [sp, #{place}]"]
-        lines += [f"smmlar {s}, {s}, r6, r7" for s in sums]
-        return lines + store.saturated(sums)
-    lines = [f"ldrd r6, r7, [sp, #{place}]", f"ldr r8, [sp, #{place + 8}]"]
-    for s in sums:
-        lines += [f"add {s}, {s}, {s}", f"smmulr {s}, {s}, r6"]
-        lines += [f"add {s}, {s}, {s}, asr #31", f"add {s}, {s}, r7", f"asr {s}, {s}, r8"]
-    return lines + store.saturated(sums)
 
 
 def _twin(pixels: int, channels: int, stride: int, store: Store) -> str:

@@ -39,7 +39,9 @@ def _rows(operator: Convolution, network: Network, rule: Stored, pixels: int) ->
     pairs = widened_pairs(1, depth, 2 * UNROLL)
     rows = byte_rows(operator.weights.reshape(channels, depth), pairs)
     grown = [*rule.bias, *[0] * (-channels % CHANNELS)]
-    constants = np.concatenate([rule.constants, np.zeros((-channels % CHANNELS, 2), np.int64)])
+    constants = np.concatenate(
+        [rule.constants, np.zeros((-channels % CHANNELS, rule.store.words), np.int64)]
+    )
     rules = np.concatenate(
         [
             np.array(grown, np.int64).reshape(-1, CHANNELS),
@@ -52,9 +54,10 @@ def _rows(operator: Convolution, network: Network, rule: Stored, pixels: int) ->
         Array(suffix="rules", ctype="int32_t", values=rules),
     )
     numbers = {"pixels": pixels, "depth": depth, "channels": channels, "words": len(pairs)}
+    numbers["rule_words"] = 1 + rule.store.words
     return Kernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how="SMLAD, a pixel by 4 channels",
+        how="SMLAD, a pixel by 4 channels" + rule.store.how,
         snippets=("requantise", "pairs", "patches", "rows"),
         texts=(row_code(rule.store),),
         arrays=arrays,
@@ -117,8 +120,7 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
     spare = 0 if plain else padded(run)
     return Kernel(
         call="run_products(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how="SMLAD, 3 pixels by 2 channels"
-        + ("" if rule.store.shift is not None else ", rounded twice"),
+        how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
         snippets=("requantise", "pairs", "widen", "patches", "products"),
         texts=tuple(codes.values()),
         arrays=(

@@ -32,10 +32,13 @@ def row_code(store: Store) -> str:
         for s, w in zip(_SUMS, _WEIGHTS, strict=True):
             lines += [f"sxtb16 r10, {w}", f"sxtb16 {w}, {w}, ror #8"]
             lines += [f"smlad {s}, r4, r10, {s}", f"smlad {s}, r5, {w}, {s}"]
-    lines += ["cmp r11, lr", "bne 2b", "ldr r10, [sp, #4]", "ldmia r10!, {r4-r9}"]
-    lines += ["smmlar r0, r0, r4, r5", "smmlar r1, r1, r6, r7", "smmlar r2, r2, r8, r9"]
-    lines += ["ldmia r10!, {r4, r5}", "smmlar r3, r3, r4, r5", "str r10, [sp, #4]"]
-    lines += store.saturated(_SUMS)
+    lines += ["cmp r11, lr", "bne 2b", "ldr r10, [sp, #4]"]
+    for s in _SUMS:
+        if store.shift:
+            lines += ["ldmia r10!, {r4, r5}", f"smmlar {s}, {s}, r4, r5"]
+        else:
+            lines += ["ldmia r10!, {r4-r6}", f"smmlar {s}, {s}, r4, r5", f"asr {s}, {s}, r6"]
+    lines += ["str r10, [sp, #4]", *store.saturated(_SUMS)]
     lines.append("ldr r10, [sp, #8]")
     lines += [f"strb {s}, [r10, #{c}]" for c, s in enumerate(_SUMS)]
     lines += ["add r10, r10, #4", "str r10, [sp, #8]", "ldr r4, [sp, #52]", "cmp r12, r4"]
@@ -51,7 +54,7 @@ def _twin(store: Store) -> str:
     return (
         "{\n"
         "  const int32_t words = (int32_t)(end - pixels);\n"
-        "  for (; weights != last; weights += 2 * words, rule += 12)\n"
+        f"  for (; weights != last; weights += 2 * words, rule += {4 + 4 * store.words})\n"
         "    for (int32_t c = 0; c < 4; ++c) {\n"
         "      int32_t sum = rule[c];\n"
         "      for (int32_t i = 0; i < words / 2; ++i) {\n"
@@ -59,7 +62,7 @@ def _twin(store: Store) -> str:
         "        sum = add_pair(sum, pixels[2 * i], even_bytes(four));\n"
         "        sum = add_pair(sum, pixels[2 * i + 1], odd_bytes(four));\n"
         "      }\n"
-        f"      *out++ = {store.in_c('sum', 'rule + 4 + 2 * c')};\n"
+        f"      *out++ = {store.in_c('sum', f'rule + 4 + {store.words} * c')};\n"
         "    }\n"
         "}"
     )
