@@ -14,6 +14,7 @@ from adrenoc.cli.options import (
     ShapeParam,
     clml_options,
     device_option,
+    firmware_options,
     json_option,
     memory_option,
     path_argument,
@@ -22,6 +23,7 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import NodeVerdict, Totals, Verdict
+    from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
 
 _TOP = 10
@@ -30,7 +32,7 @@ _COUNT = click.IntRange(min=0)
 
 @click.command("check", cls=Command)
 @path_argument("model")
-@device_option()
+@device_option(cores=True)
 @preset_option()
 @click.option(
     "--shape",
@@ -67,10 +69,13 @@ _COUNT = click.IntRange(min=0)
     metavar="FILE",
     help="Write a report with the graph and the memory over time: one file, for any browser.",
 )
+@firmware_options()
 @json_option()
+@click.pass_context
 def check_command(
+    ctx: click.Context,
     model: Path,
-    target: Target,
+    target: Target | Core,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     clml: str | None,
@@ -85,6 +90,16 @@ def check_command(
     No code is generated and no device is touched.  With limits (--max-...) it fails where the
     plan breaks them, and lists all that it breaks.
     """
+    from adrenoc.mcu.core import Core
+
+    flash_kib, ram_kib = limits.pop("max_flash_kib"), limits.pop("max_ram_kib")
+    if isinstance(target, Core):
+        from adrenoc.cli.firmware import check_firmware
+
+        check_firmware(ctx, model, target, flash_kib, ram_kib, as_json=as_json)
+        return
+    if flash_kib is not None or ram_kib is not None:
+        raise click.UsageError("--max-flash-kib and --max-ram-kib are for microcontrollers")
     from adrenoc.check.check_model import check_model
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console

@@ -14,6 +14,7 @@ from adrenoc.cli.options import (
     accuracy_options,
     clml_options,
     device_option,
+    firmware_options,
     json_option,
     memory_option,
     path_argument,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )
+@firmware_options()
 @json_option()
 @click.pass_context
 def compile_command(
@@ -122,6 +124,8 @@ def compile_command(
     tuning_log: str | None,
     stop_after: str | None,
     ndk: str | None,
+    max_flash_kib: int | None,
+    max_ram_kib: int | None,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
@@ -133,8 +137,11 @@ def compile_command(
     if isinstance(target, Core):
         from adrenoc.cli.firmware import compile_firmware
 
-        compile_firmware(ctx, model, target, output=output, explain=explain, as_json=as_json)
+        limits = max_flash_kib, max_ram_kib
+        compile_firmware(ctx, model, target, output, limits, explain=explain, as_json=as_json)
         return
+    if max_flash_kib is not None or max_ram_kib is not None:
+        raise click.UsageError("--max-flash-kib and --max-ram-kib are for microcontrollers")
     from adrenoc.cli import console
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.cli.show_accuracy import finite, show_plan

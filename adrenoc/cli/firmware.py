@@ -11,10 +11,14 @@ import click
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
+    from adrenoc.errors import AdrenocError
+    from adrenoc.mcu.budget import Budget
     from adrenoc.mcu.core import Core
     from adrenoc.mcu.emulator import Emulated
     from adrenoc.mcu.folder import Firmware
     from adrenoc.mcu.make import MadeFirmware
+
+_LIMITS = ("max_flash_kib", "max_ram_kib")
 
 
 def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
@@ -33,8 +37,9 @@ def compile_firmware(
     ctx: click.Context,
     model: Path,
     core: Core,
-    *,
     output: Path | None,
+    limits: tuple[int | None, int | None],
+    *,
     explain: bool,
     as_json: bool,
 ) -> None:
@@ -43,7 +48,11 @@ def compile_firmware(
     from adrenoc.mcu.folder import plain_firmware
     from adrenoc.mcu.make import make_firmware
 
-    refuse_others(ctx, {"model", "target", "output", "explain", "as_json"})
+    refuse_others(ctx, {"model", "target", "output", "explain", "as_json", *_LIMITS})
+    if any(limits):
+        budget = _budget(model, core, limits)[1]
+        if budget.broken:
+            raise _policy_error(model, core, budget)
     made = make_firmware(model, core, output or Path(f"{model.stem}.{core.name}"))
     if as_json:
         plain = plain_firmware(made.firmware)
@@ -112,6 +121,80 @@ def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
     console.print_table(
         ("subject", "decision", "reason"),
         [(console.short(d.subject), d.taken, d.reason) for d in firmware.decisions],
+    )
+
+
+def _budget(
+    model: Path, core: Core, limits: tuple[int | None, int | None]
+) -> tuple[Firmware, Budget]:
+    from adrenoc.mcu.budget import budget_of
+    from adrenoc.mcu.make import plan_firmware
+
+    program, firmware = plan_firmware(model, core)
+    return firmware, budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
+
+
+def _policy_error(model: Path, core: Core, budget: Budget) -> AdrenocError:
+    from adrenoc.errors import PolicyError
+
+    return PolicyError(
+        f"{model} breaks {len(budget.broken)} of the limits that were given: "
+        + "; ".join(budget.broken),
+        hint=f"adrenoc check {model} --device {core.name}",
+    )
+
+
+def check_firmware(
+    ctx: click.Context,
+    model: Path,
+    core: Core,
+    max_flash_kib: int | None,
+    max_ram_kib: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Say what a model would take of a microcontroller, and fail where limits are broken."""
+    from adrenoc.cli import console
+    from adrenoc.mcu.folder import plain_firmware
+
+    refuse_others(ctx, {"model", "target", "as_json", *_LIMITS})
+    firmware, budget = _budget(model, core, (max_flash_kib, max_ram_kib))
+    if as_json:
+        console.print_json({**plain_firmware(firmware), "budget": asdict(budget)})
+        if budget.broken:
+            ctx.exit(_policy_error(model, core, budget).exit_code)
+        return
+    console.blank()
+    console.print_title(firmware.name, f"on the {core.title}")
+    console.print_fields(
+        [
+            ("flash", f"{console.size(budget.flash_bytes)} of {budget.flash_how}"),
+            ("RAM", f"{console.size(budget.ram_bytes)}: {_ram(firmware)}"),
+        ]
+    )
+    _show_layers(firmware)
+    _show_alive(budget)
+    _show_decisions(firmware, explain=True)
+    if budget.broken:
+        raise _policy_error(model, core, budget)
+
+
+def _show_alive(budget: Budget) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("layer", "operator", "arena", "alive"),
+        [
+            (
+                alive.layer,
+                alive.operator,
+                str(alive.bytes),
+                ", ".join(f"{console.short(name)} {size}" for name, size in alive.blocks),
+            )
+            for alive in budget.alive
+        ],
+        right=("arena",),
     )
 
 

@@ -246,3 +246,21 @@ def memory_option() -> Decorator:
         metavar="M",
         help="GPU memory to stay within: beyond it, plan again or fail.",
     )
+
+
+def firmware_options() -> Decorator:
+    """`--max-flash-kib` and `--max-ram-kib`: what a microcontroller has."""
+    size = click.IntRange(min=1)
+    flash = click.option(
+        "--max-flash-kib",
+        type=size,
+        metavar="K",
+        help="For microcontrollers: fail beyond so much flash.",
+    )
+    ram = click.option(
+        "--max-ram-kib",
+        type=size,
+        metavar="K",
+        help="For microcontrollers: fail beyond so much RAM, inputs and outputs with it.",
+    )
+    return lambda command: flash(ram(command))

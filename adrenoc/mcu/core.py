@@ -25,13 +25,14 @@ class CoreFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """The board that QEMU emulates; code begins at address 0."""
+    """The board that QEMU emulates; code begins at address 0 where nothing else is said."""
 
     machine: str
     flash_kib: int
     ram_start: int
     ram_kib: int
-    instructions_a_tick: int
+    instructions_a_tick: float
+    flash_start: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

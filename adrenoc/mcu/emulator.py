@@ -20,6 +20,8 @@ from adrenoc.errors import CheckFailedError, DependencyError, DeviceError
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core, load_core
 from adrenoc.mcu.folder import Firmware
+from adrenoc.mcu.print_c import print_model
+from adrenoc.mcu.program import Program
 
 _BOARD = Path(__file__).parent / "board"
 _COMPILER, _EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
@@ -72,6 +74,30 @@ def run_firmware(
     return _read(said, firmware, core, code_bytes)
 
 
+def code_bytes(program: Program) -> int | None:
+    """Code and constants of a program in flash, as the compiler makes them; None without one.
+
+    Raises:
+        ToolError: it does not compile.
+    """
+    if shutil.which(_COMPILER) is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
+        work = Path(place)
+        for name, text in print_model(program).items():
+            (work / name).write_text(text, encoding="utf-8")
+        made = work / "model.o"
+        flags = [*program.core.flags, "-std=c11", OPTIMISATION, f"-I{work}"]
+        source = str(work / "model.c")
+        run_tool([_COMPILER, *flags, "-c", source, "-o", str(made)], deed="compile model.c")
+        return _size(made)
+
+
+def _size(object_: Path) -> int:
+    sizes = run_tool(["arm-none-eabi-size", str(object_)], deed="measure the model")
+    return int(sizes.splitlines()[1].split()[0])
+
+
 def _build(folder: Path, work: Path, core: Core) -> tuple[Path, int]:
     flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{folder}"]
     hook = "-DMODEL_LAYER_DONE(number)=board_layer_done(number)"
@@ -98,6 +124,7 @@ def _build(folder: Path, work: Path, core: Core) -> tuple[Path, int]:
             "--specs=nano.specs",
             "--specs=nosys.specs",
             "-Wl,--gc-sections",
+            f"-Wl,--defsym=flash_start={board.flash_start or 0}",
             f"-Wl,--defsym=flash_bytes={board.flash_kib << 10}",
             f"-Wl,--defsym=ram_start={board.ram_start}",
             f"-Wl,--defsym=ram_bytes={board.ram_kib << 10}",
@@ -109,8 +136,7 @@ def _build(folder: Path, work: Path, core: Core) -> tuple[Path, int]:
         ],
         deed="link the model for QEMU's board",
     )
-    sizes = run_tool(["arm-none-eabi-size", objects[0]], deed="measure the model")
-    return image, int(sizes.splitlines()[1].split()[0])
+    return image, _size(Path(objects[0]))
 
 
 def _emulate(core: Core, image: Path, timeout_s: float) -> str:
@@ -214,6 +240,6 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
     ticks = [int(text, 16) for text in re.findall(r"^T ([0-9a-f]{8})$", said, re.MULTILINE)]
     return Emulated(
         outputs=outputs,
-        layer_instructions=tuple(t * core.board.instructions_a_tick for t in ticks),
+        layer_instructions=tuple(round(t * core.board.instructions_a_tick) for t in ticks),
         code_bytes=code_bytes,
     )

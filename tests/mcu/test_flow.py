@@ -14,11 +14,13 @@ from adrenoc.errors import (
     CheckFailedError,
     CompileError,
     OutputError,
+    PolicyError,
     TargetError,
     UnsupportedOperatorError,
 )
+from adrenoc.mcu.core import core_names
 from tests.mcu import networks
-from tests.mcu.judge import needs_emulator
+from tests.mcu.judge import needs_emulator, run_and_compare
 from tests.mcu.maker import Maker
 from tests.tflite.build import ModelBuilder, T
 
@@ -71,6 +73,12 @@ def test_the_self_test_on_this_computer(model: Path, tmp_path: Path) -> None:
     (out / "self_test.c").write_text(other)
     subprocess.run([compiler, *flags, *sources, "-o", str(program)], check=True)
     assert subprocess.run([str(program)], check=False).returncode == 1
+
+
+@needs_emulator
+@pytest.mark.parametrize("core", [n for n in core_names() if n != "cortex-m4"])
+def test_each_core_computes_the_same(core: str, tmp_path: Path) -> None:
+    run_and_compare(networks.keywords(width=8, blocks=1, height=11), tmp_path / "m", core=core)
 
 
 @needs_emulator
@@ -129,3 +137,23 @@ def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.Capture
     assert main([*compiled, "cortex-m4", "--preset", "fp16"]) == 2
     assert "--preset is not for microcontrollers" in capsys.readouterr().err
     assert main(["tune", str(model), "--device", "cortex-m4"]) == TargetError.exit_code
+
+
+def test_limits_of_flash_and_ram(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    checked = ["check", str(model), "--device", "cortex-m4"]
+    assert main([*checked, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["budget"]
+    assert said["broken"] == []
+    assert said["ram_bytes"] > max(alive["bytes"] for alive in said["alive"]) > 0
+    assert main([*checked, "--max-ram-kib", "64", "--max-flash-kib", "512"]) == 0
+    capsys.readouterr()
+    assert main([*checked, "--max-ram-kib", "1", "--max-flash-kib", "1"]) == PolicyError.exit_code
+    assert "2 of the limits" in capsys.readouterr().err
+    out = tmp_path / "out"
+    compiled = ["compile", str(model), "--device", "cortex-m4", "-o", str(out)]
+    assert main([*compiled, "--max-ram-kib", "1"]) == PolicyError.exit_code
+    assert not out.exists()
+    assert main([*compiled, "--max-ram-kib", "64"]) == 0
+    assert main(["check", str(model), "--max-ram-kib", "1"]) == 2
