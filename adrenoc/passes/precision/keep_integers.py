@@ -11,11 +11,10 @@ Before -> after (fp16):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
@@ -23,12 +22,16 @@ from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.options import CompileOptions
 from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
 from adrenoc.passes.precision.drop_conversions import drop_conversions
+from adrenoc.passes.precision.dynamic_quanta import (
+    GREATEST_EXACT,
+    before_dynamic,
+    is_data,
+    is_other_in_half,
+)
 from adrenoc.passes.precision.pin_precision import moves
 from adrenoc.tvmapi import tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
-_GREATEST_EXACT = 2048.0
-"""Up to here a half holds every integer."""
 _NO_BOUND = 1e9
 
 
@@ -51,7 +54,7 @@ def keep_integers(
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
         for name in node.inputs:
-            if _needs_float(graph, name):
+            if is_other_in_half(graph.tensors[name].value):
                 exact.add(name)
     ranges = whole_numbers(graph) if rounded else {}
     if rounded:
@@ -60,6 +63,9 @@ def keep_integers(
     if floats:
         return replace(graph, rounded=frozenset(rounded))
     exact |= _inexact_before(graph, rounded, ranges)
+    if dynamic := before_dynamic(graph, rounded, ranges):
+        exact |= dynamic
+        log.add(f"{len(dynamic)} tensors", "float32", _why_dynamic(graph, dynamic))
     for node in graph.nodes:
         if moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -70,6 +76,15 @@ def keep_integers(
             "they are rounded to integers, as quantised models do: sums in half would move them",
         )
     return replace(graph, rounded=frozenset(rounded), exact=frozenset(exact))
+
+
+def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
+    constants = (graph.tensors[name].value for name in names)
+    mib = sum(value.size * 2 for value in constants if value is not None) / 2**20
+    return (
+        "dynamic quantisations are computed of them, and choose their quanta by the range: half "
+        f"would move numbers by whole quanta ({mib:.1f} MiB more of constants)"
+    )
 
 
 def _in_bytes(
@@ -100,24 +115,13 @@ def _in_bytes(
     return replace(graph, lows=lows)
 
 
-def _needs_float(graph: Graph, name: str) -> bool:
-    """Whether a small constant is other in half: weights hold integers, which are not."""
-    value = graph.tensors[name].value
-    if value is None or value.dtype != np.float32:
-        return False
-    with np.errstate(over="ignore"):
-        return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
-
-
 def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]) -> set[str]:
     """What a kernel of its own sums, scales, or reads from wide integers, and the next rounds."""
     found = set()
     for output in rounded:
         for name in graph.producers[output].inputs:
             maker = graph.producers.get(name)
-            if maker is None or not graph.tensors[name].is_float:
-                continue
-            if name in ranges and max(map(abs, ranges[name])) <= _GREATEST_EXACT:
+            if maker is None or not is_data(graph, name, ranges):
                 continue
             if _sums(maker) or maker.is_map:
                 found.add(name)
@@ -145,4 +149,4 @@ def _is_rounding(part: Any) -> bool:
 
 
 def _is_wide(part: Any) -> bool:
-    return isinstance(part, tirx.FloatImm) and _GREATEST_EXACT < abs(part.value) < _NO_BOUND
+    return isinstance(part, tirx.FloatImm) and GREATEST_EXACT < abs(part.value) < _NO_BOUND
