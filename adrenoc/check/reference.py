@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -24,10 +23,12 @@ SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
 arm64 (source: onnxruntime_session_options_config_keys.h)."""
 
-_QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
-_QUANTISED_NAMES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm")
-_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-"""ONNX operators whose results are the numbers that they read."""
+EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
+"""onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
+rounds no data to bytes for it (source: the same)."""
+
+BLOCK_PRODUCT, _ROUNDING = "MatMulNBits", "accuracy_level"
+"""onnxruntime's operator of weights of few bits, and its leave to round data to bytes for it."""
 
 PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsigned bytes"
 """Other ways in which a runtime computes the same model."""
@@ -90,82 +91,6 @@ def reference_version(kind: str) -> str:
         ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quantised:
-    """What is known of a quantised model: the quanta of its outputs, by name.
-
-    A whole number counts quanta; a float output has one where it is converted last.
-    """
-
-    quanta: Mapping[str, float]
-
-
-def quantised(model: Path) -> Quantised | None:
-    """What a model says of its quanta; None of one that holds none.
-
-    Raises:
-        DependencyError: the package that reads this format is not installed.
-    """
-    if find_model_files(model).format == "tflite":
-        return _quantised_tflite(model)
-    return _quantised_onnx(model)
-
-
-def _quantised_onnx(model: Path) -> Quantised | None:
-    import onnx
-    from onnx import numpy_helper
-
-    graph = onnx.load(str(model), load_external_data=False).graph
-    kinds = {node.op_type for node in graph.node}
-    if not any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds):
-        return None
-    makers = {name: node for node in graph.node for name in node.output}
-    constants = {c.name: c for c in graph.initializer if not c.external_data}
-    quanta = {}
-    for value in graph.output:
-        floats = value.type.tensor_type.elem_type in (
-            onnx.TensorProto.FLOAT,
-            onnx.TensorProto.FLOAT16,
-        )
-        maker = makers.get(value.name)
-        while maker is not None and maker.op_type in _MOVES:
-            maker = makers.get(maker.input[0])
-        if not floats:
-            quanta[value.name] = 1.0
-        elif maker is not None and maker.op_type == "DequantizeLinear":
-            scale = constants.get(maker.input[1])
-            if scale is not None:
-                quanta[value.name] = float(numpy_helper.to_array(scale).max())
-    return Quantised(quanta=quanta)
-
-
-def _quantised_tflite(model: Path) -> Quantised | None:
-    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-    interpreter = runtime.Interpreter(model_path=str(model))
-    details = {d["index"]: d for d in interpreter.get_tensor_details()}
-
-    def is_quantised(detail: Mapping[str, Any]) -> bool:
-        whole = np.dtype(detail["dtype"]).kind in "iu"
-        return whole and len(detail["quantization_parameters"]["scales"]) > 0
-
-    if not any(is_quantised(detail) for detail in details.values()):
-        return None
-    # LiteRT has no other way to ask which operator makes a tensor.
-    converted = {
-        op["outputs"][0]: op["inputs"][0]
-        for op in interpreter._get_ops_details()
-        if op["op_name"] == "DEQUANTIZE"
-    }
-    quanta = {}
-    for output in interpreter.get_output_details():
-        source = details.get(converted.get(output["index"], -1))
-        if np.dtype(output["dtype"]).kind in "iu":
-            quanta[output["name"]] = 1.0
-        elif source is not None and is_quantised(source):
-            quanta[output["name"]] = float(max(source["quantization_parameters"]["scales"]))
-    return Quantised(quanta=quanta)
-
-
 def other_kernels(
     model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
@@ -182,7 +107,12 @@ def other_kernels(
     return found
 
 
-def _import(package: str, module: str, what: str) -> ModuleType:
+def import_runtime(package: str, module: str, what: str) -> ModuleType:
+    """A module of a package that is needed for this format alone.
+
+    Raises:
+        DependencyError: it cannot be imported.
+    """
     import importlib
 
     try:
@@ -204,16 +134,18 @@ def _run_onnx(
     threads: int,
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
-    runtime = _import("onnxruntime", "onnxruntime", "ONNX")
+    runtime = import_runtime("onnxruntime", "onnxruntime", "ONNX")
     errors = runtime_errors()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
+    options.add_session_config_entry(*EXACT_PRODUCTS)
     if kernels != UNSIGNED:
         options.add_session_config_entry(*SIGNED_BYTES)
     if plain and kernels != UNSIGNED:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = _with_outputs(model, tensors) if tensors else str(model)
+    rounds = plain and kernels == PLAIN and _may_round_products(model)
+    source = _with_outputs(model, tensors) if tensors or rounds else str(model)
     try:
         session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except errors as error:
@@ -257,7 +189,7 @@ def _cannot_run(
 def tensor_names(model: Path) -> frozenset[str]:
     """The names of all tensors that a model computes."""
     if find_model_files(model).format == "tflite":
-        runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+        runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
         details = runtime.Interpreter(model_path=str(model)).get_tensor_details()
         return frozenset(str(detail["name"]) for detail in details)
     import onnx
@@ -266,8 +198,17 @@ def tensor_names(model: Path) -> frozenset[str]:
     return frozenset(name for node in graph.node for name in node.output)
 
 
+def _may_round_products(model: Path) -> bool:
+    """Whether a product of the model lets onnxruntime round the data first."""
+    import onnx
+
+    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    products = [node for node in nodes if node.op_type == BLOCK_PRODUCT]
+    return any(a.name == _ROUNDING for node in products for a in node.attribute)
+
+
 def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
-    """The model, serialised, with `tensors` among its outputs."""
+    """The model, serialised, with `tensors` among its outputs, and with products in float."""
     import onnx
 
     from adrenoc.importers.onnx.load import load_onnx
@@ -275,6 +216,11 @@ def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
+    for node in proto.graph.node:
+        if node.op_type == BLOCK_PRODUCT:
+            exact = [a for a in node.attribute if a.name != _ROUNDING]
+            del node.attribute[:]
+            node.attribute.extend(exact)
     for name in tensors:
         _check_tensor(model, name, known)
         if name not in present:
@@ -343,8 +289,8 @@ def _run_tflite(
 
 def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> Any:
     """LiteRT with the model; where its data are float, its weights are, too."""
-    runtime = _import("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-    schema = _import("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
+    runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
+    schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
     types = runtime.OpResolverType
     chosen = {PLAIN: types.BUILTIN_WITHOUT_DEFAULT_DELEGATES, REFERENCE_KERNELS: types.BUILTIN_REF}
     arguments = {

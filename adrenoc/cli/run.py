@@ -228,8 +228,8 @@ def run_command(
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        floors = _floors(reference, inputs, expected)
-        checked = compare(result.outputs, expected, tolerance=limit, floors=floors)
+        floors, others = _own_rounding(reference, inputs, expected)
+        checked = compare(result.outputs, expected, tolerance=limit, floors=floors, others=others)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -258,17 +258,19 @@ def run_command(
         checked.raise_if_failed()
 
 
-def _floors(
+def _own_rounding(
     model: Path | None, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
-) -> dict[str, Floor]:
-    """Of a quantised model: how far its reference's kernels are from each other."""
-    from adrenoc.check.reference import other_kernels, quantised
+) -> tuple[dict[str, Floor], dict[str, dict[str, np.ndarray]]]:
+    """Of a model that rounds: what its reference's kernels give, and how far they are apart."""
+    from adrenoc.check.quanta import quantised
+    from adrenoc.check.reference import other_kernels
     from adrenoc.device.compare import floors_of
 
     known = None if model is None else quantised(model)
     if model is None or known is None:
-        return {}
-    return floors_of(expected, other_kernels(model, inputs), known.quanta)
+        return {}, {}
+    others = other_kernels(model, inputs)
+    return floors_of(expected, others, known.quanta), others
 
 
 def _check_floor(with_floor: bool, reference: Path | None) -> None:

@@ -11,12 +11,12 @@ from onnx import helper
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check import reference
 from adrenoc.check.inputs import make_inputs
+from adrenoc.check.quanta import quantised
 from adrenoc.check.reference import (
     PLAIN,
     REFERENCE_KERNELS,
     UNSIGNED,
     other_kernels,
-    quantised,
     run_reference,
 )
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
@@ -133,6 +133,57 @@ def test_other_kernels_compute_it_too(tmp_path: Path) -> None:
     assert set(others) == {PLAIN, UNSIGNED}
     for outputs in others.values():
         np.testing.assert_array_equal(outputs["q"], expected["q"])
+
+
+def _product_of_4_bits(folder: Path, *, as_conversion: bool) -> tuple[Path, np.ndarray]:
+    """x times weights of 4 bits, and what that gives in float."""
+    from onnx import TensorProto
+
+    generator = np.random.default_rng(3)
+    whole = generator.integers(-8, 8, (32, 16)).astype(np.int8)
+    scales = generator.uniform(0.1, 0.3, (1, 16)).astype(np.float32)
+    if as_conversion:
+        nodes = [
+            helper.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=0, block_size=32),
+            helper.make_node("MatMul", ["x", "f"], ["y"]),
+        ]
+        model = graph(nodes, {"x": (4, 32)}, ["y"], {"s": scales}, opset=21)
+        packed = helper.make_tensor("w", TensorProto.INT4, whole.shape, whole.ravel())
+        model.graph.initializer.append(packed)
+    else:
+        pairs = (whole.T + 8).astype(np.uint8).reshape(16, 1, 16, 2)
+        constants = {"w": pairs[..., 0] | pairs[..., 1] << 4, "s": scales.ravel()}
+        said = {"K": 32, "N": 16, "bits": 4, "block_size": 32, "accuracy_level": 4}
+        node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], **said)
+        node.domain = "com.microsoft"
+        model = graph([node], {"x": (4, 32)}, ["y"], constants)
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    path = write(model, folder)
+    return path, whole.astype(np.float32) * scales
+
+
+@pytest.mark.parametrize("as_conversion", [True, False])
+def test_weights_of_4_bits_are_multiplied_in_float(tmp_path: Path, as_conversion: bool) -> None:
+    """onnxruntime rounds x to bytes for it, of its own accord or because the model lets it."""
+    pytest.importorskip("onnxruntime")
+    path, weights = _product_of_4_bits(tmp_path, as_conversion=as_conversion)
+    x = np.random.default_rng(4).normal(size=(4, 32)).astype(np.float32)
+    exact = x @ weights
+    assert quantised(path) is not None
+    plain = other_kernels(path, {"x": x})[PLAIN]["y"]
+    np.testing.assert_allclose(plain, exact, atol=1e-4)
+    if as_conversion:
+        np.testing.assert_allclose(run_reference(path, {"x": x})["y"], exact, atol=1e-4)
+
+
+def test_a_model_that_stores_halves_rounds(tmp_path: Path) -> None:
+    model = graph([helper.make_node("Add", ["x", "c"], ["y"])], {"x": SPEC.shape}, ["y"])
+    assert quantised(write(model, tmp_path)) is None
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = 10
+    found = quantised(write(model, tmp_path))
+    assert found is not None
+    assert found.quanta == {}
 
 
 def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:

@@ -152,3 +152,29 @@ def test_within_the_tolerance_nothing_has_to_be_allowed() -> None:
     assert result.passed
     assert result.accepted == ()
     assert result.tensors[0].floor == floors["y"]
+
+
+def test_what_other_kernels_of_the_reference_give_is_right() -> None:
+    """The reference is off, and we are as far from it as its exact kernels, and a bit more."""
+    others = {"plain kernels": {"y": QUANTA + 0.3}}
+    seen = {"y": QUANTA + np.float32(0.30001)}
+    floors = floors_of({"y": QUANTA}, others, {})
+    assert not compare(seen, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
+    result = compare(seen, {"y": QUANTA}, tolerance=1e-4, floors=floors, others=others)
+    (tensor,) = result.accepted
+    assert tensor.accepted_as == "the same as the reference's plain kernels give"
+    assert tensor.floor == floors["y"]
+    far = {"y": QUANTA - np.float32(0.30001)}
+    assert not compare(far, {"y": QUANTA}, tolerance=1e-4, floors=floors, others=others).passed
+
+
+def test_a_step_of_half_is_no_error_of_an_output_in_half() -> None:
+    expected = np.linspace(-4, 9, 8).astype(np.float16)
+    floors = floors_of({"y": expected}, {}, {})
+    assert floors["y"].half_step == 2**-7
+    near, far = expected + np.float16(2**-7), expected + np.float16(2**-6)
+    result = compare({"y": near}, {"y": expected}, tolerance=1e-4, floors=floors)
+    assert "one step of half" in result.accepted[0].accepted_as
+    assert not compare({"y": far}, {"y": expected}, tolerance=1e-4, floors=floors).passed
+    floats = {"y": expected.astype(np.float32)}
+    assert floors_of(floats, {}, {})["y"].half_step == 0
