@@ -182,6 +182,7 @@ class DefectError(AdrenocError):
     exit_code = 40
 
     def __init__(self, rule: str) -> None:
+        self.rule = rule
         super().__init__(
             f"{rule}: a defect of adrenoc, not of the model; nothing was written",
             hint="report this line with the model and the command; --preset debug names the stage",

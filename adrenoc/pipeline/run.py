@@ -9,6 +9,7 @@ from adrenoc.bundle.manifest import StageTime
 from adrenoc.errors import OptionError
 from adrenoc.files.outputs import output_error, write_atomically
 from adrenoc.host.out_of_memory import memory_errors
+from adrenoc.pipeline.phases import check_phase
 from adrenoc.pipeline.stage import check_order
 from adrenoc.pipeline.stages import STAGES, stage_names
 from adrenoc.pipeline.state import State
@@ -41,6 +42,7 @@ def run_stages(
             dump_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(dump_dir, error) from error
+    last_of = {stage.phase: stage for stage in STAGES if stage.when(state.options)}
     times = []
     for number, stage in enumerate(STAGES):
         if not stage.when(state.options):
@@ -51,6 +53,8 @@ def run_stages(
             state = stage.run(state)
         if state.options.check_ir:
             stage.check(state)
+            if stage is last_of[stage.phase]:
+                check_phase(stage.phase, state)
         took = StageTime(
             name=stage.name,
             time_ms=(time.perf_counter() - started) * 1000,

@@ -5,14 +5,11 @@ A stage's name is also its dump file, its `--stop-after` value and its line in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
+from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
-from adrenoc.passes.fuse.keep_concats import fuse_around_concats
 from adrenoc.passes.fuse.read_flattened import read_flattened
 from adrenoc.passes.fuse.read_images import read_images
 from adrenoc.passes.place.elide_copies import elide_copies
@@ -29,11 +26,9 @@ from adrenoc.passes.precision.keep_range import keep_range
 from adrenoc.passes.precision.keep_sizes import keep_sizes
 from adrenoc.passes.precision.widen_sums import widen_sums
 from adrenoc.passes.read.inline_scalars import inline_scalars
-from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.passes.verify.check_launches import check_kernels
 from adrenoc.pipeline.dumps import (
     count_kernels,
-    count_nodes,
     dump_exact,
     dump_graph,
     dump_kernels,
@@ -43,19 +38,19 @@ from adrenoc.pipeline.dumps import (
     dump_storage,
     peak,
 )
-from adrenoc.pipeline.stage import Stage
-from adrenoc.pipeline.state import State, graph_of, program_of, regions_of
+from adrenoc.pipeline.rows import kept, placed, planned
+from adrenoc.pipeline.stage import Phase, Stage
+from adrenoc.pipeline.state import graph_of, program_of, regions_of
 from adrenoc.pipeline.steps import (
-    LoggedPass,
     assign_layouts_step,
     assign_memory_step,
     bridge_devices_step,
     build_step,
     emit_relax_step,
+    expose_layers_step,
     fold_pads_step,
     import_step,
     keep_integers_step,
-    keep_layers_step,
     lower_step,
     on_graph,
     order_channels_step,
@@ -72,68 +67,24 @@ from adrenoc.pipeline.steps import (
 )
 from adrenoc.pipeline.verify import verify_step
 
-
-def _facts(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
-def _planned(
-    name: str, run: Callable[[State], State], *, needs: frozenset[str], gives: frozenset[str]
-) -> Stage:
-    """A stage on the planning graph."""
-    return Stage(
-        name=name,
-        run=run,
-        needs=needs,
-        gives=gives,
-        dump=dump_graph,
-        note=count_nodes,
-        check=lambda state: check_graph(graph_of(state)),
-    )
-
-
-def _placed(
-    name: str, run: Callable[[State], State], *, needs: frozenset[str], gives: frozenset[str]
-) -> Stage:
-    """A stage on the planning graph whose tensors have their places in memory."""
-    return replace(
-        _planned(name, run, needs=needs, gives=gives),
-        check=lambda state: check_graph(graph_of(state), state.target.limits),
-    )
-
-
-def _kept(name: str, change: LoggedPass, *, needs: frozenset[str], gives: frozenset[str]) -> Stage:
-    """A stage that keeps tensors out of half storage."""
-    return Stage(
-        name=name,
-        run=with_log(change),
-        needs=needs,
-        gives=gives,
-        dump=dump_exact,
-        when=lambda options: options.storage_dtype != "float32",
-    )
-
-
 STAGES: tuple[Stage, ...] = (
     Stage(
         name="import",
         run=import_step,
-        needs=_facts(),
-        gives=_facts("relax"),
+        phase=Phase.IMPORT,
         dump=dump_module,
     ),
     Stage(
         name="simplify",
         run=simplify_step,
-        needs=_facts("relax"),
-        gives=_facts("constants folded"),
+        phase=Phase.SIMPLIFY,
         dump=dump_module,
     ),
     Stage(
         name="partition_clml",
         run=partition_clml_step,
-        needs=_facts("relax", "constants folded"),
-        gives=_facts("clml partitioned"),
+        phase=Phase.SIMPLIFY,
+        after={"simplify": "its patterns are of folded constants and batch norms"},
         dump=dump_module,
         note=lambda s: f"{len(regions_of(s))} regions",
         # Layer checks compare tensors that a region would hide.
@@ -142,8 +93,8 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="fold_pads",
         run=fold_pads_step,
-        needs=_facts("relax", "constants folded"),
-        gives=_facts("pads folded"),
+        phase=Phase.SIMPLIFY,
+        after={"simplify": "what is padded with has to be a constant"},
         dump=dump_module,
         # CLML has an operator for a pad with its convolution.
         when=lambda options: options.clml == "off",
@@ -151,117 +102,114 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="order_channels",
         run=order_channels_step,
-        needs=_facts("relax", "constants folded"),
-        gives=_facts("channels ordered"),
+        phase=Phase.SIMPLIFY,
+        after={
+            "simplify": "weights have to be constants to be reordered",
+            "fold_pads": "a pad between convolutions hides who reads their channels",
+        },
         dump=dump_module,
         # CLML has operators for concatenations, slices and shuffles.
         when=lambda options: options.clml == "off",
     ),
-    _planned(
+    planned(
         "read_graph",
         read_graph_step,
-        needs=_facts("relax", "constants folded"),
-        gives=_facts("graph"),
+        phase=Phase.FUSE,
     ),
-    Stage(
-        name="inline_scalars",
-        run=on_graph(inline_scalars),
-        needs=_facts("graph"),
-        gives=_facts("scalars inlined"),
-        dump=dump_graph,
-        check=lambda s: check_graph(graph_of(s)),
+    planned(
+        "inline_scalars",
+        on_graph(inline_scalars),
+        phase=Phase.FUSE,
+        after={"read_graph": "it changes the bodies of nodes"},
     ),
     Stage(
         name="pin_precision",
         run=pin_precision_step,
-        needs=_facts("graph"),
-        gives=_facts("precision pinned"),
+        phase=Phase.FUSE,
+        after={"read_graph": "it marks tensors of the graph"},
         dump=dump_exact,
         when=lambda options: bool(options.float32_tensors),
     ),
-    Stage(
-        name="fuse_attention",
-        run=within_limits(fuse_attention),
-        needs=_facts("graph", "scalars inlined"),
-        gives=_facts("attention found"),
-        dump=dump_graph,
-        check=lambda s: check_graph(graph_of(s)),
+    planned(
+        "fuse_attention",
+        within_limits(fuse_attention),
+        phase=Phase.FUSE,
+        after={
+            "inline_scalars": "scales and masks are numbers of an expression then",
+            "pin_precision": "what is joined with a pinned tensor is pinned",
+        },
     ),
-    _planned(
+    planned(
         "fuse",
         with_log(fuse_around_concats, in_regions=True),
-        needs=_facts("graph", "attention found"),
-        gives=_facts("fused"),
+        phase=Phase.FUSE,
+        after={
+            "inline_scalars": "a scalar would be one more operand of a kernel",
+            "pin_precision": "what is joined with a pinned tensor is pinned",
+            "fuse_attention": "else maps of the scores are epilogues of their product",
+        },
+        asks={"assign_layouts": "concatenations stay alone if parts begin at whole blocks"},
     ),
     Stage(
         name="keep_integers",
         run=keep_integers_step,
-        needs=_facts("fused"),
-        gives=_facts("integers kept"),
+        phase=Phase.PRECISION,
         dump=dump_exact,
         note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
     ),
-    _kept(
+    kept(
         "keep_coordinates",
         keep_coordinates,
-        needs=_facts("fused"),
-        gives=_facts("coordinates kept"),
     ),
-    _kept(
+    kept(
         "keep_choices",
         keep_choices,
-        needs=_facts("fused"),
-        gives=_facts("choices kept"),
     ),
-    _kept(
+    kept(
         "keep_differences",
         keep_differences,
-        needs=_facts("fused"),
-        gives=_facts("differences kept"),
     ),
-    _kept(
+    kept(
         "keep_range",
         keep_range,
-        needs=_facts("fused"),
-        gives=_facts("range kept"),
     ),
-    _kept(
+    kept(
         "keep_constants",
         keep_constants,
-        needs=_facts("fused", "integers kept"),
-        gives=_facts("constants kept"),
+        after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
     ),
-    _kept(
+    kept(
         "keep_sizes",
         keep_sizes,
-        needs=_facts("fused", "integers kept"),
-        gives=_facts("sizes kept"),
+        after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
     ),
-    _kept(
+    kept(
         "keep_grown",
         keep_grown,
-        needs=_facts("fused", "integers kept", "sizes kept"),
-        gives=_facts("growth kept"),
+        after={
+            "keep_integers": "what is rounded is bounded",
+            "keep_constants": "it tells only of tensors that no other stage keeps",
+            "keep_range": "it tells only of tensors that no other stage keeps",
+            "keep_sizes": "it tells only of tensors that no other stage keeps",
+        },
     ),
-    _planned(
+    planned(
         "bridge_devices",
         bridge_devices_step,
-        needs=_facts("fused"),
-        gives=_facts("devices bridged"),
+        phase=Phase.PLACE,
     ),
     Stage(
-        name="keep_layers",
-        run=keep_layers_step,
-        needs=_facts("fused"),
-        gives=_facts("layers kept"),
+        name="expose_layers",
+        run=expose_layers_step,
+        phase=Phase.PLACE,
         dump=dump_graph,
         when=lambda options: options.keep_layers,
     ),
     Stage(
         name="spread_precision",
         run=spread_precision_step,
-        needs=_facts("fused"),
-        gives=_facts("precision spread"),
+        phase=Phase.PLACE,
+        after={"bridge_devices": "copies of pinned tensors between devices are pinned"},
         dump=dump_exact,
         note=lambda s: f"{len(graph_of(s).exact)} tensors in float32",
         when=lambda options: bool(options.float32_tensors),
@@ -269,97 +217,120 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="assign_layouts",
         run=assign_layouts_step,
-        needs=_facts("fused", "devices bridged"),
-        gives=_facts("layouts"),
+        phase=Phase.PLACE,
+        after={"bridge_devices": "copies between devices are tensors with layouts too"},
         dump=dump_layouts,
     ),
-    _placed(
+    placed(
         "assign_memory",
         assign_memory_step,
-        needs=_facts("layouts"),
-        gives=_facts("placed"),
+        phase=Phase.PLACE,
+        after={
+            "assign_layouts": "places are of layouts",
+            "bridge_devices": "copies have places",
+            "expose_layers": "outputs are row-major",
+            "spread_precision": "a place has a dtype",
+        },
     ),
-    _placed(
+    placed(
         "elide_copies",
         on_graph(elide_copies),
-        needs=_facts("placed"),
-        gives=_facts("copies elided"),
+        phase=Phase.PLACE,
+        after={"assign_memory": "a map moves nothing only between equal places"},
     ),
-    _placed(
+    placed(
         "join_blocks",
         within_limits(join_blocks),
-        needs=_facts("placed", "copies elided"),
-        gives=_facts("blocks joined"),
+        phase=Phase.PLACE,
+        after={
+            "assign_memory": "parts are ranges of blocks",
+            "elide_copies": "a copy that is none would stand between part and whole",
+        },
     ),
-    _placed(
+    placed(
         "store_outputs",
         with_log(store_outputs, in_regions=True),
-        needs=_facts("placed", "blocks joined"),
-        gives=_facts("outputs stored"),
+        phase=Phase.PLACE,
+        after={
+            "assign_memory": "an output is a copy only by its place",
+            "join_blocks": "an output that is part of a whole is copied all the same",
+        },
     ),
-    _placed(
+    placed(
         "read_flattened",
         with_log(read_flattened, in_regions=True),
-        needs=_facts("placed", "blocks joined"),
-        gives=_facts("vectors read"),
+        phase=Phase.CHOOSE,
     ),
-    _placed(
+    placed(
         "read_images",
         where_faster(read_images),
-        needs=_facts("placed", "blocks joined"),
-        gives=_facts("images read"),
+        phase=Phase.CHOOSE,
     ),
-    _placed(
+    placed(
         "fuse_shuffles",
         where_faster(fuse_shuffles, in_regions=True),
-        needs=_facts("placed", "images read"),
-        gives=_facts("shuffles fused"),
+        phase=Phase.CHOOSE,
+        after={"read_images": "it takes convolutions that read an image as they are"},
+        asks={"split_winograd": "what the algorithm would make of the convolution"},
     ),
-    _placed(
+    placed(
         "fuse_prologues",
         where_faster(fuse_prologues, in_regions=True),
-        needs=_facts("placed", "images read"),
-        gives=_facts("prologues fused"),
+        phase=Phase.CHOOSE,
+        after={"read_images": "the copy of an image would be a prologue"},
+        asks={"split_winograd": "a convolution with a prologue cannot be split"},
     ),
-    _placed(
+    placed(
         "fuse_depthwise",
         where_faster(fuse_depthwise),
-        needs=_facts("placed", "prologues fused"),
-        gives=_facts("pairs joined"),
+        phase=Phase.CHOOSE,
+        after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
+        asks={"widen_sums": "whether the sums of a pair stay in float"},
     ),
-    _placed(
+    placed(
         "split_winograd",
         split_winograd_step,
-        needs=_facts("placed", "prologues fused"),
-        gives=_facts("convolutions chosen"),
+        phase=Phase.CHOOSE,
+        after={
+            "fuse_shuffles": "a split convolution writes no shuffle",
+            "fuse_prologues": "a split convolution has no prologue",
+            "fuse_depthwise": "a split convolution has no pair",
+        },
     ),
     Stage(
         name="widen_sums",
         run=where_faster(widen_sums),
-        needs=_facts("placed", "convolutions chosen"),
-        gives=_facts("arithmetic chosen"),
+        phase=Phase.CHOOSE,
+        after={
+            "split_winograd": "it reckons with the time of the kernels that are left",
+            "fuse_depthwise": "it reckons with the time of the kernels that are left",
+        },
         dump=dump_graph,
         note=lambda s: f"{len(graph_of(s).wide)} sums in float",
         when=lambda options: options.compute_dtype == "float16",
     ),
-    _placed(
+    placed(
         "place_stores",
         within_limits(place_stores),
-        needs=_facts("placed", "convolutions chosen"),
-        gives=_facts("moves placed"),
+        phase=Phase.CHOOSE,
+        after={
+            "read_flattened": "who reads is known then",
+            "fuse_shuffles": "who reads is known then",
+            "fuse_prologues": "a prologue needs no move",
+            "split_winograd": "who writes is known then",
+        },
     ),
     Stage(
         name="explain_moves",
         run=with_log(explain_moves),
-        needs=_facts("placed", "moves placed"),
-        gives=_facts("moves explained"),
+        phase=Phase.CHOOSE,
+        after={"place_stores": "it tells of the moves that are left"},
         dump=dump_graph,
     ),
     Stage(
         name="lower",
         run=lower_step,
-        needs=_facts("placed", "convolutions chosen"),
-        gives=_facts("kernels"),
+        phase=Phase.LOWER,
         dump=dump_program,
         note=count_kernels,
         check=lambda s: check_kernels(program_of(s), s.target.limits),
@@ -367,30 +338,30 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         name="plan_memory",
         run=plan_memory_step,
-        needs=_facts("kernels"),
-        gives=_facts("storage"),
+        phase=Phase.LOWER,
+        after={"lower": "packed constants are known then"},
         dump=dump_storage,
         note=peak,
     ),
     Stage(
         name="emit_relax",
         run=emit_relax_step,
-        needs=_facts("kernels", "storage"),
-        gives=_facts("driver"),
+        phase=Phase.LOWER,
+        after={"plan_memory": "the program allocates the slots"},
         dump=dump_module,
     ),
     Stage(
         name="build",
         run=build_step,
-        needs=_facts("driver"),
-        gives=_facts("executable"),
+        phase=Phase.LOWER,
+        after={"emit_relax": "it compiles the program"},
         dump=dump_kernels,
     ),
     Stage(
         name="verify",
         run=verify_step,
-        needs=_facts("executable"),
-        gives=_facts("verified"),
+        phase=Phase.LOWER,
+        after={"build": "kernel texts are part of what it checks"},
         dump=dump_program,
         note=count_kernels,
     ),

@@ -26,7 +26,7 @@ from adrenoc.passes.place.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.place.assign_memory import assign_memory
 from adrenoc.passes.place.bridge_devices import bridge_devices
 from adrenoc.passes.place.bridge_regions import bridge_regions
-from adrenoc.passes.place.keep_layers import keep_layers
+from adrenoc.passes.place.expose_layers import expose_layers
 from adrenoc.passes.precision.keep_integers import keep_integers
 from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.read.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
@@ -119,9 +119,9 @@ def read_graph_step(state: State) -> State:
     )
 
 
-def keep_layers_step(state: State) -> State:
+def expose_layers_step(state: State) -> State:
     imported = imported_of(state)
-    graph, specs = keep_layers(graph_of(state), imported.tensors)
+    graph, specs = expose_layers(graph_of(state), imported.tensors)
     return replace(
         state,
         graph=graph,

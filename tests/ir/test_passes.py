@@ -12,7 +12,6 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.ir.operand import Memory
-from adrenoc.pipeline import STAGES, check_order, stage_names
 from tests.models import graph
 
 
@@ -34,13 +33,6 @@ def _conv_block() -> onnx.ModelProto:
         ["y"],
         {"w0": _weights(6, 6, 3, 3), "b0": _weights(6), "w1": _weights(6, 6, 3, 3)},
     )
-
-
-def test_the_order_of_stages_satisfies_their_needs() -> None:
-    check_order(STAGES)
-    with pytest.raises(ValueError, match="needs"):
-        check_order(reversed(STAGES))
-    assert len(set(stage_names())) == len(STAGES)
 
 
 def test_epilogues_move_into_the_convolution(golden: Callable[[str], None]) -> None:
@@ -209,12 +201,12 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     target_names = {"r0", "y"}
     from dataclasses import replace
 
-    from adrenoc.passes.place.keep_layers import keep_layers
+    from adrenoc.passes.place.expose_layers import expose_layers
 
     state = plan(_conv_block(), until="fuse")
     assert state.graph is not None
     assert state.imported is not None
-    kept, specs = keep_layers(state.graph, state.imported.tensors)
+    kept, specs = expose_layers(state.graph, state.imported.tensors)
     assert {s.name for s in specs} | {"y"} == target_names
     assert set(kept.outputs) >= set(state.graph.outputs)
     assert replace(kept, outputs=state.graph.outputs).nodes == state.graph.nodes

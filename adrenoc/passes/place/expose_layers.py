@@ -16,7 +16,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.ir.graph import Graph
 
 
-def keep_layers(graph: Graph, tensors: Mapping[str, str]) -> tuple[Graph, tuple[TensorSpec, ...]]:
+def expose_layers(graph: Graph, tensors: Mapping[str, str]) -> tuple[Graph, tuple[TensorSpec, ...]]:
     """The graph with its named float tensors as further outputs, in execution order.
 
     `tensors` maps a variable of the graph to the model's own name of that tensor.

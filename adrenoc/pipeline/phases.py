@@ -1,0 +1,122 @@
+"""What holds at the end of each phase, checked on what was made.
+
+Checked with `check_ir` (preset `debug`, and in tests); after the last phase `verify` checks all of
+it in every compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from adrenoc.errors import DefectError
+from adrenoc.families.operators import OPERATORS
+from adrenoc.ir.graph import Graph
+from adrenoc.passes.analyse.channel_ranges import CONCAT
+from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.verify.check_graph import check_graph
+from adrenoc.pipeline.stage import Phase
+from adrenoc.pipeline.state import State, graph_of, program_of
+from adrenoc.relax.values import static_shape
+
+_WITHOUT_RECORD = frozenset((CPU, TO_CPU, TO_GPU, CLML, ALLOC, CONCAT))
+"""What no family computes: functions of the CPU, copies, regions, and what is written in place."""
+
+
+def check_phase(phase: Phase, state: State) -> None:
+    """Check what holds at the end of a phase.
+
+    Raises:
+        DefectError: naming the phase and what broke its promise.
+    """
+    try:
+        _HOLDS[phase](state)
+    except DefectError as error:
+        raise DefectError(f"{error.rule}, after the phase {phase.value}") from error
+
+
+def _relax(state: State) -> None:
+    """The module has one function that runs the model, and the extents of its inputs are known."""
+    functions = {var.name_hint: function for var, function in state.module.functions.items()}
+    if "main" not in functions:
+        raise DefectError(f"the Relax module has no main, but {', '.join(sorted(functions))}")
+    for param in functions["main"].params:
+        if static_shape(param) is None:
+            raise DefectError(f"the input {param.name_hint} has extents that are not known")
+
+
+def _fused(state: State) -> None:
+    """Each node is of a family or has a body; nothing has a place yet."""
+    for graph in _graphs(state):
+        check_graph(graph)
+        _check_operators(graph)
+        if graph.placements:
+            raise DefectError(f"{next(iter(graph.placements))} has a place in memory already")
+
+
+def _precise(state: State) -> None:
+    """What stays in float32, is rounded or lies in bytes is a tensor of the graph."""
+    for graph in _graphs(state):
+        check_graph(graph)
+        for kind, names in _precisions(graph).items():
+            strays = sorted(set(names) - set(graph.tensors))
+            if strays:
+                raise DefectError(f"{strays[0]} is {kind}, and no tensor")
+        wide = [name for name in graph.lows if graph.tensors[name].dtype == "bool"]
+        if wide:
+            raise DefectError(f"{wide[0]} is to lie in bytes, and is of type bool")
+
+
+def _placed(state: State) -> None:
+    """Each tensor has its place, and each image exists on the target."""
+    for graph in _graphs(state):
+        homeless = [name for name in graph.tensors if name not in graph.placements]
+        if homeless:
+            raise DefectError(f"{homeless[0]} has no place in memory")
+        check_graph(graph, state.target.limits)
+
+
+def _chosen(state: State) -> None:
+    """As placed; each node of the GPU is one that a family has a kernel for."""
+    _placed(state)
+    for graph in _graphs(state):
+        _check_operators(graph)
+
+
+def _lowered(state: State) -> None:
+    """Each node has its step, in the same order."""
+    program = program_of(state)
+    if len(program.steps) != len(program.graph.nodes):
+        raise DefectError(
+            f"{len(program.steps)} steps for {len(program.graph.nodes)} nodes of the graph"
+        )
+
+
+def _graphs(state: State) -> tuple[Graph, ...]:
+    return (graph_of(state), *state.region_graphs.values())
+
+
+def _precisions(graph: Graph) -> Mapping[str, Iterable[str]]:
+    return {
+        "kept in float32": graph.exact,
+        "rounded": graph.rounded,
+        "computed in float32": graph.wide,
+        "stored as bytes": graph.lows.keys(),
+    }
+
+
+def _check_operators(graph: Graph) -> None:
+    for node in graph.nodes:
+        if node.op not in OPERATORS and node.op not in _WITHOUT_RECORD:
+            raise DefectError(f"{node.name} is a {node.op}, which no family has a record of")
+
+
+_HOLDS: Mapping[Phase, Callable[[State], None]] = {
+    Phase.IMPORT: _relax,
+    Phase.SIMPLIFY: _relax,
+    Phase.FUSE: _fused,
+    Phase.PRECISION: _precise,
+    Phase.PLACE: _placed,
+    Phase.CHOOSE: _chosen,
+    Phase.LOWER: _lowered,
+}

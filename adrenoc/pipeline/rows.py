@@ -1,0 +1,45 @@
+"""Rows of the table that many stages share: what they dump, note and check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from adrenoc.passes.verify.check_graph import check_graph
+from adrenoc.pipeline.dumps import count_nodes, dump_exact, dump_graph
+from adrenoc.pipeline.stage import Phase, Stage
+from adrenoc.pipeline.state import State, graph_of
+from adrenoc.pipeline.steps import LoggedPass, with_log
+
+
+def planned(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+    """A stage on the planning graph."""
+    return Stage(
+        name=name,
+        run=run,
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda state: check_graph(graph_of(state)),
+        **row,
+    )
+
+
+def placed(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+    """A stage on the planning graph whose tensors have their places in memory."""
+    return replace(
+        planned(name, run, **row),
+        check=lambda state: check_graph(graph_of(state), state.target.limits),
+    )
+
+
+def kept(name: str, change: LoggedPass, **row: Any) -> Stage:
+    """A stage that keeps tensors out of half storage."""
+    return Stage(
+        name=name,
+        phase=Phase.PRECISION,
+        run=with_log(change),
+        dump=dump_exact,
+        when=lambda options: options.storage_dtype != "float32",
+        **row,
+    )

@@ -1,0 +1,189 @@
+"""The order of the stages is right, and what the table says of it is all that matters.
+
+Each stage is moved past its neighbour and to both ends of the table.  Either the table refuses the
+new order, with a reason, or all kernels of a dozen networks come out the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tvm_ffi.structural import structural_hash
+
+from adrenoc.decision import DecisionLog
+from adrenoc.errors import DefectError
+from adrenoc.ir.graph import Tensor
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
+from adrenoc.pipeline.phases import check_phase
+from adrenoc.pipeline.stage import Phase
+from adrenoc.pipeline.state import graph_of
+from adrenoc.target.target import load_target
+from adrenoc.tvmapi import tvm
+from tests.ir.planning import plan
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from replay_models import all_models
+
+_END = next(n for n, stage in enumerate(STAGES) if stage.name == "plan_memory") + 1
+"""Behind this, stages only print what was decided."""
+_NETWORKS = (
+    *("mobilenet_v2.onnx", "resnet18.onnx", "vit.onnx", "unet.onnx", "winograd.onnx"),
+    *("inverted_residuals.onnx", "grouped_shuffle.onnx", "upsampling.onnx", "moves.onnx"),
+    *("windowed_attention.onnx", "linear_attention.onnx", "drawn_3.onnx", "quantised_1.onnx"),
+)
+
+
+def _moved(stages: tuple[Stage, ...], at: int, to: int) -> tuple[Stage, ...]:
+    rest = [*stages[:at], *stages[at + 1 :]]
+    return (*rest[:to], stages[at], *rest[to:])
+
+
+def _moves() -> Iterator[tuple[str, tuple[Stage, ...]]]:
+    """Each swap of neighbours, and each stage first and last of the whole table."""
+    for at, stage in enumerate(STAGES):
+        for to in {at + 1, 0, len(STAGES) - 1} - {at, len(STAGES)}:
+            yield f"{stage.name} to {to}", _moved(STAGES, at, to)
+
+
+def _is_refused(stages: tuple[Stage, ...]) -> bool:
+    try:
+        check_order(stages)
+    except ValueError:
+        return True
+    return False
+
+
+ALLOWED = {name: stages for name, stages in _moves() if not _is_refused(stages)}
+
+
+def test_the_table_is_in_order() -> None:
+    check_order(STAGES)
+    assert {stage.phase for stage in STAGES} == set(Phase)
+
+
+def test_each_reason_is_of_a_stage_of_the_same_phase() -> None:
+    phases = {stage.name: stage.phase for stage in STAGES}
+    for stage in STAGES:
+        assert all(phases[other] is stage.phase for other in stage.after), stage.name
+        assert all(other in phases for other in stage.asks), stage.name
+        assert all(len(reason) > 10 for reason in (*stage.after.values(), *stage.asks.values()))
+
+
+def test_no_stage_can_be_moved_to_the_far_end() -> None:
+    """Phases see to it: nothing that plans stands behind `build`."""
+    names = [stage.name for stage in STAGES]
+    for at in range(len(STAGES)):
+        for to in (0, len(STAGES) - 1):
+            if at != to:
+                assert _is_refused(_moved(STAGES, at, to)), names[at]
+
+
+def test_an_order_that_is_refused_names_the_reason() -> None:
+    at = next(n for n, stage in enumerate(STAGES) if stage.name == "fuse_attention")
+    with pytest.raises(ValueError, match="fuse comes after fuse_attention: else maps"):
+        check_order(_moved(STAGES, at, at + 1))
+    with pytest.raises(ValueError, match="stands behind"):
+        check_order(tuple(reversed(STAGES)))
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> tuple[State, ...]:
+    """A dozen networks as they are imported, planned once with every option that adds a stage."""
+    folder, makers = tmp_path_factory.mktemp("networks"), all_models()
+    states = []
+    for number, name in enumerate(_NETWORKS):
+        makers[name](folder / name)
+        states.append(_start(folder / name, preset="fp16" if number % 2 else "mixed"))
+    return tuple(states)
+
+
+def _start(model: Path, *, preset: str) -> State:
+    target = load_target("adreno:750")
+    options = resolve_options(target, preset=preset).options
+    start = State(model=model, target=target, options=replace(options, keep_layers=True))
+    imported = STAGES[0].run(start)
+    names = tuple(sorted(imported.imported.tensors.values()))[:2] if imported.imported else ()
+    return replace(imported, options=replace(imported.options, float32_tensors=names))
+
+
+def _run(state: State, stages: Iterable[Stage]) -> str:
+    """A digest of all kernels, their launches and the memory."""
+    state = replace(state, log=DecisionLog())
+    for stage in stages:
+        if stage.when(state.options):
+            state = stage.run(state)
+    program = program_of(state)
+    kernels = [
+        (name, structural_hash(kernel.func), kernel.launch, kernel.scopes)
+        for name, kernel in sorted(program.kernels.items())
+    ]
+    steps = [(step.kernel, step.arguments, step.written) for step in program.steps]
+    return repr((kernels, steps, storage_of(state).slot_of))
+
+
+@pytest.fixture(scope="module")
+def expected(networks: tuple[State, ...]) -> tuple[str, ...]:
+    return tuple(_run(state, STAGES[1:_END]) for state in networks)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_the_table_allows_changes_no_kernel(
+    name: str, networks: tuple[State, ...], expected: tuple[str, ...]
+) -> None:
+    stages = [stage for stage in ALLOWED[name] if stage in STAGES[1:_END]]
+    for state, digest in zip(networks, expected, strict=True):
+        assert _run(state, stages) == digest, state.model.name
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "upsampling.onnx"
+    all_models()[path.name](path)
+    return path
+
+
+def test_a_module_without_a_function_is_found(model: Path) -> None:
+    state = plan(model, until="simplify")
+    module = tvm.IRModule({"other": state.module["main"]})
+    with pytest.raises(DefectError, match="has no main, but other, after the phase simplify"):
+        check_phase(Phase.SIMPLIFY, replace(state, module=module))
+
+
+def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
+    state = plan(model, until="fuse")
+    check_phase(Phase.FUSE, state)
+    graph = graph_of(state)
+    strange = replace(graph.nodes[0], op="riddle")
+    with pytest.raises(DefectError, match="a riddle, which no family"):
+        check_phase(Phase.FUSE, replace(state, graph=graph.with_nodes([strange, *graph.nodes[1:]])))
+
+
+def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
+    state = plan(model, until="keep_grown")
+    check_phase(Phase.PRECISION, state)
+    graph = replace(graph_of(state), exact=frozenset({"nobody"}))
+    with pytest.raises(DefectError, match="nobody is kept in float32, and no tensor"):
+        check_phase(Phase.PRECISION, replace(state, graph=graph))
+
+
+def test_a_tensor_without_a_place_is_found(model: Path) -> None:
+    state = plan(model, until="store_outputs")
+    check_phase(Phase.PLACE, state)
+    graph = graph_of(state)
+    unread = Tensor(name="unread", shape=(1,), dtype="float32")
+    graph = replace(graph, tensors={**graph.tensors, "unread": unread})
+    with pytest.raises(DefectError, match="unread has no place"):
+        check_phase(Phase.PLACE, replace(state, graph=graph))
+
+
+def test_a_step_that_is_lost_is_found(model: Path) -> None:
+    state = plan(model, until="emit_relax")
+    check_phase(Phase.LOWER, state)
+    program = program_of(state)
+    with pytest.raises(DefectError, match="steps for"):
+        check_phase(Phase.LOWER, replace(state, program=replace(program, steps=program.steps[1:])))
