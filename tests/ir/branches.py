@@ -21,7 +21,9 @@ class Net:
     def conv(self, source: str, channels: int, kernel: int = 1, groups: int = 1) -> str:
         """A convolution that keeps rows and columns."""
         name = self._new(channels)
-        weight = np.ones((channels, self._channels[source] // groups, kernel, kernel), np.float32)
+        shape = (channels, self._channels[source] // groups, kernel, kernel)
+        # Means: sums would leave the range of half, and stay in float32, where less is fused.
+        weight = np.full(shape, 1 / np.prod(shape[1:]), np.float32)
         self._constants[f"w_{name}"] = weight
         pads = [kernel // 2] * 4
         self._nodes.append(
