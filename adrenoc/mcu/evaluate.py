@@ -11,10 +11,14 @@ from adrenoc.mcu.fixed_point import doubling_high_product, shifted_right
 from adrenoc.mcu.network import (
     Convolution,
     Depthwise,
+    Join,
     Lookup,
+    Mean,
+    Move,
     Network,
     Operator,
     Pool,
+    Product,
     Reshape,
     Softmax,
     Sum,
@@ -31,6 +35,7 @@ _ACCUMULATOR_BITS = 12
 def evaluate(network: Network, inputs: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
     """Every tensor of the network, by index."""
     values = {index: np.asarray(array, np.int8) for index, array in inputs.items()}
+    values.update({index: np.asarray(a, np.int8) for index, a in network.constants.items()})
     for operator in network.operators:
         arrays = [values[index] for index in sources_of(operator)]
         shape = network.tensors[operator.result].shape
@@ -134,6 +139,34 @@ def _reciprocal(value: int) -> tuple[int, int]:
         left = (1 << 29) - int(doubling_high_product(np.int64(half), x))
         x += int(doubling_high_product(np.int64(x), left)) << 2
     return min(x << 1, (1 << 31) - 1), _ACCUMULATOR_BITS - zeros + 31 - 8
+
+
+@_compute.register
+def _(operator: Product, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    first, second = (
+        a.astype(np.int64) - zero for zero, a in zip(operator.zeros, arrays, strict=True)
+    )
+    return requantised(first * second, operator.requantise)
+
+
+@_compute.register
+def _(operator: Mean, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    numbers = arrays[0].astype(np.int64).reshape(operator.extents) - operator.zero_in
+    return requantised(numbers.sum(1), operator.requantise)
+
+
+@_compute.register
+def _(operator: Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    a, b, c, d = (offsets.astype(np.int64) for offsets in operator.offsets)
+    parts = a[:, None, None, None], b[:, None, None], c[:, None], d
+    outside = (parts[0] < 0) | (parts[1] < 0) | (parts[2] < 0) | (parts[3] < 0)
+    places = np.where(outside, 0, sum(parts))
+    return np.where(outside, operator.fill, arrays[0].reshape(-1)[places])
+
+
+@_compute.register
+def _(operator: Join, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate([a.reshape(operator.count, -1) for a in arrays], 1)
 
 
 @_compute.register

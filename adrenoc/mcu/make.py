@@ -12,8 +12,8 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
-from adrenoc.mcu.from_tflite import network_of
 from adrenoc.mcu.program import Program, make_program
+from adrenoc.mcu.tflite.importer import network_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ nothing here can round differently on another machine.  Data are NHWC with a bat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -105,7 +105,10 @@ class Lookup:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sum:
-    """Two tensors of one shape; each has a table of its scaled numbers, which are added."""
+    """Two tensors, each with a table of its scaled numbers, which are added.
+
+    The second may repeat along the first.
+    """
 
     sources: tuple[int, int]
     result: int
@@ -123,6 +126,51 @@ class Softmax:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Product:
+    """Two tensors multiplied, each less its zero point; the second may repeat along the first."""
+
+    sources: tuple[int, int]
+    result: int
+    zeros: tuple[int, int]
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mean:
+    """Over one axis of three: what lies outside, what is summed, what lies inside of it."""
+
+    source: int
+    result: int
+    extents: tuple[int, int, int]
+    zero_in: int
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Move:
+    """Elements at other places: for each axis of the result, where each index reads.
+
+    `offsets` are elements of the source, to be added over the axes; -1 is a place outside, which
+    holds `fill`.  There are four axes.
+    """
+
+    source: int
+    result: int
+    offsets: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    fill: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Join:
+    """Concatenation: `chunks` of each source, in turn, `count` times."""
+
+    sources: tuple[int, ...]
+    result: int
+    chunks: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Reshape:
     """The same bytes under another shape."""
 
@@ -130,7 +178,10 @@ class Reshape:
     result: int
 
 
-Operator: TypeAlias = "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Reshape"
+Operator: TypeAlias = (
+    "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
+    "| Reshape"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,6 +195,8 @@ class Network:
     outputs: tuple[int, ...]
     labels: tuple[str, ...] = field(default=())
     """What a report calls each operator."""
+    constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    """Tensors that are known beforehand, beside weights."""
 
     def shape4(self, index: int) -> tuple[int, int, int, int]:
         """A tensor's shape as N, H, W, C, with ones before what it has."""
@@ -158,4 +211,6 @@ def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def sources_of(operator: Operator) -> tuple[int, ...]:
     """The tensors that an operator reads."""
-    return operator.sources if isinstance(operator, Sum) else (operator.source,)
+    if isinstance(operator, Sum | Product | Join):
+        return operator.sources
+    return (operator.source,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import singledispatch
 
 import numpy as np
@@ -11,18 +10,13 @@ from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import (
     Convolution,
     Depthwise,
-    Lookup,
     Network,
     Operator,
     Pool,
-    Requantise,
     Reshape,
-    Softmax,
-    Sum,
-    shape4,
 )
+from adrenoc.mcu.plain_elementwise import elementwise_kernel
 from adrenoc.mcu.requantise import offsets_for, staircase
-from adrenoc.mcu.sum_product import sum_product
 from adrenoc.mcu.sums import sum_range
 
 _BITS = 31
@@ -32,7 +26,7 @@ _MOST_SHIFT = 54
 @singledispatch
 def plain_kernel(operator: Operator, network: Network) -> Kernel:
     """The kernel of an operator in plain C."""
-    raise TypeError(type(operator))
+    return elementwise_kernel(operator, network)
 
 
 @plain_kernel.register
@@ -161,79 +155,6 @@ def _(operator: Pool, network: Network) -> Kernel:
         struct="pool_layer",
         fields=tuple((key, str(value)) for key, value in numbers.items()),
         gap_bytes=0 if window.top == window.left == 0 and out_width <= width else None,
-    )
-
-
-@plain_kernel.register
-def _(operator: Lookup, network: Network) -> Kernel:
-    count = network.tensors[operator.result].elements
-    return Kernel(
-        call=f"look_up({{layer}}_table, {{in0}}, {{out}}, {count});",
-        how="a table",
-        snippets=("look_up",),
-        arrays=(Array(suffix="table", ctype="int8_t", values=operator.table),),
-        gap_bytes=0,
-    )
-
-
-@plain_kernel.register
-def _(operator: Sum, network: Network) -> Kernel:
-    count = network.tensors[operator.result].elements
-    try:
-        return _lines(operator, count)
-    except NotImplementedError:
-        return _tables(operator, count)
-
-
-def _lines(operator: Sum, count: int) -> Kernel:
-    product = sum_product(operator)
-    bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
-    numbers = {"count": count, **asdict(product), **bounds}
-    return Kernel(
-        call="add_lines(&{layer}, {in0}, {in1}, {out});",
-        how="two products",
-        snippets=("requantise", "add_lines"),
-        struct="line_layer",
-        fields=tuple((key, str(value)) for key, value in numbers.items()),
-        gap_bytes=0,
-    )
-
-
-def _tables(operator: Sum, count: int) -> Kernel:
-    rule: Requantise = operator.requantise
-    arrays = tuple(
-        Array(suffix=suffix, ctype="int32_t", values=table)
-        for suffix, table in zip(("first", "second"), operator.tables, strict=True)
-    )
-    numbers = {
-        "count": count,
-        "multiplier": int(rule.multipliers[0]),
-        "shift": int(rule.shifts[0]),
-        "zero_out": rule.zero,
-        "low": rule.low,
-        "high": rule.high,
-    }
-    fields = [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
-    return Kernel(
-        call="add_tensors(&{layer}, {in0}, {in1}, {out});",
-        how="two tables",
-        snippets=("requantise", "add_tensors"),
-        arrays=arrays,
-        struct="sum_layer",
-        fields=(*fields, *((key, str(value)) for key, value in numbers.items())),
-        gap_bytes=0,
-    )
-
-
-@plain_kernel.register
-def _(operator: Softmax, network: Network) -> Kernel:
-    n, h, w, depth = shape4(network.tensors[operator.result].shape)
-    return Kernel(
-        call=f"softmax({{layer}}_exponentials, {{in0}}, {{out}}, {n * h * w}, {depth});",
-        how="a table",
-        snippets=("requantise", "softmax"),
-        arrays=(Array(suffix="exponentials", ctype="int32_t", values=operator.exponentials),),
-        gap_bytes=0,
     )
 
 

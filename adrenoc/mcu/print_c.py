@@ -142,6 +142,8 @@ def _code(program: Program) -> str:
     snippets = _once(s for step in program.steps for s in step.kernel.snippets)
     parts += [(_SNIPPETS / f"{name}.c").read_text(encoding="utf-8") for name in snippets]
     parts += _once(text for step in program.steps for text in step.kernel.texts)
+    for index, value in program.network.constants.items():
+        parts.append(_array(f"constant{index}", Array(suffix="", ctype="int8_t", values=value)))
     for step in program.steps:
         parts += _constants(step)
     parts.append(_signature(program).replace("void *arena", "void *memory") + " {")

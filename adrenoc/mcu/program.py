@@ -49,7 +49,9 @@ class Program:
     @property
     def constant_bytes(self) -> int:
         """Weights and tables in flash."""
-        return sum(array.size_bytes for step in self.steps for array in step.kernel.arrays)
+        arrays = [array for step in self.steps for array in step.kernel.arrays]
+        constants = sum(value.size for value in self.network.constants.values())
+        return sum(array.size_bytes for array in arrays) + constants
 
 
 def make_program(original: Network, core: Core) -> Program:
@@ -99,6 +101,8 @@ def _homes(network: Network) -> list[str]:
     What an input and an output would share is the input's; the reshape between them is a copy.
     """
     homes = [f"tensor{index}" for index in range(len(network.tensors))]
+    for index in network.constants:
+        homes[index] = f"constant{index}"
     for number, index in enumerate(network.inputs):
         homes[index] = f"input{number if len(network.inputs) > 1 else ''}"
     for number, index in enumerate(network.outputs):

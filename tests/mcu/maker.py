@@ -112,6 +112,87 @@ class Maker:
         values = {"beta": beta}
         return self._op("SOFTMAX", [x.index], x.shape, 1 / 256, -128, "SoftmaxOptions", values)
 
+    def unary(self, kind: str, x: Value, **how: Any) -> Value:
+        """A function of each number."""
+        scale, zero = how.pop("scale", 0.0) or self._scale(), how.pop("zero", None)
+        zero = self._zero() if zero is None else zero
+        options = how.pop("options", "")
+        return self._op(kind, [x.index], x.shape, scale, zero, options, how)
+
+    def constant(self, *shape: int) -> Value:
+        """A constant operand."""
+        scale, zero = self._scale(), self._zero()
+        data = self.random.integers(-128, 128, shape).astype(np.int8)
+        tensor = T(dtype="int8", data=data, is_constant=True, scales=[scale], zeros=[zero])
+        return Value(index=self.graph.add(tensor), shape=shape, scale=scale, zero=zero)
+
+    def binary(self, kind: str, a: Value, b: Value, options: str, relu: str = "NONE") -> Value:
+        """ADD, SUB or MUL, of which one operand may repeat."""
+        size = a.scale * b.scale * 6000 if kind == "MUL" else a.scale + b.scale
+        scale = float(np.float32(size / self.random.uniform(1, 60 if kind == "MUL" else 1.5)))
+        values = {"fusedActivationFunction": _activation(relu)}
+        shape = tuple(np.broadcast_shapes(a.shape, b.shape))
+        return self._op(kind, [a.index, b.index], shape, scale, self._zero(), options, values)
+
+    def mean(self, x: Value, axes: tuple[int, ...], *, keep: bool) -> Value:
+        """Over some axes."""
+        target = self._constant(np.array(axes, np.int32), "int32")
+        shape = [1 if a in axes else d for a, d in enumerate(x.shape) if keep or a not in axes]
+        scale = x.scale * float(self.random.uniform(0.2, 1.5))
+        values = {"keepDims": keep}
+        inputs = [x.index, target]
+        return self._op("MEAN", inputs, tuple(shape), scale, self._zero(), "ReducerOptions", values)
+
+    def moved(
+        self,
+        kind: str,
+        x: Value,
+        numbers: list[Any],
+        shape: tuple[int, ...],
+        options: str = "",
+        **values: Any,
+    ) -> Value:
+        """An operator that moves elements, with constants of int32."""
+        inputs = [x.index, *(self._constant(np.array(n, np.int32), "int32") for n in numbers)]
+        return self._op(kind, inputs, shape, x.scale, x.zero, options, values)
+
+    def joined(self, parts: list[Value], axis: int) -> Value:
+        """A concatenation of parts of equal quanta."""
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        values = {"axis": axis}
+        first, inputs = parts[0], [part.index for part in parts]
+        options = "ConcatenationOptions"
+        return self._op(
+            "CONCATENATION", inputs, tuple(shape), first.scale, first.zero, options, values
+        )
+
+    def conv_transpose(
+        self, x: Value, channels: int, kernel: tuple[int, int], stride: int, padding: str
+    ) -> Value:
+        """A transposed convolution."""
+        _, h, w, depth = x.shape
+        grown = [
+            d * stride if padding == "SAME" else (d - 1) * stride + k
+            for d, k in zip((h, w), kernel, strict=True)
+        ]
+        shape = (1, grown[0], grown[1], channels)
+        weights = self._weights((channels, *kernel, depth))
+        scales = (self._scale() / 50 * self.random.uniform(0.3, 1.5, channels)).astype(np.float32)
+        inputs = [
+            self._constant(np.array(shape, np.int32), "int32"),
+            self._constant(weights, "int8", scales.tolist(), 0),
+            x.index,
+        ]
+        values = {
+            "strideH": stride,
+            "strideW": stride,
+            "padding": getattr(schema.Padding, padding),
+        }
+        out = self._out_scale(x, depth * 4, scales)
+        options = "TransposeConvOptions"
+        return self._op("TRANSPOSE_CONV", inputs, shape, out, self._zero(), options, values)
+
     def finish(self, *outputs: Value) -> bytes:
         """The file."""
         self.graph.outputs.extend(value.index for value in outputs)

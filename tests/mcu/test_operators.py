@@ -12,7 +12,7 @@ from adrenoc.decision import Decision
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.fold_constants import fold_constants
-from adrenoc.mcu.from_tflite import network_of
+from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
 
@@ -87,7 +87,87 @@ def _others(make: Maker) -> list[Value]:
     ]
 
 
-@pytest.mark.parametrize("forms", [_filters, _depthwise, _others])
+def _tables(make: Maker) -> list[Value]:
+    x = make.input(1, 2, 8, 16, scale=0.06)
+    wide = make.input(1, 2, 8, 16, scale=0.9)
+    made = [
+        make.unary("LOGISTIC", x, scale=1 / 256, zero=-128),
+        make.unary("LOGISTIC", wide, scale=1 / 256, zero=-128),
+        make.unary("TANH", x, scale=1 / 128, zero=0),
+        make.unary("RELU", x),
+        make.unary("RELU6", wide),
+        make.unary("RELU_N1_TO_1", x),
+        make.unary("QUANTIZE", x),
+        make.unary("LEAKY_RELU", x, scale=0.05, options="LeakyReluOptions", alpha=0.1),
+    ]
+    for scale in (0.01, 0.05, 0.3):
+        y = make.input(1, 2, 8, 16, scale=scale)
+        made.append(make.unary("HARD_SWISH", y, scale=scale * 0.9))
+    return made
+
+
+def _pairs(make: Maker) -> list[Value]:
+    a, b = make.input(1, 4, 6, 8), make.input(1, 4, 6, 8)
+    gate, row = make.input(1, 1, 1, 8), make.constant(8)
+    full, one = make.constant(1, 4, 6, 8), make.constant(1)
+    return [
+        make.binary("MUL", a, b, "MulOptions"),
+        make.binary("MUL", a, gate, "MulOptions", "RELU"),
+        make.binary("MUL", gate, a, "MulOptions"),
+        make.binary("MUL", a, row, "MulOptions"),
+        make.binary("MUL", a, one, "MulOptions", "RELU6"),
+        make.binary("SUB", a, b, "SubOptions"),
+        make.binary("SUB", full, b, "SubOptions"),
+        make.binary("SUB", gate, b, "SubOptions"),
+        make.binary("ADD", a, gate, "AddOptions"),
+        make.binary("ADD", row, a, "AddOptions", "RELU"),
+        make.binary("ADD", a, one, "AddOptions"),
+    ]
+
+
+def _moves(make: Maker) -> list[Value]:
+    x = make.input(1, 4, 6, 5)
+    make_other = make.input(1, 4, 6, 3, scale=x.scale, zero=x.zero)
+    resized = {"halfPixelCenters": True}
+    return [
+        make.moved("PAD", x, [[[0, 0], [1, 2], [0, 3], [0, 0]]], (1, 7, 9, 5), "PadOptions"),
+        make.moved("PAD", x, [[[0, 0], [0, 0], [0, 0], [2, 1]]], (1, 4, 6, 8), "PadOptions"),
+        make.moved("TRANSPOSE", x, [[0, 3, 1, 2]], (1, 5, 4, 6), "TransposeOptions"),
+        make.moved("TRANSPOSE", x, [[0, 2, 1, 3]], (1, 6, 4, 5), "TransposeOptions"),
+        make.moved("SLICE", x, [[0, 1, 2, 1], [1, 2, -1, 3]], (1, 2, 4, 3), "SliceOptions"),
+        make.moved(
+            "STRIDED_SLICE",
+            x,
+            [[0, 1, 0, 0], [1, 4, 6, 5], [1, 1, 2, 1]],
+            (1, 3, 3, 5),
+            "StridedSliceOptions",
+        ),
+        make.moved(
+            "RESIZE_NEAREST_NEIGHBOR", x, [[8, 9]], (1, 8, 9, 5), "ResizeNearestNeighborOptions"
+        ),
+        make.moved(
+            "RESIZE_NEAREST_NEIGHBOR",
+            x,
+            [[7, 3]],
+            (1, 7, 3, 5),
+            "ResizeNearestNeighborOptions",
+            **resized,
+        ),
+        make.joined([x, make_other, x], 3),
+        make.joined([x, x], 1),
+        make.mean(x, (1, 2), keep=True),
+        make.mean(x, (1, 2), keep=False),
+        make.mean(x, (3,), keep=False),
+        make.conv_transpose(x, 4, (2, 2), 2, "SAME"),
+        make.conv_transpose(x, 6, (3, 3), 2, "SAME"),
+        make.conv_transpose(x, 3, (3, 3), 2, "VALID"),
+    ]
+
+
+FORMS = [_filters, _depthwise, _others, _tables, _pairs, _moves]
+
+
+@pytest.mark.parametrize("forms", FORMS)
 def test_evaluation_is_the_reference(forms: Any) -> None:
     for seed in range(4):
         make = Maker(seed=seed)
@@ -95,7 +175,7 @@ def test_evaluation_is_the_reference(forms: Any) -> None:
 
 
 @needs_emulator
-@pytest.mark.parametrize("forms", [_filters, _depthwise, _others])
+@pytest.mark.parametrize("forms", FORMS)
 def test_code_is_the_reference(forms: Any, tmp_path: Path) -> None:
     for seed in range(2):
         make = Maker(seed=10 + seed)

@@ -1,0 +1,14 @@
+/* Products of two numbers, each less its zero point. */
+typedef struct {
+  int32_t count, zero_first, zero_second, multiplier, shift, zero_out, low, high;
+} product_of_two_layer;
+
+static void multiply_tensors(const product_of_two_layer *layer, const int8_t *first,
+                             const int8_t *second, int8_t *out) {
+  for (int32_t i = 0; i < layer->count; ++i) {
+    const int32_t product = (first[i] - layer->zero_first) * (second[i] - layer->zero_second);
+    const int32_t value =
+        requantise_twice(product, layer->multiplier, layer->shift) + layer->zero_out;
+    out[i] = (int8_t)clamp_int8(value, layer->low, layer->high);
+  }
+}

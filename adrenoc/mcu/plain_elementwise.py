@@ -1,0 +1,176 @@
+"""Plain C for sums, products, means, tables and moves: right on any core."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import singledispatch
+
+import numpy as np
+
+from adrenoc.mcu.kernel import Array, Kernel
+from adrenoc.mcu.network import (
+    Join,
+    Lookup,
+    Mean,
+    Move,
+    Network,
+    Operator,
+    Product,
+    Requantise,
+    Softmax,
+    Sum,
+    shape4,
+)
+from adrenoc.mcu.sum_product import sum_product
+
+
+@singledispatch
+def elementwise_kernel(operator: Operator, network: Network) -> Kernel:
+    """The kernel of an operator in plain C."""
+    raise TypeError(type(operator))
+
+
+def _repeated(operator: Sum | Product, network: Network, function: str) -> tuple[str, int]:
+    """A call for each part of the first operand that the second one repeats along, and its size."""
+    count = network.tensors[operator.sources[1]].elements
+    times = network.tensors[operator.sources[0]].elements // count
+    if times == 1:
+        return f"{function}(&{{layer}}, {{in0}}, {{in1}}, {{out}});", count
+    first, out = f"{{in0}} + i * {count}", f"{{out}} + i * {count}"
+    loop = f"for (int32_t i = 0; i < {times}; ++i)"
+    return f"{loop} {function}(&{{layer}}, {first}, {{in1}}, {out});", count
+
+
+def _one_rule(rule: Requantise) -> dict[str, int]:
+    return {
+        "multiplier": int(rule.multipliers[0]),
+        "shift": int(rule.shifts[0]),
+        "zero_out": rule.zero,
+        "low": rule.low,
+        "high": rule.high,
+    }
+
+
+@elementwise_kernel.register
+def _(operator: Product, network: Network) -> Kernel:
+    call, count = _repeated(operator, network, "multiply_tensors")
+    zeros = {"zero_first": operator.zeros[0], "zero_second": operator.zeros[1]}
+    numbers = {"count": count, **zeros, **_one_rule(operator.requantise)}
+    return Kernel(
+        call=call,
+        how="plain C",
+        snippets=("requantise", "multiply_tensors"),
+        struct="product_of_two_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+        gap_bytes=0 if count == network.tensors[operator.result].elements else None,
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Mean, network: Network) -> Kernel:
+    extents = dict(zip(("outer", "count", "inner"), operator.extents, strict=True))
+    numbers = {**extents, "zero_in": operator.zero_in, **_one_rule(operator.requantise)}
+    return Kernel(
+        call="mean_of_axis(&{layer}, {in0}, {out});",
+        how="plain C",
+        snippets=("requantise", "mean"),
+        struct="mean_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Move, network: Network) -> Kernel:
+    last = operator.offsets[3]
+    run = int(len(last) > 1 and (np.diff(last) == 1).all() and last[0] >= 0)
+    names = ("first", "second", "third", "fourth")
+    pairs = list(zip(names, operator.offsets, strict=True))
+    return Kernel(
+        call="move_elements(&{layer}, {in0}, {out});",
+        how="tables of offsets",
+        snippets=("move",),
+        arrays=tuple(Array(suffix=n, ctype="int32_t", values=v) for n, v in pairs),
+        struct="move_layer",
+        fields=(
+            ("extents", "{{" + ", ".join(str(len(v)) for _, v in pairs) + "}}"),
+            ("fill", str(operator.fill)),
+            ("run", str(run)),
+            ("offsets", "{{" + ", ".join("{layer}_" + n for n in names) + "}}"),
+        ),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Join, network: Network) -> Kernel:
+    stride, calls, at = sum(operator.chunks), [], 0
+    for number, chunk in enumerate(operator.chunks):
+        place = f"{{in{number}}}, {{out}} + {at}"
+        calls.append(f"join_part({place}, {operator.count}, {chunk}, {stride});")
+        at += chunk
+    return Kernel(call=" ".join(calls), how="copies", snippets=("join",))
+
+
+@elementwise_kernel.register
+def _(operator: Lookup, network: Network) -> Kernel:
+    count = network.tensors[operator.result].elements
+    return Kernel(
+        call=f"look_up({{layer}}_table, {{in0}}, {{out}}, {count});",
+        how="a table",
+        snippets=("look_up",),
+        arrays=(Array(suffix="table", ctype="int8_t", values=operator.table),),
+        gap_bytes=0,
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Sum, network: Network) -> Kernel:
+    try:
+        return _lines(operator, network)
+    except NotImplementedError:
+        return _tables(operator, network)
+
+
+def _lines(operator: Sum, network: Network) -> Kernel:
+    product = sum_product(operator)
+    call, count = _repeated(operator, network, "add_lines")
+    bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
+    numbers = {"count": count, **asdict(product), **bounds}
+    return Kernel(
+        call=call,
+        how="two products",
+        snippets=("requantise", "add_lines"),
+        struct="line_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+        gap_bytes=0 if count == network.tensors[operator.result].elements else None,
+    )
+
+
+def _tables(operator: Sum, network: Network) -> Kernel:
+    call, count = _repeated(operator, network, "add_tensors")
+    arrays = tuple(
+        Array(suffix=suffix, ctype="int32_t", values=table)
+        for suffix, table in zip(("first", "second"), operator.tables, strict=True)
+    )
+    numbers = {"count": count, **_one_rule(operator.requantise)}
+    fields = [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
+    return Kernel(
+        call=call,
+        how="two tables",
+        snippets=("requantise", "add_tensors"),
+        arrays=arrays,
+        struct="sum_layer",
+        fields=(*fields, *((key, str(value)) for key, value in numbers.items())),
+        gap_bytes=0 if count == network.tensors[operator.result].elements else None,
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Softmax, network: Network) -> Kernel:
+    n, h, w, depth = shape4(network.tensors[operator.result].shape)
+    return Kernel(
+        call=f"softmax({{layer}}_exponentials, {{in0}}, {{out}}, {n * h * w}, {depth});",
+        how="a table",
+        snippets=("requantise", "softmax"),
+        arrays=(Array(suffix="exponentials", ctype="int32_t", values=operator.exponentials),),
+        gap_bytes=0,
+    )

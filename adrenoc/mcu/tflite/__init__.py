@@ -1,0 +1,1 @@
+"""From a TFLite file to a network of integers."""

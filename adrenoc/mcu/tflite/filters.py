@@ -1,0 +1,177 @@
+"""Convolutions, dense layers and pools of TFLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tflite
+
+from adrenoc.importers.tflite.file import Operator
+from adrenoc.mcu.fixed_point import activation_range, multiplier_of
+from adrenoc.mcu.network import Convolution, Depthwise, Pool, Requantise, Window, shape4
+from adrenoc.mcu.network import Operator as NetworkOperator
+from adrenoc.mcu.tflite.context import (
+    Importing,
+    Translation,
+    activation_of,
+    check_one_image,
+    check_same_quanta,
+)
+
+_PADDINGS = {v: k for k, v in vars(tflite.Padding).items() if isinstance(v, int)}
+
+
+def filter_rule(
+    made: Importing,
+    operator: Operator,
+    channels: int,
+    *,
+    axis: int,
+    in_floats: bool = False,
+    source: int = 0,
+) -> Requantise:
+    """How sums of products become the output's integers; dense layers round once, `in_floats`."""
+    data, weights = made.info(operator, source), made.info(operator, 1)
+    result = made.result(operator)
+    if weights.zeros.size and weights.zeros.any():
+        raise NotImplementedError("weights with a zero point")
+    scales = weights.scales
+    if scales.size == 0 or (scales.size > 1 and (scales.size != channels or weights.axis != axis)):
+        raise NotImplementedError(f"weights with {scales.size} scales for {channels} channels")
+    reals = float(data.scale) * scales.astype(np.float64) / float(result.scale)
+    reals = np.broadcast_to(reals, channels)
+    low, high = activation_range(activation_of(operator), result.scale, result.zero)
+    if in_floats:
+        return Requantise(zero=result.zero, low=low, high=high, reals=reals)
+    pairs = [multiplier_of(float(real)) for real in reals]
+    return Requantise(
+        multipliers=np.array([m for m, _ in pairs], np.int64),
+        shifts=np.array([s for _, s in pairs], np.int64),
+        zero=result.zero,
+        low=low,
+        high=high,
+    )
+
+
+def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 2) -> np.ndarray:
+    """The bias of a filter, zeros where it has none."""
+    if len(operator.inputs) <= index or operator.inputs[index] < 0:
+        return np.zeros(channels, np.int64)
+    bias = made.constant(operator, index, "int32")
+    if bias.size != channels:
+        raise ValueError(f"a bias of {bias.size} numbers for {channels} channels")
+    return bias.reshape(-1).astype(np.int64)
+
+
+def _window(
+    made: Importing, operator: Operator, kernel: tuple[int, int], options: Sequence[str] = ()
+) -> Window:
+    """Kernel, steps and padding, by TFLite's rule of SAME."""
+
+    def steps(name: str) -> tuple[int, int]:
+        found = tuple(int(operator.options.get(name.format(a), 1)) for a in "HW")
+        if min(found) < 1:
+            raise ValueError(f"{name.format('')} of {list(found)}")
+        return found[0], found[1]
+
+    strides = steps("Stride{}")
+    dilations = steps("Dilation{}Factor") if "dilation" in options else (1, 1)
+    _, ih, iw, _ = shape4(made.info(operator, 0).shape)
+    _, oh, ow, _ = shape4(made.result(operator).shape)
+    before = [0, 0]
+    padding = _PADDINGS[int(operator.options.get("Padding", 0))]
+    extents = zip((ih, iw), (oh, ow), kernel, strides, dilations, strict=True)
+    for axis, (have, want, taps, stride, dilation) in enumerate(extents):
+        reach = (taps - 1) * dilation + 1
+        fits = -(-have // stride) if padding == "SAME" else (have - reach + stride) // stride
+        if fits != want:
+            raise ValueError(f"an output of {want} positions where {padding} gives {fits}")
+        if padding == "SAME":
+            before[axis] = max(0, (want - 1) * stride + reach - have) // 2
+    return Window(
+        kernel=kernel, strides=strides, dilations=dilations, top=before[0], left=before[1]
+    )
+
+
+def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
+    check_one_image(made, operator)
+    weights = made.constant(operator, 1, "int8")
+    channels, kh, kw, depth = weights.shape
+    if depth != made.info(operator, 0).shape[3]:
+        raise NotImplementedError("groups of channels")
+    return Convolution(
+        source=made.data(operator),
+        result=operator.outputs[0],
+        weights=weights,
+        bias=bias_of(made, operator, channels),
+        window=_window(made, operator, (kh, kw), ("dilation",)),
+        zero_in=made.info(operator, 0).zero,
+        requantise=filter_rule(made, operator, channels, axis=0),
+    )
+
+
+def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
+    check_one_image(made, operator)
+    weights = made.constant(operator, 1, "int8")
+    _, kh, kw, channels = weights.shape
+    if channels % made.info(operator, 0).shape[3]:
+        raise ValueError("its channels are no multiple of the input's")
+    return Depthwise(
+        source=made.data(operator),
+        result=operator.outputs[0],
+        weights=weights[0],
+        bias=bias_of(made, operator, channels),
+        window=_window(made, operator, (kh, kw), ("dilation",)),
+        zero_in=made.info(operator, 0).zero,
+        requantise=filter_rule(made, operator, channels, axis=3),
+    )
+
+
+def _dense(made: Importing, operator: Operator) -> NetworkOperator:
+    if int(operator.options.get("WeightsFormat", 0)):
+        raise NotImplementedError("shuffled weights")
+    weights = made.constant(operator, 1, "int8")
+    channels, depth = weights.shape
+    source, result = made.data(operator), operator.outputs[0]
+    elements = made.tensors[source].elements
+    rows = elements // depth
+    if rows * depth != elements or made.tensors[result].elements != rows * channels:
+        raise ValueError(f"{elements} numbers for products of {depth}")
+    return Convolution(
+        source=source,
+        result=result,
+        weights=weights.reshape(channels, 1, 1, depth),
+        bias=bias_of(made, operator, channels),
+        window=Window(kernel=(1, 1)),
+        zero_in=made.info(operator, 0).zero,
+        requantise=filter_rule(made, operator, channels, axis=0, in_floats=True),
+    )
+
+
+def _pool(kind: str) -> Translation:
+    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+        check_one_image(made, operator)
+        kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
+        result = made.result(operator)
+        check_same_quanta(made.info(operator, 0), result)
+        low, high = activation_range(activation_of(operator), result.scale, result.zero)
+        return Pool(
+            source=made.data(operator),
+            result=operator.outputs[0],
+            kind=kind,
+            window=_window(made, operator, kernel),
+            low=low,
+            high=high,
+        )
+
+    return translate
+
+
+FILTERS: dict[str, Translation] = {
+    "AVERAGE_POOL_2D": _pool("average"),
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _dense,
+    "MAX_POOL_2D": _pool("max"),
+}

@@ -1,0 +1,82 @@
+"""A TFLite file as an int8 network: every operator that cannot go is named, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adrenoc.errors import CompileError, UnsupportedOperatorError
+from adrenoc.importers.tflite.file import GraphInfo, TFLiteFile
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.tflite.context import Importing
+from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
+from adrenoc.mcu.tflite.filters import FILTERS
+from adrenoc.mcu.tflite.moves import MOVES
+from adrenoc.mcu.tflite.tables import TABLES
+
+_TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **TABLES}
+QUANTISE_HINT = (
+    "quantise it to int8: tf.lite.TFLiteConverter with optimizations, a representative_dataset "
+    "and target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]"
+)
+
+
+def network_of(path: Path, file: TFLiteFile) -> Network:
+    """The network of a verified file.
+
+    Raises:
+        CompileError: its data are not int8.
+        UnsupportedOperatorError: it holds operators that cannot go, each named with the reason.
+    """
+    if len(file.graphs) > 1:
+        raise CompileError(
+            f"{path} holds {len(file.graphs)} graphs; microcontrollers get models of one",
+            hint="convert it without control flow",
+        )
+    graph = file.main
+    _refuse_other_data(path, graph)
+    made = Importing(graph=graph)
+    refused = []
+    for operator in graph.operators:
+        translate = _TRANSLATIONS.get(operator.kind)
+        try:
+            if translate is None or operator.custom:
+                raise NotImplementedError("no kernel for microcontrollers yet")
+            made.operators.append(translate(made, operator))
+            made.labels += [operator.kind] * (len(made.operators) - len(made.labels))
+        except (NotImplementedError, ValueError) as error:
+            refused.append(f"{operator.kind} {graph.label(operator)}: {error}")
+    if refused:
+        raise UnsupportedOperatorError(
+            f"{path} holds {len(refused)} operators that cannot go to a microcontroller: "
+            + "; ".join(refused),
+            hint=f"adrenoc check {path} --device adreno, or take them out of the model",
+        )
+    return Network(
+        name=path.stem,
+        tensors=tuple(made.tensors),
+        operators=tuple(made.operators),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        labels=tuple(made.labels),
+        constants=made.constants,
+    )
+
+
+def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
+    """Say how to quantise a float model, before its operators are looked at."""
+    used = {i for o in graph.operators for i in (*o.inputs[:1], *o.outputs) if i >= 0}
+    used |= {*graph.inputs, *graph.outputs}
+    other = [graph.tensors[i] for i in sorted(used) if graph.tensors[i].dtype != "int8"]
+    other = [tensor for tensor in other if tensor.value is None]
+    if not other:
+        return
+    kinds = sorted({tensor.dtype for tensor in other})
+    floats = "float32" in kinds
+    raise CompileError(
+        f"{path}: {len(other)} of its tensors are {' and '.join(kinds)} (the first is "
+        f"'{other[0].name}'); microcontrollers get models whose data are int8, inputs and "
+        "outputs too",
+        hint=QUANTISE_HINT
+        if floats
+        else "convert it with inference_input_type = inference_output_type = tf.int8",
+    )
