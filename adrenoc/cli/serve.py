@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-
 import click
 
 from adrenoc.cli.guarded import Command
@@ -113,29 +108,10 @@ def serve_command(
         console.print_json({"host": host, "port": server.port})
     else:
         console.print_title("serve", f"listening on {host}:{server.port}")
-    with console.ConsoleReporter() as reporter, ended_by_signals():
+    with console.ConsoleReporter() as reporter:
         if not key and not is_loopback(host):
             reporter.warn(
                 f"whoever reaches {host}:{server.port} runs any code here: there is no key"
             )
         while True:
             server.serve_one(reporter)
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as an interruption does: its session goes with it."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    kept = {
-        number: signal.signal(number, end)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
-    }
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.files.aside import lock_new, remove_if_left
+from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
 
 # As adrenoc/native/runtime/tools/rpc_folder.cc has it.
 _PREFIX = "adrenoc-rpc-"
@@ -35,8 +33,7 @@ def session_folder() -> Iterator[SessionFolder]:
     try:
         yield SessionFolder(path=path, lock=lock)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
+        remove_locked(path, lock)
 
 
 def remove_left_folders() -> int:

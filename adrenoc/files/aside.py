@@ -23,7 +23,10 @@ _NAME = re.compile(r"\.(?P<stem>.*)\.adrenoc-[0-9a-f]{12}\.(?P<role>part|old)", 
 _LONGEST_STEM_BYTES = 200
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _AT_FDCWD = -100
+_REMOVALS = 3
 _UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+_held: dict[Path, int] = {}
+"""What this process has made and not given a lasting name yet, with its own number."""
 
 
 @contextmanager
@@ -37,8 +40,7 @@ def aside_folder(path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        remove_locked(folder, lock)
 
 
 @contextmanager
@@ -50,10 +52,12 @@ def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """
     while True:
         aside = aside_name(path, "part")
+        _held[aside] = os.getpid()
         stream = aside.open("xb")
         if _lock(stream.fileno()) and os.fstat(stream.fileno()).st_nlink:
             break
         stream.close()  # somebody took it for a left one before it was locked
+        _held.pop(aside, None)
     try:
         yield aside, stream
     finally:
@@ -61,6 +65,7 @@ def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
             aside.unlink(missing_ok=True)
         with suppress(OSError):  # what a full disk says once more
             stream.close()
+        _held.pop(aside, None)
 
 
 def aside_name(path: Path, role: str) -> Path:
@@ -131,9 +136,28 @@ def lock_new(make: Callable[[], Path]) -> tuple[Path, int]:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             # Another process may have taken it for a left one before it was locked.
             if _lock(lock) and folder.exists():
+                _held[folder] = os.getpid()
                 return folder, lock
         if lock >= 0:
             os.close(lock)
+
+
+def remove_locked(folder: Path, lock: int) -> None:
+    """Remove a folder of `lock_new`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+    _held.pop(folder, None)
+
+
+def remove_held() -> None:
+    """Remove all that this process has not given a lasting name, while it may still be writing."""
+    for path, process in list(_held.items()):
+        if process != os.getpid():
+            continue  # of the one that this was forked from
+        with suppress(OSError):
+            path.unlink()
+        for _ in range(_REMOVALS):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_aside(path: Path) -> Path:

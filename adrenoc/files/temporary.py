@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from adrenoc.files.aside import lock_new, remove_if_left
+from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
 
 _KINDS = ("bundle", "layers", "link", "tune")
 
@@ -27,7 +25,7 @@ class TemporaryFolder:
             raise ValueError(f"no kind of temporary folder: {kind}")
         _remove_left()
         self.path, lock = lock_new(lambda: Path(tempfile.mkdtemp(prefix=f"adrenoc-{kind}-")))
-        self.close = weakref.finalize(self, _remove, self.path, lock)
+        self.close = weakref.finalize(self, remove_locked, self.path, lock)
 
     def __enter__(self) -> Path:
         """The folder itself."""
@@ -41,11 +39,6 @@ class TemporaryFolder:
     ) -> None:
         """Remove it."""
         self.close()
-
-
-def _remove(path: Path, lock: int) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    os.close(lock)
 
 
 def _remove_left() -> None:

@@ -1,0 +1,64 @@
+"""A process that is asked to end does so within seconds, whatever its main thread waits for."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The main thread waits in C for what never comes, and hears nothing of signals there.
+_STUCK = """
+import ctypes, threading, time
+from pathlib import Path
+from adrenoc.files.aside import aside_file, aside_folder
+from adrenoc.cli.interrupts import interrupts
+from adrenoc.files.temporary import TemporaryFolder
+
+main = threading.get_native_id()
+
+def tell():
+    asleep = 0
+    while asleep < 20:
+        time.sleep(0.005)
+        state = Path(f"/proc/self/task/{main}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+    print("stuck", flush=True)
+
+with interrupts(), aside_file(Path("out")) as (_, stream), aside_folder(Path("bundle")) as folder:
+    stream.write(b"half")
+    stream.flush()
+    (folder / "a").mkdir()
+    (folder / "a" / "model.so").write_bytes(b"half")
+    kept = TemporaryFolder("link")
+    threading.Thread(target=tell).start()
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)  # no signal interrupts that
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_path: Path) -> None:
+    work, temporary = tmp_path / "work", tmp_path / "tmp"
+    work.mkdir()
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", _STUCK],
+        cwd=work,
+        env={"TMPDIR": str(temporary), "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stuck\n"
+        assert len(list(work.iterdir())) == 2
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    assert "nothing half-written was left" in said
+    assert list(work.iterdir()) == []
+    assert list(temporary.iterdir()) == []
