@@ -9,18 +9,19 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import adrenoc
 from adrenoc.errors import DependencyError
 from adrenoc.files.aside import aside_folder, remove_left
 from adrenoc.files.outputs import output_error
-from adrenoc.files.read import cache_folder, is_trusted_file, private_folder
+from adrenoc.files.read import cache_folder, is_trusted_file, private_folder, sha256_file
 from adrenoc.host.proc import run_tool
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 _COMPILERS = ("c++", "g++", "clang++")
-_NAME = "libadrenoc_opencl.so"
+_STEM = "libadrenoc_opencl-"
 
 
 def build(*, cache: Path | None = None) -> Path:
@@ -45,8 +46,7 @@ def build(*, cache: Path | None = None) -> Path:
         raise output_error(place, error) from error
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        made_before = next(filter(is_trusted_file, made_of_these.glob(f"*/{_NAME}")), None)
-        if made_before is not None:
+        if (made_before := _whole_one(made_of_these, "*/")) is not None:
             return made_before
         raise DependencyError(
             f"the OpenCL runtime needs a C++ compiler once: none of {', '.join(_COMPILERS)} "
@@ -54,28 +54,43 @@ def build(*, cache: Path | None = None) -> Path:
             hint="apt-get install g++ (or your system's C++ compiler), then run again",
         )
     version = run_tool([compiler, "--version"], deed="ask the compiler for its version")
-    library = made_of_these / hashlib.sha256(version.encode()).hexdigest()[:12] / _NAME
-    if not is_trusted_file(library):
+    folder = made_of_these / hashlib.sha256(version.encode()).hexdigest()[:12]
+    library = _whole_one(folder)
+    if library is None:
         try:
-            _compile(compiler, sources, tvm_folder, ffi_folder, library)
+            library = _compile(compiler, sources, tvm_folder, ffi_folder, folder)
         except OSError as error:
-            raise output_error(library, error) from error
+            raise output_error(folder, error) from error
     return library
 
 
+def _whole_one(folder: Path, pattern: str = "") -> Path | None:
+    """A library that nobody else wrote and that holds what its name, a digest, says."""
+    for library in folder.glob(f"{pattern}{_STEM}*.so"):
+        if is_trusted_file(library):
+            with suppress(OSError):
+                if library.name == _named(library):
+                    return library
+    return None
+
+
+def _named(library: Path) -> str:
+    return f"{_STEM}{sha256_file(library)}.so"
+
+
 def _compile(
-    compiler: str, sources: list[Path], tvm_folder: Path, ffi_folder: Path, library: Path
-) -> None:
-    """Compile all sources into `library`, which appears complete or not at all."""
-    private_folder(library.parent.parent)
-    private_folder(library.parent)
-    remove_left(library.parent)
-    with aside_folder(library) as scratch:
+    compiler: str, sources: list[Path], tvm_folder: Path, ffi_folder: Path, folder: Path
+) -> Path:
+    """Compile all sources into a library in `folder`, which appears complete or not at all."""
+    private_folder(folder.parent)
+    private_folder(folder)
+    remove_left(folder)
+    with aside_folder(folder / "library") as scratch:
         # One compiler run on one file that includes the others: TVM's headers take most of the
         # time, and are read once that way.
         unit = scratch / "adrenoc_opencl.cc"
         unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
-        made = scratch / _NAME
+        made = scratch / "made.so"
         command = [compiler, *_FLAGS, _stamp_option()]
         command += [*_include_options(tvm_folder, ffi_folder), str(unit)]
         # Naming the libraries makes them needed by name only: at run time the loader takes those
@@ -84,7 +99,7 @@ def _compile(
         command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
         run_tool(command, deed="build the OpenCL runtime")
         made.chmod(0o755)
-        made.replace(library)
+        return made.rename(folder / _named(made))
 
 
 def _package_folder(name: str) -> Path:

@@ -55,6 +55,21 @@ def test_another_compiler_builds_another_library(
     assert all(library.is_file() for library in made)
 
 
+def test_a_damaged_library_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name holds its digest; what is cut off, or somebody else's, is built again."""
+    script = 'if [ "$1" = --version ]; then exit; fi\n'
+    script += 'while [ "$1" != -o ]; do shift; done; echo library > "$2"'
+    _pretend_compiler(tmp_path / "one", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "one"), prepend=":")
+    whole = native.build(cache=tmp_path / "cache")
+    whole.write_bytes(b"cut")
+    assert native.build(cache=tmp_path / "cache") == whole
+    assert whole.read_bytes() == b"library\n"
+    whole.chmod(0o777)
+    assert native.build(cache=tmp_path / "cache") == whole
+    assert whole.stat().st_mode & 0o022 == 0
+
+
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DependencyError, match=r"none of c\+\+, g\+\+, clang\+\+ is on the PATH"):

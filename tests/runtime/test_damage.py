@@ -19,7 +19,8 @@ ROUNDS = 600
 NATIVE = Path(adrenoc.__file__).parent / "native"
 # The readers of the runtime: none of them needs TVM.
 CACHE_READERS = tuple(
-    f"src/{name}" for name in ("mapped_file", "old_files", "program_cache", "sha256")
+    f"src/{name}"
+    for name in ("mapped_file", "old_files", "private_files", "program_cache", "sha256")
 )
 READERS = (
     *CACHE_READERS,

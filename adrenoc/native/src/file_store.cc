@@ -1,6 +1,5 @@
 #include "file_store.h"
 
-#include <sys/stat.h>
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
@@ -9,15 +8,17 @@
 #include <cstring>
 #include <utility>
 
+#include "failure.h"
 #include "mapped_file.h"
 #include "old_files.h"
+#include "private_files.h"
 #include "sha256.h"
 
 namespace adrenoc_runtime {
 
 FileStore::FileStore(std::string folder, uint64_t max_bytes)
     : folder_(std::move(folder)), max_bytes_(max_bytes) {
-  mkdir(folder_.c_str(), 0700);  // what it says does not matter: keeping a file tells
+  (void)make_private_folder(folder_);  // keeping a file tells what was wrong
 }
 
 std::string FileStore::place(const std::string& sha256) const {
@@ -32,9 +33,19 @@ std::string FileStore::place(const std::string& sha256) const {
 
 bool FileStore::has(const std::string& sha256) const {
   const std::string file = place(sha256);
-  if (access(file.c_str(), R_OK) != 0) return false;
+  if (!is_usable(file)) return false;
   touch_file(file);
   return true;
+}
+
+bool FileStore::is_usable(const std::string& file) const {
+  if (!why_not_private(folder_).empty()) return false;
+  try {
+    (void)open_private_file(file);
+    return true;
+  } catch (const Failure&) {
+    return false;
+  }
 }
 
 void write_file(const std::string& path, std::string_view content) {
@@ -58,6 +69,9 @@ void write_file(const std::string& path, std::string_view content) {
 
 void FileStore::keep(const std::string& path, const std::string& sha256) const {
   const std::string target = place(sha256);
+  if (const std::string wrong = why_not_private(folder_); !wrong.empty()) {
+    TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << wrong;
+  }
   const MappedFile sent(path);
   const std::string seen = sha256_hex(sent.content());
   if (seen != sha256) {
@@ -84,7 +98,7 @@ void FileStore::keep(const std::string& path, const std::string& sha256) const {
 
 std::string FileStore::path(const std::string& sha256) const {
   std::string file = place(sha256);
-  if (access(file.c_str(), R_OK) != 0) {
+  if (!is_usable(file)) {
     TVM_FFI_THROW(ValueError) << "The store has no file " << sha256;
   }
   return file;

@@ -26,6 +26,8 @@ class FileStore {
 
  private:
   [[nodiscard]] std::string place(const std::string& sha256) const;
+  // Whether a file is there, and nobody else put it there.
+  [[nodiscard]] bool is_usable(const std::string& file) const;
 
   std::string folder_;
   uint64_t max_bytes_;

@@ -50,10 +50,12 @@ MappedFile::MappedFile(int descriptor, int64_t offset, int64_t bytes, const std:
   map(descriptor, offset, bytes, shown);
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file = open_file(path);
-  map(file.get(), 0, file_bytes(file.get(), path), path);
+MappedFile::MappedFile(int descriptor, const std::string& shown) {
+  map(descriptor, 0, file_bytes(descriptor, shown), shown);
 }
+
+// Mapped, a file needs no descriptor any more.
+MappedFile::MappedFile(const std::string& path) : MappedFile(open_file(path).get(), path) {}
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : start_(std::exchange(other.start_, nullptr)),

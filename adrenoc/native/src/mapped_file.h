@@ -33,6 +33,8 @@ class MappedFile {
   // `bytes` from `offset` of an open file.  Throws Failure: bad argument when the file does not
   // hold them, not found when it cannot be mapped.
   MappedFile(int descriptor, int64_t offset, int64_t bytes, const std::string& shown);
+  // All of an open file.
+  MappedFile(int descriptor, const std::string& shown);
   // All of a file.
   explicit MappedFile(const std::string& path);
   MappedFile(MappedFile&& other) noexcept;

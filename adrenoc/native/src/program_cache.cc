@@ -1,18 +1,12 @@
 #include "program_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "failure.h"
 #include "mapped_file.h"
 #include "old_files.h"
+#include "private_files.h"
 #include "sha256.h"
 
 namespace adrenoc_runtime {
@@ -20,16 +14,6 @@ namespace {
 
 constexpr std::string_view kMagic = "adrenoc-programs-2";
 constexpr uint64_t kMaxFolderBytes = uint64_t{512} << 20;
-
-bool write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return fsync(file) == 0;
-}
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -103,28 +87,22 @@ ProgramCache::ProgramCache(std::string folder) : folder_(std::move(folder)) {}
 
 FoundPrograms ProgramCache::find(const ProgramKey& key, DriverRule rule) const {
   const std::string path = folder_ + "/" + key.file_name();
+  if (!why_not_private(folder_).empty()) return {};  // `store` says why
   try {
-    const MappedFile file(path);
-    FoundPrograms found = read_programs(file.content(), key, rule);
+    const Descriptor file = open_private_file(path);
+    const MappedFile content(file.get(), path);
+    FoundPrograms found = read_programs(content.content(), key, rule);
     if (found.binaries.has_value()) touch_file(path);
     return found;
   } catch (const Failure&) {
-    return {};  // not there, or not readable: both mean to build
+    return {};  // not there, not readable, or not to be trusted: all mean to build
   }
 }
 
 std::string ProgramCache::store(const ProgramKey& key, std::string_view binaries) const {
-  mkdir(folder_.c_str(), 0700);  // what it says does not matter: opening tells
-  const std::string path = folder_ + "/" + key.file_name();
-  std::string aside = path + ".XXXXXX";
-  const Descriptor file(mkstemp(aside.data()));
-  if (file.get() < 0) return "cannot write to " + folder_ + ": " + std::strerror(errno);
-  std::string wrong;
-  if (!write_all(file.get(), programs_file(key, binaries)) ||
-      std::rename(aside.c_str(), path.c_str()) != 0) {
-    wrong = "cannot write " + path + ": " + std::strerror(errno);
-    unlink(aside.c_str());
-  }
+  std::string wrong = make_private_folder(folder_);
+  if (!wrong.empty()) return wrong;
+  wrong = write_private_file(folder_ + "/" + key.file_name(), programs_file(key, binaries));
   remove_old_files(folder_, kMaxFolderBytes);
   return wrong;
 }

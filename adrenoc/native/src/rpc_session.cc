@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
@@ -21,6 +20,7 @@
 #include "failure.h"
 #include "file_store.h"
 #include "mapped_file.h"
+#include "private_files.h"
 #include "program_build.h"
 #include "safetensors.h"
 #include "trace.h"
@@ -220,7 +220,7 @@ void serve_rpc(int descriptor, const RpcSession& session) {
   open_trace(session.folder + "/" + kTraceFile);
   define_uploads(session.folder);
   if (!session.store.empty()) {
-    mkdir(session.store.c_str(), 0700);  // what it says does not matter: using it tells
+    (void)make_private_folder(session.store);  // using it tells what was wrong
     define_store(session.folder, session.store);
     opencl::set_program_folder(session.store + "/programs");
   }

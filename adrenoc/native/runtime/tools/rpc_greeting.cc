@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,6 +26,8 @@ constexpr size_t kHeadBytes = 2 * sizeof(int32_t);
 constexpr std::chrono::seconds kLimit(10);
 // More peers at once than a server has any use for; the one that came first has to go then.
 constexpr size_t kMostPeers = 128;
+// Where nothing of ours can make room.
+constexpr useconds_t kPauseUs = 100000;
 
 // Whether two texts are equal, in a time that does not tell where they differ.
 bool same_secret(const std::string& a, const std::string& b) {
@@ -103,6 +106,13 @@ void Greetings::accept_one() {
   Socket connection(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection.is_open()) {
     if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) return;
+    const bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (is_short) {  // many came who say nothing: the first of them has to go
+      tell("there is no room for another peer");
+      if (waiting_.empty()) usleep(kPauseUs);
+      if (!waiting_.empty()) waiting_.pop_front();
+      return;
+    }
     throw std::runtime_error(std::string("cannot accept a connection: ") + std::strerror(errno));
   }
   if (waiting_.size() >= kMostPeers) {

@@ -1,17 +1,16 @@
 #include "clml/tuning.h"
 
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "byte_stream.h"
+#include "failure.h"
+#include "mapped_file.h"
+#include "private_files.h"
 
 namespace adrenoc_runtime {
 namespace clml {
@@ -26,24 +25,14 @@ struct TuningRecord {
   std::string bytes;
 };
 
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  return content.str();
-}
-
-// Whole or not at all: another process may be reading.
-bool write_whole(const std::string& path, const std::string& content) {
-  const std::string aside = path + ".new";
-  std::ofstream file(aside, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file || std::rename(aside.c_str(), path.c_str()) != 0) {
-    std::remove(aside.c_str());
-    return false;
+// Nothing of a file that is not there; of our own folder, nor of one that others may have written.
+std::string read_whole(const std::string& path, bool is_own) {
+  try {
+    const Descriptor file = is_own ? open_private_file(path) : open_file(path);
+    return std::string(MappedFile(file.get(), path).content());
+  } catch (const Failure&) {
+    return "";
   }
-  return true;
 }
 
 // The records up to the first that is not whole, as TVM's runtime reads them.
@@ -70,6 +59,10 @@ std::string written_records(const std::vector<TuningRecord>& records) {
     writer.Write(std::vector<unsigned char>(record.bytes.begin(), record.bytes.end()));
   }
   return writer.finish();
+}
+
+std::string kept(const std::string& path, const std::string& wrong) {
+  return wrong.empty() ? "tuned, kept in " + path : "tuned, but not kept: " + wrong;
 }
 
 uint64_t fnv_digest(const std::string& text) {
@@ -114,7 +107,7 @@ std::string TuningStore::own_file(const std::string& symbol) const {
 
 std::string TuningStore::find(const std::string& symbol, std::string* note) const {
   if (!file_.empty()) {
-    for (const TuningRecord& record : read_records(read_whole(file_))) {
+    for (const TuningRecord& record : read_records(read_whole(file_, false))) {
       if (record.symbol != symbol) continue;
       *note = "tuned by " + file_;
       return record.bytes;
@@ -122,9 +115,9 @@ std::string TuningStore::find(const std::string& symbol, std::string* note) cons
     *note = file_ + " has no tuning of this region";
     return "";
   }
-  if (folder_.empty()) return "";
+  if (folder_.empty() || !why_not_private(folder_).empty()) return "";
   const std::string path = own_file(symbol);
-  const std::string content = read_whole(path);
+  const std::string content = read_whole(path, true);
   opencl::ByteReader reader("A tuning result", content.data(), content.size());
   std::string magic, key, bytes;
   if (!reader.Read(&magic) || magic != kOwnMagic || !reader.Read(&key) || !reader.Read(&bytes)) {
@@ -137,24 +130,24 @@ std::string TuningStore::find(const std::string& symbol, std::string* note) cons
 
 std::string TuningStore::save(const std::string& symbol, const std::string& bytes) const {
   if (!file_.empty()) {
-    std::vector<TuningRecord> records = read_records(read_whole(file_));
+    std::vector<TuningRecord> records = read_records(read_whole(file_, false));
     bool replaced = false;
     for (TuningRecord& record : records) {
       if (record.symbol == symbol) record.bytes = bytes, replaced = true;
     }
     if (!replaced) records.push_back({symbol, bytes});
-    const bool written = write_whole(file_, written_records(records));
-    return written ? "tuned, kept in " + file_ : "tuned, but " + file_ + " cannot be written";
+    return kept(file_, write_private_file(file_, written_records(records)));
   }
   if (folder_.empty()) return "tuned, but not kept: there is no cache folder";
-  mkdir(folder_.c_str(), 0700);  // what it says does not matter: writing tells
+  const std::string path = own_file(symbol);
+  if (const std::string wrong = make_private_folder(folder_); !wrong.empty()) {
+    return kept(path, wrong);
+  }
   opencl::ByteWriter writer;
   writer.Write(std::string(kOwnMagic));
   writer.Write(key_ + "\n" + symbol);
   writer.Write(bytes);
-  const std::string path = own_file(symbol);
-  const bool written = write_whole(path, writer.finish());
-  return written ? "tuned, kept in " + path : "tuned, but " + path + " cannot be written";
+  return kept(path, write_private_file(path, writer.finish()));
 }
 
 }  // namespace clml
