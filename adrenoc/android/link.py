@@ -11,7 +11,6 @@ import importlib.util
 import re
 import resource
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,8 +74,9 @@ def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
         return _ndk_linker(found)
     if (lld := shutil.which("ld.lld")) is not None:
         return _named((lld,), "path")
-    if importlib.util.find_spec("ziglang") is not None:
-        return _named((sys.executable, "-m", "ziglang", "ld.lld"), "ziglang")
+    if (ziglang := importlib.util.find_spec("ziglang")) is not None and ziglang.origin:
+        # What `python -m ziglang` starts, without a Python before it.
+        return _named((str(Path(ziglang.origin).with_name("zig")), "ld.lld"), "ziglang")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if host and compiler is not None:
         return _named((compiler,), "cc")

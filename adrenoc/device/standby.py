@@ -6,8 +6,9 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from contextlib import suppress
+
+from adrenoc.host.proc import own_module
 
 _READY_BYTES = 1 << 12
 
@@ -19,8 +20,8 @@ class Standby:
         self._channel, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            command = [sys.executable, "-m", "adrenoc.device.rpc_session", "--wait", str(number)]
-            command += [str(os.getpid())]
+            words = ("--wait", str(number), str(os.getpid()))
+            command = own_module("adrenoc.device.rpc_session", *words)
             self._process = subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL)
 
     def serve(

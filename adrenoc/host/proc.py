@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,17 @@ from pathlib import Path
 from adrenoc.errors import ToolError
 
 _SHOWN_LINES = 40
+# `-m` alone looks for modules in the working folder first, which may be anybody's: a `json.py`
+# there would run.
+_AS_MODULE = (
+    "import sys; sys.path[:1] = [] if sys.path[0] == '' else sys.path[:1]; import runpy; "
+    "del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
+
+
+def own_module(module: str, *words: str) -> tuple[str, ...]:
+    """The command that runs a module in a new interpreter, as `python -m` does."""
+    return (sys.executable, "-c", _AS_MODULE, module, *words)
 
 
 def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> str:

@@ -6,11 +6,11 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import Any
 
+from adrenoc.host.proc import own_module
 from adrenoc.tune.session import SERVER_GRACE_S, START_S, Place
 
 GRACE_S = 6.0
@@ -39,7 +39,7 @@ class Worker:
         self.kill()
         place = json.dumps(self._place.__dict__)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "adrenoc.tune.worker", place],
+            own_module("adrenoc.tune.worker", place),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,11 +1,13 @@
 """Data folders, plain files, digests, and the environment."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from adrenoc.errors import DependencyError, OutputError
 from adrenoc.files import read
+from adrenoc.host.proc import own_module
 
 
 def test_data_folder_of_the_source_tree():
@@ -80,3 +82,14 @@ def test_environment_switches(monkeypatch):
         ("ANDROID_NDK", Path("/other")),
     )
     assert read.no_color()
+
+
+def test_a_module_of_ours_is_not_looked_for_in_the_working_folder(tmp_path):
+    """`python -m` looks there first: whose folder that is, would be run."""
+    for name in ("json", "adrenoc", "runpy", "click"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
+    done = subprocess.run(
+        own_module("adrenoc", "--version"), cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"adrenoc" in done.stdout
