@@ -153,7 +153,9 @@ class _Runner:
         self._bound = self._bind(machine, recording)
         # Not `set_input`: over RPC it copies textures to buffers.
         main = machine["main"]
-        self._run = partial(main, *self._arguments) if self._bound is None else self._bound["run"]
+        self._run: Callable[[], Any] = partial(main, *self._arguments)
+        if self._bound is not None:
+            self._run = place.bound(self._bound, "run")
         self._result: Any = None
 
     def _bind(self, machine: Any, recording: str) -> Any:
@@ -176,11 +178,11 @@ class _Runner:
         """How the last run was launched; None where the runtime is an older one."""
         if self._bound is None:
             return None
-        return LaunchReport(**json.loads(self._bound["report"]()))
+        return LaunchReport(**json.loads(self._place.bound(self._bound, "report")()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last run, by name."""
-        tensors = self._place.fields(self._result, len(self._specs))
+        tensors = self._place.fields(self._result, self._specs)
         return {
             spec.name: tensor.numpy() for spec, tensor in zip(self._specs, tensors, strict=True)
         }

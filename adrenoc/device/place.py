@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from adrenoc.android.elf import check_extents
 from adrenoc.bundle.bundle import PROGRAMS, Bundle
-from adrenoc.bundle.manifest import ParamSpec
+from adrenoc.bundle.manifest import ParamSpec, TensorSpec
 from adrenoc.device.result import ProgramOptions, ProgramReport
 from adrenoc.errors import AdrenocError, BundleError
 
@@ -19,6 +20,7 @@ OPENCL = "opencl"
 # What the runtime takes for "no folder".
 _NO_FOLDER = "none"
 _BUILD_TICK_MS = 250
+_LONGEST_BUILD_S = 3600.0
 
 
 class Place(Protocol):
@@ -45,8 +47,11 @@ class Place(Protocol):
     def embedded(self, bundle: Bundle) -> str:
         """The folder there with the built kernels that came with the bundle, or nothing."""
 
-    def fields(self, result: Any, count: int) -> list[Any]:
-        """The tensors of what `main` returned."""
+    def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
+        """The tensors of what `main` returned, which are to be these."""
+
+    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+        """A function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
 
 
 class LocalPlace:
@@ -101,9 +106,14 @@ class LocalPlace:
         folder = bundle.file(PROGRAMS)
         return str(folder) if folder.is_dir() else ""
 
-    def fields(self, result: Any, count: int) -> list[Any]:
+    def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
         """See `Place`."""
         return [result] if hasattr(result, "numpy") else list(result)
+
+    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+        """See `Place`."""
+        found: Callable[..., Any] = module[name]
+        return found
 
 
 def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
@@ -138,8 +148,10 @@ def start_build(
 
     def wait() -> ProgramReport:
         # Some drivers need minutes: a server that goes on building is no server that hangs.
+        end = time.monotonic() + _LONGEST_BUILD_S
         while not is_done(number, _BUILD_TICK_MS):
-            pass
+            if time.monotonic() > end:
+                raise RuntimeError(f"kernels were not built within {_LONGEST_BUILD_S / 60:.0f} min")
         told = json.loads(finish(number))
         return ProgramReport(
             hits=told["hits"],

@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.buckets import fit
-from adrenoc.bundle.bundle import LIBRARY, PARAMS, Bundle
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnosed, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
 from adrenoc.device.opencl import choose_device
-from adrenoc.device.place import OPENCL, upload
+from adrenoc.device.remote_place import RemotePlace, remote_function
 from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
-from adrenoc.device.rpc_limits import SessionLine, limited
+from adrenoc.device.rpc_line import LOOPBACK, Line
 from adrenoc.device.rpc_refusal import refusal
 from adrenoc.device.tracker import HostPort, Tracker
 from adrenoc.errors import BundleError, RemoteError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FROM_SERVER = "Error caught from RPC call"
+# What TVM raises as an AttributeError.
+_NO_FUNCTION = "Module has no function"
 # In adrenoc/native/src/file_store.cc.
 _NOT_KEPT = re.compile(r"Cannot keep \S+: .+")
 
@@ -127,7 +129,7 @@ def remote_place(
         BundleError: the bundle is for another kind of machine, or another TVM.
         DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
-    with open_session(address) as opened, _typed_errors(opened.where, address):
+    with open_session(address) as opened, _typed_errors(opened.where, address, opened.line):
         place = _check_server(opened.session, bundle, device, opened.where)
         with diagnosed(place):
             yield place, opened.where
@@ -140,11 +142,11 @@ def describe(address: RemoteAddress) -> RemoteDevice:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
         DeviceError: it cannot list its devices.
     """
-    with open_session(address) as opened, _typed_errors(opened.where, address):
+    with open_session(address) as opened, _typed_errors(opened.where, address, opened.line):
         session, where = opened.session, opened.where
-        version = _remote_function(session, "adrenoc.runtime.version")
-        machine = _remote_function(session, "adrenoc.runtime.machine")
-        devices = _remote_function(session, "adrenoc.opencl.devices")
+        version = remote_function(session, "adrenoc.runtime.version")
+        machine = remote_function(session, "adrenoc.runtime.machine")
+        devices = remote_function(session, "adrenoc.opencl.devices")
         return RemoteDevice(
             where=str(where),
             version="" if version is None else str(version()),
@@ -155,11 +157,11 @@ def describe(address: RemoteAddress) -> RemoteDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSession:
-    """A session of TVM with the server at `where`, and its connection."""
+    """A session of TVM with the server at `where`, and the way there."""
 
     session: Any
     where: HostPort
-    line: SessionLine
+    line: Line
 
 
 @contextmanager
@@ -177,43 +179,30 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
         finally:
             tracker.close()
         where, key = offer.address, offer.key
-    else:
-        _greet(where, address.timeout_s)
-    line = SessionLine(where.host, where.port)
-    ended_well = False
+    line = Line(where, key=key, timeout_s=address.timeout_s, session_s=address.session_s)
     try:
-        with _typed_errors(where, address):
-            with limited(where.host, where.port, address.timeout_s):
-                from tvm import rpc
+        with _typed_errors(where, address, line):
+            from tvm import rpc
 
-                session = rpc.connect(
-                    where.host, where.port, key=key, session_timeout=address.session_s
-                )
-            line.limit_waits(address.timeout_s)
+            session = rpc.connect(LOOPBACK, line.port, key=line.key)
         yield OpenSession(session=session, where=where, line=line)
-        ended_well = True
     finally:
-        if not ended_well:
-            line.cut()
-
-
-def _greet(where: HostPort, timeout_s: float) -> None:
-    """See whether anybody listens, so that the usual mistakes get their own messages."""
-    try:
-        socket.create_connection((where.host, where.port), timeout_s).close()
-    except OSError as error:
-        raise RemoteError(
-            f"no server at {where}: {error.strerror or error}",
-            hint="adrenoc serve starts one on that machine",
-        ) from error
+        line.cut()
 
 
 @contextmanager
-def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
+def _typed_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterator[None]:
     """Turn what TVM raises into an error that says what to do."""
     started = time.perf_counter()
     try:
         yield
+    except AttributeError as error:
+        if _NO_FUNCTION not in str(error):
+            raise
+        raise RemoteError(
+            f"the server at {where} cannot do what a run needs: {error}",
+            hint="start adrenoc serve or adrenoc_rpc of this version there",
+        ) from error
     except (RuntimeError, ValueError, TypeError, MemoryError) as error:
         said = str(error)
         # What the server raised comes with this line before it; all else is the connection.
@@ -235,24 +224,38 @@ def _typed_errors(where: HostPort, address: RemoteAddress) -> Iterator[None]:
                 where=f"the device of the server at {where}",
                 diagnosis=getattr(error, "diagnosis", None),
             ) from error
-        if "cannot find server that matches key" in said:
+        ending = line.ending()
+        if isinstance(error, WrongAnswerError) or (ending is not None and ending.kind == "wrong"):
+            wrong = first_sentence(said) if ending is None else ending.reason
             raise RemoteError(
-                f'the server at {where} does not take the key "{address.key}"',
-                hint="adrenoc run --rpc HOST:PORT --key KEY with the key of the server",
+                f"the server at {where} answered what is no answer to what it was asked: {wrong}",
+                hint="start adrenoc serve or adrenoc_rpc of this version there; do not use a "
+                "server that you do not trust",
             ) from error
+        why = first_sentence(said)
+        if ending is not None:
+            why = "no answer in time" if ending.kind == "late" else ending.reason
         raise RemoteError(
             f"the server at {where} left or did not answer within {address.timeout_s:.0f} s "
-            f"(after {ms_since(started) / 1000:.1f} s: {first_sentence(said)})",
+            f"(after {ms_since(started) / 1000:.1f} s: {why})",
             hint="look at the server's output (it serves one client at a time); "
             "--timeout SECONDS waits longer",
         ) from error
+
+
+def no_runtime(where: HostPort) -> RemoteError:
+    """The error for a server of another kind than ours."""
+    return RemoteError(
+        f"the server at {where} runs without adrenoc's OpenCL runtime",
+        hint="start `adrenoc serve` or `adrenoc_rpc` there",
+    )
 
 
 def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) -> RemotePlace:
     """Whether the bundle can run there, before anything is sent."""
     server = f"the server at {where}"
     wanted = bundle.manifest.library.machine
-    machine = _remote_function(session, "adrenoc.runtime.machine")
+    machine = remote_function(session, "adrenoc.runtime.machine")
     if machine is not None and machine() != wanted:
         raise BundleError(
             f"{bundle.path} was compiled for {bundle.manifest.target.name} ({wanted}), "
@@ -260,101 +263,12 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
             hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device DEVICE "
             "of that machine",
         )
-    version = _remote_function(session, "adrenoc.runtime.version")
+    version = remote_function(session, "adrenoc.runtime.version")
     if version is not None:
         check_version(bundle, str(version()), where=server)
-    devices = _remote_function(session, "adrenoc.opencl.devices")
+    devices = remote_function(session, "adrenoc.opencl.devices")
     if devices is None:
-        raise RemoteError(
-            f"{server} runs without adrenoc's OpenCL runtime",
-            hint="start `adrenoc serve` or `adrenoc_rpc` there",
-        )
+        raise no_runtime(where)
     number, facts = choose_device(json.loads(devices()), device)
     check_device(bundle, facts, where=f"the OpenCL device of {server}")
     return RemotePlace(session, number, facts)
-
-
-def _remote_function(session: Any, name: str) -> Callable[..., Any] | None:
-    try:
-        found: Callable[..., Any] = session.get_function(name)
-    except AttributeError:  # what TVM raises for a name that the server does not know
-        return None
-    return found
-
-
-class RemotePlace:
-    """A device of a server; what the server has by digest is not sent again."""
-
-    def __init__(self, session: Any, number: int, facts: dict[str, Any]) -> None:
-        self._session = session
-        self.number = number
-        self.facts = facts
-        self.sent_bytes = 0
-        self.kept_bytes = 0
-
-    def function(self, name: str) -> Callable[..., Any] | None:
-        """See `Place`."""
-        return _remote_function(self._session, name)
-
-    def device(self) -> Any:
-        """See `Place`."""
-        return self._session.device(OPENCL, self.number)
-
-    def cpu(self) -> Any:
-        """See `Place`."""
-        return self._session.cpu()
-
-    def load(self, bundle: Bundle) -> Any:
-        """See `Place`."""
-        digest = self._keep(bundle, LIBRARY)
-        load = self.function("adrenoc.store.load_module")
-        if digest and load is not None:
-            return load(digest)
-        self._session.upload(str(bundle.library), LIBRARY)
-        self.sent_bytes += bundle.library.stat().st_size
-        return self._session.load_module(LIBRARY)
-
-    def constants(self, bundle: Bundle) -> list[Any]:
-        """See `Place`."""
-        specs = bundle.manifest.params
-        digest = self._keep(bundle, PARAMS) if specs else ""
-        stored = self.function("adrenoc.store.tensor")
-        if digest and stored is not None:
-            kind = _device_type()
-            return [stored(digest, spec.name, kind, self.number, spec.scope) for spec in specs]
-        device, arrays = self.device(), bundle.params()
-        self.sent_bytes += sum(arrays[spec.name].nbytes for spec in specs)
-        return [upload(spec, arrays[spec.name], device) for spec in specs]
-
-    def embedded(self, bundle: Bundle) -> str:
-        """See `Place`; the server has a cache of its own."""
-        return ""
-
-    def fields(self, result: Any, count: int) -> list[Any]:
-        """See `Place`."""
-        if hasattr(result, "numpy"):
-            return [result]
-        # A tuple stays there, and its fields are asked for.
-        field = self._session.get_function("vm.builtin.tuple_getitem")
-        return [field(result, index) for index in range(count)]
-
-    def _keep(self, bundle: Bundle, path: str) -> str:
-        """Have a file of the bundle in the server's store; its digest, or nothing without one."""
-        has = self.function("adrenoc.store.has")
-        keep = self.function("adrenoc.store.keep")
-        if has is None or keep is None:
-            return ""
-        entry = next(entry for entry in bundle.manifest.files if entry.path == path)
-        if has(entry.sha256):
-            self.kept_bytes += entry.bytes
-            return entry.sha256
-        self._session.upload(str(bundle.file(path)), path)
-        keep(path, entry.sha256)
-        self.sent_bytes += entry.bytes
-        return entry.sha256
-
-
-def _device_type() -> int:
-    import tvm
-
-    return int(tvm.runtime.device(OPENCL, 0).dlpack_device_type())

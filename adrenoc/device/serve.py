@@ -11,7 +11,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from adrenoc.device.session_folder import remove_left_folders, session_folder
 from adrenoc.device.standby import Standby
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
 from adrenoc.errors import RemoteError
+from adrenoc.files.read import private_folder
+from adrenoc.host.proc import own_module
 from adrenoc.reporter import Reporter
 
 # How often one that waits for peers, or for the end of a session, looks at other things.
@@ -74,7 +75,7 @@ class RpcServer:
         self._options = options
         try:
             if options.store is not None:
-                options.store.mkdir(parents=True, exist_ok=True)
+                private_folder(options.store)
             self._listening = socket.create_server((options.host, options.port))
         except OSError as error:
             raise RemoteError(
@@ -174,8 +175,8 @@ class RpcServer:
             session = self._standby.serve(number, lock, folder, store, longest)
             self._standby = None
         if session is None:
-            command = [sys.executable, "-m", "adrenoc.device.rpc_session", str(number), folder]
-            command += [store, str(longest), str(os.getpid())]
+            words = (str(number), folder, store, str(longest), str(os.getpid()))
+            command = own_module("adrenoc.device.rpc_session", *words)
             session = subprocess.Popen(command, pass_fds=(number, lock), stdin=subprocess.DEVNULL)
         self._served += 1
         if self._served > 1:

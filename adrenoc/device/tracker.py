@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adrenoc.errors import OptionError, RemoteError
+from adrenoc.text.json_text import read_json
 
 _MAGIC = 0x2F271
 _PUT, _REQUEST, _UPDATE_INFO, _SUMMARY, _PENDING_KEYS = 3, 4, 5, 6, 7
@@ -149,7 +150,7 @@ class Tracker:
             length = struct.unpack("<i", self._receive(4))[0]
             if not 0 <= length <= _MAX_MESSAGE_BYTES:
                 raise self._strange()
-            return json.loads(self._receive(length))
+            return read_json(self._receive(length))
         except TimeoutError:
             raise
         except OSError as error:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.device.gpu_state import GpuState, read_gpu_state
+from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.gpu_state import read_gpu_state
 from adrenoc.device.opencl import choose_device
-from adrenoc.device.remote import RemoteAddress, open_session
+from adrenoc.device.remote import RemoteAddress, no_runtime, open_session
+from adrenoc.device.remote_place import remote_function
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
 
@@ -79,21 +81,24 @@ class Session:
         opened = self._stack.enter_context(open_session(address))
         self._session = opened.session
         self._stack.callback(self._leave)
-        devices = json.loads(self._session.get_function("adrenoc.opencl.devices")())
+        told = self._function("adrenoc.opencl.devices")
+        if told is None:
+            raise no_runtime(opened.where)
+        devices = json.loads(told())
         self._number, facts = choose_device(devices, self._place.device)
         self.is_cpu = facts.get("type") == "cpu"
         """Whether what builds kernels takes time from what runs them."""
         self.device = self._device(facts)
         self._device_handle = self._session.device("opencl", self._number)
-        try:
-            self._start = self._session.get_function("adrenoc.trials.start")
-            self._is_built = self._session.get_function("adrenoc.trials.is_built")
-            self._measure = self._session.get_function("adrenoc.trials.measure")
-        except AttributeError as error:
+        start, is_built, measure = (
+            self._function(f"adrenoc.trials.{name}") for name in ("start", "is_built", "measure")
+        )
+        if start is None or is_built is None or measure is None:
             raise RemoteError(
                 f"the runtime at {opened.where} is an older one and cannot measure for a tuner",
                 hint="start adrenoc serve or adrenoc_rpc of this version there",
-            ) from error
+            )
+        self._start, self._is_built, self._measure = start, is_built, measure
         opened.line.limit_waits(self._place.limit_s + SERVER_GRACE_S)
 
     @property
@@ -112,16 +117,16 @@ class Session:
             self._session.get_function("CloseRPCConnection")()
 
     def _device(self, facts: Mapping[str, Any]) -> Answer:
-        try:
-            state = read_gpu_state(self._session.get_function("adrenoc.runtime.gpu_state"))
-        except AttributeError:
-            state = GpuState()  # an older runtime
+        state = read_gpu_state(self._function("adrenoc.runtime.gpu_state"))
         return {
             "name": str(facts.get("name", "")),
             "driver": str(facts.get("driver", "")),
             "platform": str(facts.get("platform", "")),
             "clock_mhz": round(state.clock_mhz),
         }
+
+    def _function(self, name: str) -> Callable[..., Any] | None:
+        return remote_function(self._session, name)
 
     # Trials
 
@@ -172,6 +177,7 @@ class Session:
             "compare": _compares(request),
         }
         found = json.loads(self._measure(number, json.dumps(settings), *tensors))
+        _check_result(found, len(request["variants"]))
         if "refused" in found:
             return {
                 "event": "refused",
@@ -234,6 +240,23 @@ def said(error: Exception) -> tuple[str, str]:
     first, _, rest = str(error).partition("\n")
     detail = next((line.strip() for line in rest.splitlines() if line.strip()), first)
     return "failed" if _FROM_SERVER in first else "lost", detail[:400]
+
+
+def _check_result(found: Mapping[str, Any], variants: int) -> None:
+    """Refuse a result that is of other variants than were sent.
+
+    Raises:
+        WrongAnswerError: it is.
+    """
+    if "refused" in found:
+        fits = found["index"] in range(-1, variants)
+    else:
+        times_us, errors = found["times_us"], found["errors"]
+        fits = len(times_us) == len(errors) == variants and all(
+            times and min(times) >= 0 for times in times_us
+        )
+    if not fits:
+        raise WrongAnswerError(f"adrenoc.trials.measure told of other than {variants} variants")
 
 
 def _compares(request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from adrenoc.device.answers import WrongAnswerError
 from adrenoc.tune import worker
-from adrenoc.tune.session import Place
+from adrenoc.tune.session import Place, Session
 from adrenoc.tune.worker import Desk
 
 PLACE = Place(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
@@ -176,3 +178,30 @@ def test_without_a_device_all_come_back(monkeypatch: pytest.MonkeyPatch) -> None
     ends = run(monkeypatch, Device(deeds={}, absent=1), 4)
     assert [answer["event"] for answer in ends.values()] == ["absent"] * 4
     assert ends[1]["detail"] == "nobody is there"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"times_us": [], "errors": []},
+        {"times_us": [[1.0]], "errors": [0.0, 0.0]},
+        {"times_us": [[1.0], []], "errors": [0.0, 0.0]},
+        {"times_us": [[1.0], [-1.0]], "errors": [0.0, 0.0]},
+        {"refused": "wrong", "index": 2, "detail": ""},
+        {"refused": "wrong", "index": 0.5, "detail": ""},
+        {"refused": "wrong", "index": -2, "detail": ""},
+    ],
+)
+def test_results_of_other_variants_than_were_sent_are_refused(found: dict[str, Any]) -> None:
+    """A server may lie: the tuner counts on as many results as it sent variants."""
+    session = Session.__new__(Session)
+    session._place = PLACE
+    session.measured = 0
+    session._measure = lambda *_: json.dumps(found)
+    variant = {"arguments": [], "bytes": False}
+    request = {
+        **{"variants": [variant, variant], "tolerance": 0.0, "stop_us": 0.0},
+        **{"reference": "", "write_reference": False},
+    }
+    with pytest.raises(WrongAnswerError):
+        session.measure(1, request, [])

@@ -1,0 +1,107 @@
+"""A device of a server, at the other end of a session, as a place where a bundle runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.bundle.bundle import LIBRARY, PARAMS, Bundle
+from adrenoc.device.answers import WrongAnswerError, checked, checked_answer, checked_output
+from adrenoc.device.place import OPENCL, upload
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.manifest import TensorSpec
+
+
+def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
+    """A function of the runtime at the other end, whose answers are held against their form."""
+    try:
+        found: Callable[..., Any] = session.get_function(name)
+    except AttributeError:  # what TVM raises for a name that the server does not know
+        return None
+    return checked(name, found)
+
+
+class RemotePlace:
+    """A device of a server; what the server has by digest is not sent again."""
+
+    def __init__(self, session: Any, number: int, facts: dict[str, Any]) -> None:
+        self._session = session
+        self.number = number
+        self.facts = facts
+        self.sent_bytes = 0
+        self.kept_bytes = 0
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """See `Place`; what the function answers is held against its form."""
+        return remote_function(self._session, name)
+
+    def device(self) -> Any:
+        """See `Place`."""
+        return self._session.device(OPENCL, self.number)
+
+    def cpu(self) -> Any:
+        """See `Place`."""
+        return self._session.cpu()
+
+    def load(self, bundle: Bundle) -> Any:
+        """See `Place`."""
+        digest = self._keep(bundle, LIBRARY)
+        load = self.function("adrenoc.store.load_module")
+        if digest and load is not None:
+            return load(digest)
+        self._session.upload(str(bundle.library), LIBRARY)
+        self.sent_bytes += bundle.library.stat().st_size
+        module = self._session.load_module(LIBRARY)
+        return checked_answer("tvm.rpc.server.load_module", module)
+
+    def constants(self, bundle: Bundle) -> list[Any]:
+        """See `Place`."""
+        specs = bundle.manifest.params
+        digest = self._keep(bundle, PARAMS) if specs else ""
+        stored = self.function("adrenoc.store.tensor")
+        if digest and stored is not None:
+            kind = _device_type()
+            return [stored(digest, spec.name, kind, self.number, spec.scope) for spec in specs]
+        device, arrays = self.device(), bundle.params()
+        self.sent_bytes += sum(arrays[spec.name].nbytes for spec in specs)
+        return [upload(spec, arrays[spec.name], device) for spec in specs]
+
+    def embedded(self, bundle: Bundle) -> str:
+        """See `Place`; the server has a cache of its own."""
+        return ""
+
+    def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
+        """See `Place`."""
+        if hasattr(result, "numpy"):
+            return [checked_output(spec, result) for spec in specs]
+        # A tuple stays there, and its fields are asked for.
+        field = remote_function(self._session, "vm.builtin.tuple_getitem")
+        if field is None:
+            raise WrongAnswerError("it knows nothing of tuples")
+        return [checked_output(spec, field(result, index)) for index, spec in enumerate(specs)]
+
+    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+        """See `Place`."""
+        return checked(name, module[name])
+
+    def _keep(self, bundle: Bundle, path: str) -> str:
+        """Have a file of the bundle in the server's store; its digest, or nothing without one."""
+        has = self.function("adrenoc.store.has")
+        keep = self.function("adrenoc.store.keep")
+        if has is None or keep is None:
+            return ""
+        entry = next(entry for entry in bundle.manifest.files if entry.path == path)
+        if has(entry.sha256):
+            self.kept_bytes += entry.bytes
+            return entry.sha256
+        self._session.upload(str(bundle.file(path)), path)
+        keep(path, entry.sha256)
+        self.sent_bytes += entry.bytes
+        return entry.sha256
+
+
+def _device_type() -> int:
+    import tvm
+
+    return int(tvm.runtime.device(OPENCL, 0).dlpack_device_type())
