@@ -233,6 +233,28 @@ def _takes(buckets: Buckets, entry: BucketEntry, shapes: Extents) -> bool:
     return len(batches) <= 1
 
 
+def check_asked_shapes(bundle: Bundle, shapes: Extents) -> None:
+    """Refuse shapes that a user asks for by name, where the bundle has no such input or shape.
+
+    Raises:
+        InputError: naming the first.
+    """
+    specs = {spec.name: spec for spec in bundle.manifest.inputs}
+    for name, shape in shapes.items():
+        spec = specs.get(name)
+        if spec is None:
+            raise InputError(
+                f"the model has no input `{name}`; its inputs are {', '.join(specs)}",
+                hint="adrenoc inspect BUNDLE shows what the model takes",
+            )
+        if read_buckets(bundle) is None and shape != spec.shape:
+            raise InputError(
+                f"{bundle.path} takes `{name}` in one shape, {list(spec.shape)}, "
+                f"not in {list(shape)}",
+                hint=f"compile for several: adrenoc compile MODEL --shape {name}:1..8,...",
+            )
+
+
 def specs_for(bundle: Bundle, shapes: Extents) -> tuple[TensorSpec, ...]:
     """The inputs as a bundle takes them when those in `shapes` have these shapes.
 

@@ -60,18 +60,18 @@ def package_command(
     as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
-    from adrenoc.android.package.aar import write_aar
+    from adrenoc.android.package.aar import check_for_android, write_aar
     from adrenoc.android.package.cmake import write_cmake_package
     from adrenoc.android.package.repository import RUNTIME, write_repository
-    from adrenoc.android.package.sample import SAMPLE_FOLDER, write_sample
+    from adrenoc.android.package.sample import write_sample
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.files.outputs import check_folder_can_be_replaced
 
     _check_usage(form, bundles, folders, output, sample)
-    if sample is not None:
-        check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
+    _check_outputs(form, output, sample)
     opened = [open_bundle(bundle) for bundle in bundles]
+    if form == "aar":
+        check_for_android(opened)
     runtimes = _runtimes(opened, folders)
     coordinates: list[str] = []
     if form == "cmake":
@@ -117,6 +117,23 @@ def _check_usage(
         raise click.UsageError(
             "several bundles go into a folder of archives: --aar -o FOLDER, without .aar"
         )
+
+
+def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
+    """Look at what is to be written before a runtime is built, which takes minutes."""
+    from adrenoc.android.package.cmake import CMAKE_FOLDER
+    from adrenoc.android.package.repository import check_repository_place
+    from adrenoc.android.package.sample import SAMPLE_FOLDER
+    from adrenoc.files.outputs import check_file_can_be_written, check_folder_can_be_replaced
+
+    if sample is not None:
+        check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
+    if form == "cmake":
+        check_folder_can_be_replaced(output, CMAKE_FOLDER)
+    elif output.suffix == _ARCHIVE:
+        check_file_can_be_written(output)
+    else:
+        check_repository_place(output)
 
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:

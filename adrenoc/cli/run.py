@@ -188,7 +188,7 @@ def run_command(
     """
     if run_if_firmware(ctx, bundle, files, seed, reference, save, as_json=as_json):
         return
-    from adrenoc.bundle.buckets import specs_for
+    from adrenoc.bundle.buckets import check_asked_shapes, specs_for
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.check.inputs import ImageOptions, make_inputs, shapes_of
     from adrenoc.cli import console
@@ -203,6 +203,7 @@ def run_command(
     before = None if baseline is None else read_baseline(baseline)
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
+    check_asked_shapes(opened, dict(shapes))
     specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
     inputs = make_inputs(specs, files, seed=seed, image=image)
     expected = None

@@ -150,6 +150,7 @@ def test_package_writes_nothing_for_a_hostile_name(
     plain = json.loads(file.read_text(encoding="utf-8"))
     plain["name"] = name
     file.write_text(json.dumps(plain), encoding="utf-8")
+    (tmp_path / "a").mkdir()
     before = sorted(tmp_path.rglob("*"))
     code = main(["package", str(bundle_folder), form, "-o", str(tmp_path / "a" / "out.aar")])
     assert code == BundleError.exit_code

@@ -82,12 +82,7 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
         BundleError: a bundle is not for Android, or no runtime is for its machine.
         LinkError: a runtime was not built for Android.
     """
-    for bundle in bundles:
-        if bundle.manifest.target.host:
-            raise BundleError(
-                f"{bundle.path} was compiled for this computer, expected one for Android",
-                hint="adrenoc compile MODEL --device adreno",
-            )
+    check_for_android(bundles)
     found = {abi_of(runtime): runtime for runtime in runtimes}
     for bundle in bundles:
         abi = ABIS.get(bundle.manifest.library.machine, bundle.manifest.library.machine)
@@ -98,6 +93,21 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
             )
     api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))
     return Runtimes(by_abi=found, api=api)
+
+
+def check_for_android(bundles: Sequence[Bundle]) -> None:
+    """Refuse bundles that no app can take, and one that is given twice.
+
+    Raises:
+        BundleError: naming the first of them.
+    """
+    for bundle in bundles:
+        if bundle.manifest.target.host:
+            raise BundleError(
+                f"{bundle.path} was compiled for this computer, expected one for Android",
+                hint="adrenoc compile MODEL --device adreno",
+            )
+    name_models(bundles)
 
 
 def name_models(bundles: Sequence[Bundle]) -> tuple[Model, ...]:

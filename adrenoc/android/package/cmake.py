@@ -17,7 +17,7 @@ from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import listed_kind, write_list
 
 CONFIG = "adrenocConfig.cmake"
-_CMAKE_FOLDER = listed_kind("CMake package")
+CMAKE_FOLDER = listed_kind("CMake package")
 _DOCUMENTS = "share/doc/adrenoc"
 _CONFIG = """# find_package(adrenoc): the target adrenoc::runtime, and the bundle in adrenoc_BUNDLE.
 get_filename_component(_adrenoc_root "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)
@@ -56,7 +56,7 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
         )
     marker = f"lib/cmake/adrenoc/{CONFIG}"
     name = f"{bundle.manifest.name}{SUFFIX}"
-    with write_folder_atomically(output, _CMAKE_FOLDER) as root:
+    with write_folder_atomically(output, CMAKE_FOLDER) as root:
         for folder in ("include", "lib/cmake/adrenoc", "share/adrenoc", _DOCUMENTS):
             (root / folder).mkdir(parents=True)
         for header in HEADERS:
@@ -71,7 +71,7 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
         (root / marker).with_name("adrenocConfigVersion.cmake").write_text(version, "utf-8")
         shutil.copytree(bundle.root, root / "share/adrenoc" / name)
         copy_sample("cpp", root / "share/adrenoc/sample")
-        write_list(root, _CMAKE_FOLDER)
+        write_list(root, CMAKE_FOLDER)
         files = sorted(path for path in root.rglob("*") if path.is_file())
         listed = tuple((p.relative_to(root).as_posix(), p.stat().st_size) for p in files)
     return Packed(path=output, files=listed)
