@@ -39,7 +39,7 @@ Case = Callable[[int], tuple[str, bytes]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: `planned`, `compiled`, `refused`, or a finding.
+    """What became of a case: `planned`, `compiled`, `ran`, `refused`, or a finding.
 
     `text` says the error, and of a finding the place.
     """
@@ -50,7 +50,7 @@ class Outcome:
     @property
     def is_finding(self) -> bool:
         """Whether it is neither a result nor an error of adrenoc's."""
-        return self.kind not in ("compiled", "planned", "refused")
+        return self.kind not in ("compiled", "planned", "ran", "refused")
 
 
 Judge = Callable[[Path], Outcome]

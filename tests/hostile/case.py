@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,9 @@ class Case:
     """`family` and `name` for the table; `make` fills the folder before `command` runs in it.
 
     `codes` are the exit codes that it may end with; `makes` are names in the folder that may be
-    new or changed.  The rest sets up the process: variables, limits by name, file descriptors to
-    close or to open elsewhere, the mask of new files, and a signal to send after so many seconds.
+    new or changed.  `serve` is done with each connection to `{port}`.  The rest sets up the
+    process: variables, limits by name, file descriptors to close or to open elsewhere, the mask of
+    new files, and a signal to send after so many seconds.
     """
 
     family: str
@@ -42,6 +44,7 @@ class Case:
     after_s: float = 0.0
     in_removed_folder: bool = False
     said: str = ""
+    serve: Callable[[socket.socket], None] | None = None
 
     @property
     def title(self) -> str:

@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.hostile.case import MOST_BYTES, MOST_SECONDS, Case
 from tests.hostile.models import relu
+from tests.hostile.servers import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 _QUIET = "\n\t"
+_SENT = ("limits", "closed", "opened", "umask", "signal", "after_s", "in_removed_folder")
 
 
 class Judge:
@@ -27,6 +28,12 @@ class Judge:
 
     def try_case(self, case: Case, folder: Path) -> list[str]:
         """Run it in the empty `folder`; what is wrong, nothing where all is well."""
+        if case.serve is None:
+            return self._try(case, folder, 0)
+        with listening(case.serve) as port:
+            return self._try(case, folder, port)
+
+    def _try(self, case: Case, folder: Path, port: int) -> list[str]:
         work, temporary, cache = (folder / name for name in ("work", "tmp", "cache"))
         for place in (work, temporary):
             place.mkdir(parents=True)
@@ -44,12 +51,15 @@ class Judge:
             },
         }
         job = {
-            **{key: value for key, value in asdict(case).items() if key not in ("make", "codes")},
+            **{key: getattr(case, key) for key in _SENT},
             "folder": str(work),
             "output": str(output),
             "errors": str(errors),
             "environment": environment,
-            "command": [word.replace("{work}", str(work)) for word in case.command],
+            "command": [
+                word.replace("{work}", str(work)).replace("{port}", str(port))
+                for word in case.command
+            ],
         }
         answer = self.ask(job)
         said = [path.read_bytes() if path.exists() else b"" for path in (output, errors)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.hostile import bundles, models, outputs, surroundings
+from tests.hostile import bundles, models, outputs, servers, surroundings
 from tests.hostile.case import Case
 
 LEAST = 400
@@ -17,6 +17,7 @@ def all_cases() -> list[Case]:
         *outputs.cases(),
         *bundles.cases(),
         *surroundings.cases(),
+        *servers.cases(),
     ]
     twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
     if twice:

@@ -1,0 +1,144 @@
+"""Runs a bundle on a server that lies: the worker's half of `scripts/fuzz_rpc`.
+
+Relays are forked from a small process, as starting a Python each would take most of the time; what
+they do is what `adrenoc.device.rpc_line` has them do.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from fuzz.harness import Outcome, place
+
+TIMEOUT_S = 0.3
+"""What is cut off is waited for so long."""
+
+
+class _Forks:
+    """A process that forks relays; started before anything else is imported."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            self._ours.close()
+            _fork_relays(theirs)
+        theirs.close()
+
+    def start(self, ends: tuple[int, int, int]) -> Any:
+        """A relay for these sockets."""
+        socket.send_fds(self._ours, [b"x"], list(ends))
+        self._ours.recv(1)
+        return self
+
+    def wait(self, timeout: float | None = None) -> int:
+        """They end by themselves."""
+        return 0
+
+    def kill(self) -> None:
+        """They end by themselves."""
+
+
+def _fork_relays(channel: socket.socket) -> None:
+    from adrenoc.device import rpc_relay
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        words, ends, _, _ = socket.recv_fds(channel, 1, 3)
+        if not words:
+            os._exit(0)
+        if os.fork() == 0:
+            channel.close()
+            code = 70
+            try:
+                code = rpc_relay.main(*ends)
+            finally:
+                os._exit(code)
+        for end in ends:
+            os.close(end)
+        channel.sendall(b"x")
+
+
+@functools.cache
+def _prepared() -> Any:
+    from adrenoc.device import rpc_line
+
+    rpc_line.start_relay = _Forks().start
+    from adrenoc.tune import session
+
+    session.START_S = TIMEOUT_S
+    return rpc_line
+
+
+@functools.cache
+def _bundle(path: str) -> Any:
+    import numpy as np
+
+    from adrenoc.bundle.bundle import open_bundle
+
+    bundle = open_bundle(Path(path))
+    specs = bundle.manifest.inputs
+    return bundle, {spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}
+
+
+def judge(path: Path) -> Outcome:
+    """Talk to the server that the file names; what came of it."""
+    case = json.loads(path.read_text())
+    _prepared()
+    return attempt(case, timeout_s=TIMEOUT_S)
+
+
+def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> Outcome:
+    """The same, without the processes of fuzzing."""
+    from adrenoc.device.remote import RemoteAddress, describe, run_remote
+    from adrenoc.errors import AdrenocError
+
+    bundle, inputs = _bundle(case["bundle"])
+    address = RemoteAddress.server(
+        f"127.0.0.1:{case['port']}", key=case.get("key", ""), timeout_s=timeout_s
+    )
+    try:
+        if case["deed"] == "describe":
+            describe(address)
+        elif case["deed"] == "tune":
+            _open_for_tuner(address)
+        else:
+            run_remote(bundle, address, inputs=inputs, repeat=2, profile=True)
+    except AdrenocError as error:
+        if not error.message.strip() or len(error.message) > 1 << 18:
+            return Outcome("message", f"{type(error).__name__} of {len(error.message)} letters")
+        return Outcome("refused", type(error).__name__)
+    except Exception as error:
+        if raises:
+            raise
+        return Outcome("exception", place(error))
+    return Outcome("ran")
+
+
+def _open_for_tuner(address: Any) -> None:
+    """A session as the tuner has it; what its worker takes for a broken one is refused."""
+    from adrenoc.errors import RemoteError
+    from adrenoc.tune.session import Place, Session
+    from adrenoc.tune.worker import BROKEN
+
+    where = address.where
+    try:
+        session = Session(
+            Place(
+                **{"host": where.host, "port": where.port, "key": "", "tracked": False},
+                **{"device": "", "limit_s": 2.0},
+            )
+        )
+        session.close()
+    except BROKEN as error:
+        raise RemoteError(str(error) or "broken", hint="none") from error
+
+
+if __name__ == "__main__":
+    print(attempt(json.loads(sys.argv[1]), timeout_s=30.0, raises=True))
