@@ -21,6 +21,7 @@ from adrenoc.passes.fuse.split_winograd import split_winograd
 from adrenoc.passes.lower.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.lower.fit_memory import fit_memory
 from adrenoc.passes.lower.lower import lower
+from adrenoc.passes.lower.piece_limit import check_pieces
 from adrenoc.passes.lower.plan_memory import plan_memory
 from adrenoc.passes.place.assign_layouts import Layouts, assign_layouts
 from adrenoc.passes.place.assign_memory import assign_memory
@@ -260,6 +261,7 @@ def plan_memory_step(state: State) -> State:
     if state.options.max_memory_mib is not None:
         state = _fit_memory(state, state.options.max_memory_mib)
     program = program_of(state)
+    check_pieces(program, state.target.limits)
     return replace(
         state,
         storage=plan_memory(program),

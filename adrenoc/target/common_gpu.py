@@ -9,13 +9,11 @@ from typing import Any
 from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk
 
 # Of an alignment the largest suits all; of anything else the least does.
-_ALIGNMENTS = ("image_pitch_align_texels", "base_address_align_bytes")
+_ALIGNMENTS = ("image_pitch_align_texels",)
 # What a kernel must fit into, and what is assumed of all alike.  Rates, clocks and sizes of caches
 # say nothing about many GPUs.
 _BUDGETS = (
     "registers_vec4_per_fiber_slot",
-    "constant_file_bytes",
-    "instruction_store_bytes",
     "max_waves_per_compute_unit",
     "launch_us",
     "texel_weights",

@@ -14,10 +14,8 @@ class Limits:
     image2d_max_width_texels: int
     image2d_max_height_texels: int
     image_max_array_layers: int
-    image_buffer_max_texels: int
     image_pitch_align_texels: int
     """Row pitch of an image made from a buffer is a multiple of this."""
-    base_address_align_bytes: int
     max_read_image_args: int
     max_write_image_args: int
     max_kernel_args: int
@@ -25,8 +23,8 @@ class Limits:
     max_work_group_size: int
     """Work-items; a heavy kernel may get fewer, which only the built kernel tells."""
     local_mem_bytes: int
-    max_constant_buffer_bytes: int
     max_alloc_bytes: int | None = None
+    """Of one buffer or image."""
     fp16: bool
     """Half arithmetic (cl_khr_fp16).  Half images read as float need no such thing."""
     dot_product: bool | None = None
@@ -53,21 +51,13 @@ class Performance:
     wave_granularity: int | None = None
     """Waves that are launched together."""
     max_waves_per_compute_unit: int | None = None
-    constant_file_bytes: int | None = None
-    instruction_store_bytes: int | None = None
+    """That one micro-SP keeps, however few registers they take."""
     fp32_fma_lanes: int | None = None
     """FP32 multiply-adds of the whole GPU a clock."""
     fp16_rate: float | None = None
-    """FP16 multiply-add rate over the FP32 rate."""
-    fp16_rate_needs_wave: int | None = None
-    """Wave size at which `fp16_rate` holds; at others it is 1."""
+    """FP16 multiply-add rate over the FP32 rate, where kernels run as waves of 128."""
     clock_mhz: int | None = None
     texels_per_clock: float | None = None
-    texture_l1_bytes: int | None = None
-    """First-level texture cache of one micro-SP."""
-    l2_bytes: int | None = None
-    l2_bytes_per_clock: float | None = None
-    gmem_bytes: int | None = None
     dram_gb_per_s: float | None = None
     launch_us: float | None = None
     """Of one more kernel in a queue: until the one before is done, its caches are written back, and

@@ -219,6 +219,9 @@ class _Catalog:
         if limits.opencl_c not in OPENCL_C_VERSIONS:
             expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
             raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
+        quirks = _read_quirks(file)
+        for quirk in quirks:
+            limits = _without_failing_groups(limits, quirk, file)
         performance = file.facts(Performance, "performance")
         assumed = {k: v for k, v in self.assumed.items() if getattr(performance, k) is None}
         performance = replace(performance, **{key: value for key, (value, _) in assumed.items()})
@@ -233,7 +236,7 @@ class _Catalog:
             clml_version=file.value(file.tables, "clml_version", int)
             if "clml_version" in file.tables
             else None,
-            quirks=_read_quirks(file),
+            quirks=quirks,
         )
         return Target(
             name=f"adreno:a{name}" if folder == "gpu" else f"host:{name}",
@@ -262,6 +265,15 @@ class _Catalog:
         )
         file.sources = {f"soc.{key}": source for key, source in file.sources.items()}
         return soc, file
+
+
+def _without_failing_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
+    """The limits without the work-groups that a quirk says fail, and the quirk as their source."""
+    below = quirk.work_group_items_below
+    if below is None or below > limits.max_work_group_size:
+        return limits
+    file.sources["limits.max_work_group_size"] = f"quirk {quirk.name}: {quirk.source}"
+    return replace(limits, max_work_group_size=below - 1)
 
 
 def _read_extensions(file: SourcedFile) -> tuple[tuple[str, bool], ...]:

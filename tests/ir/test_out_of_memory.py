@@ -11,8 +11,9 @@ import pytest
 import tvm
 from onnx import helper
 
-from adrenoc.errors import HostMemoryError
+from adrenoc.errors import HostMemoryError, MemoryLimitError
 from adrenoc.host.out_of_memory import memory_errors
+from tests.ir.planning import plan
 from tests.models import graph
 
 CHECK = """
@@ -53,3 +54,11 @@ def test_what_tvm_raises_is_known() -> None:
         tvm.runtime.empty((1 << 50,), "int8")
     with pytest.raises(RuntimeError, match="something else"), memory_errors("a tensor"):
         raise RuntimeError("something else")
+
+
+def test_what_a_gpu_does_not_give_in_one_piece_is_refused() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    model = graph(nodes, {"x": [1, 8, 64, 64]}, ["y"])
+    plan(model, until="plan_memory", preset="fp32", max_alloc_bytes=1 << 20)
+    with pytest.raises(MemoryLimitError, match=r"takes 0.1 MiB in one piece, .* 0.1 MiB"):
+        plan(model, until="plan_memory", preset="fp32", max_alloc_bytes=1 << 16)

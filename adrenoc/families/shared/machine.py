@@ -26,8 +26,6 @@ UNHIDDEN = 0.02
 enough waves are resident."""
 ENOUGH_REGISTERS = 16
 """Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
-MOST_WAVES = 16
-"""That one processor keeps, however few registers they take."""
 LOCAL_GRAIN = 1024
 """Bytes of local memory are given to work-groups in such pieces."""
 
@@ -48,6 +46,8 @@ class Machine:
     """Of one more kernel in the queue; 0 where the target tells nothing."""
     winograd_least_pixels: int
     """That Winograd's algorithm in three kernels needs: phones have shown what clocks do not."""
+    most_waves: int = 16
+    """That one processor keeps, however few registers they take."""
     waves_together: int = 2
     """That come and go with each other: one on each of the processors that share local memory."""
 
@@ -72,6 +72,7 @@ class Machine:
             texel_weights=p.texel_weights is not False,
             launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
             winograd_least_pixels=p.split_winograd_least_pixels or 1,
+            most_waves=p.max_waves_per_compute_unit or 16,
             waves_together=p.wave_granularity or 2,
         )
 
@@ -96,7 +97,7 @@ class Machine:
 
         A thread gets whole registers.
         """
-        fit = min(MOST_WAVES, int(self.registers // max(math.ceil(registers), 1)))
+        fit = min(self.most_waves, int(self.registers // max(math.ceil(registers), 1)))
         return max(1, fit - fit % self.waves_together)
 
     def waves_of_groups(
@@ -110,7 +111,7 @@ class Machine:
         """
         taken = max(1, math.ceil(shared_bytes / LOCAL_GRAIN)) * LOCAL_GRAIN
         of_group = math.ceil(threads / (wave * self.waves_together)) * self.waves_together
-        return min(MOST_WAVES, local_mem_bytes // taken * of_group)
+        return min(self.most_waves, local_mem_bytes // taken * of_group)
 
     def clocks(self, waves: int, busiest: float, serial: float, resident: int) -> float:
         """Clocks of so many waves of the whole GPU, so many of a processor beside each other.
