@@ -76,7 +76,10 @@ def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -
             operator.weights.reshape(channels, -1).T.astype(np.float64)
         )  # exact: below 2^53
         found.append(requantised(sums.astype(np.int64) + operator.bias, operator.requantise))
-    return np.stack(found)
+    if operator.joined is None:
+        return np.stack(found)
+    own = np.stack(found).reshape(shape)
+    return _compute(operator.joined, [own, arrays[1].reshape(shape)], shape)
 
 
 @_compute.register

@@ -35,7 +35,7 @@ class Kernel:
     `snippets` are files of `c/` and `texts` further code, in the order in which they are needed;
     each goes into the model once.  `fields` are the layer's struct of type `struct`, if it has
     one.  `call` is a statement with {layer}, {in0}, {in1}, {out} and {scratch} to fill in; {layer}
-    is the prefix of the constants' names.  `gap_bytes`: the result may lie over the first source
+    is the prefix of the constants' names.  `gap_bytes`: the result may lie over a source
     where it begins at least that many bytes before it; `in_place`: exactly where that begins.
     """
 
@@ -49,6 +49,8 @@ class Kernel:
     scratch_bytes: int = 0
     gap_bytes: int | None = None
     in_place: bool = False
+    gap_source: int | None = None
+    """The only source that `gap_bytes` is about, by its place; None: all."""
 
 
 Rule: TypeAlias = Callable[[Network, Operator], Kernel]

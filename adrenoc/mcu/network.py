@@ -58,7 +58,10 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Convolution:
-    """Sums over a window of all channels; `weights` O,H,W,I.  A dense layer has a window of 1x1."""
+    """Sums over a window of all channels; `weights` O,H,W,I.  A dense layer has a window of 1x1.
+
+    With `joined` its output is the first operand of that sum, which gives the result.
+    """
 
     source: int
     result: int
@@ -67,6 +70,7 @@ class Convolution:
     window: Window
     zero_in: int
     requantise: Requantise
+    joined: Sum | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,4 +217,6 @@ def sources_of(operator: Operator) -> tuple[int, ...]:
     """The tensors that an operator reads."""
     if isinstance(operator, Sum | Product | Join):
         return operator.sources
+    if isinstance(operator, Convolution) and operator.joined is not None:
+        return operator.source, operator.joined.sources[1]
     return (operator.source,)

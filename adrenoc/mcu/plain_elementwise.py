@@ -30,15 +30,18 @@ def elementwise_kernel(operator: Operator, network: Network) -> Kernel:
     raise TypeError(type(operator))
 
 
-def _repeated(operator: Sum | Product, network: Network, function: str) -> tuple[str, int]:
+def _repeated(
+    operator: Sum | Product, network: Network, function: str, counted: str = ""
+) -> tuple[str, int]:
     """A call for each part of the first operand that the second one repeats along, and its size."""
     count = network.tensors[operator.sources[1]].elements
     times = network.tensors[operator.sources[0]].elements // count
+    last = counted.format(count)
     if times == 1:
-        return f"{function}(&{{layer}}, {{in0}}, {{in1}}, {{out}});", count
+        return f"{function}(&{{layer}}, {{in0}}, {{in1}}, {{out}}{last});", count
     first, out = f"{{in0}} + i * {count}", f"{{out}} + i * {count}"
     loop = f"for (int32_t i = 0; i < {times}; ++i)"
-    return f"{loop} {function}(&{{layer}}, {first}, {{in1}}, {out});", count
+    return f"{loop} {function}(&{{layer}}, {first}, {{in1}}, {out}{last});", count
 
 
 def _one_rule(rule: Requantise) -> dict[str, int]:
@@ -132,9 +135,9 @@ def _(operator: Sum, network: Network) -> Kernel:
 
 def _lines(operator: Sum, network: Network) -> Kernel:
     product = sum_product(operator)
-    call, count = _repeated(operator, network, "add_lines")
+    call, count = _repeated(operator, network, "add_lines", ", {}")
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
-    numbers = {"count": count, **asdict(product), **bounds}
+    numbers = {**asdict(product), **bounds}
     return Kernel(
         call=call,
         how="two products",

@@ -12,6 +12,7 @@ from adrenoc.decision import Decision
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.fold_constants import fold_constants
+from adrenoc.mcu.fuse_sums import fuse_sums
 from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
@@ -164,7 +165,22 @@ def _moves(make: Maker) -> list[Value]:
     ]
 
 
-FORMS = [_filters, _depthwise, _others, _tables, _pairs, _moves]
+def _residuals(make: Maker) -> list[Value]:
+    """Sums after convolutions, which may take them."""
+    x = make.input(1, 6, 7, 8)
+    y = make.conv(x, 24, relu="RELU6")
+    y = make.depthwise(y, relu="RELU6")
+    inner = make.add(make.conv(y, 8), make.conv(x, 8, (3, 3)))
+    twice = make.conv(inner, 8)
+    return [
+        make.add(inner, make.conv(inner, 8), relu="RELU"),
+        make.add(twice, twice),
+        make.add(make.conv(inner, 5, (3, 3)), make.conv(x, 5)),
+        twice,
+    ]
+
+
+FORMS = [_filters, _depthwise, _others, _tables, _pairs, _moves, _residuals]
 
 
 @pytest.mark.parametrize("forms", FORMS)
@@ -215,3 +231,19 @@ def test_what_cannot_vary_is_folded_exactly() -> None:
 def test_code_of_what_is_left_is_the_reference(tmp_path: Path) -> None:
     make = Maker(seed=21)
     run_and_compare(make.finish(*_swallowed(make)), tmp_path / "m")
+
+
+def test_a_sum_goes_into_the_convolution_before_it() -> None:
+    make = Maker(seed=3)
+    content = make.finish(*_residuals(make))
+    network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
+    decisions: list[Decision] = []
+    fused = fuse_sums(network, decisions)
+    assert len(decisions) == 3
+    random = np.random.default_rng(0)
+    inputs = {
+        i: random.integers(-128, 128, network.tensors[i].shape).astype(np.int8)
+        for i in network.inputs
+    }
+    before, after = evaluate(network, inputs), evaluate(fused, inputs)
+    assert all((before[i] == after[i]).all() for i in network.outputs)

@@ -3,17 +3,19 @@ typedef void block_function(const uint32_t *pixels, const uint32_t *weights, con
                             int8_t *out, const uint32_t *end, const uint32_t *last);
 typedef struct {
   patch_layer patch;
-  int32_t pixels, channels, words, strip, plain_pixels, rule_words;
+  int32_t pixels, channels, words, strip, plain_pixels, rule_words, spare_bytes, adds;
+  line_layer sum; /* of what is computed here and `addend`, where `adds` */
   const uint32_t *weights;
   const int32_t *rules;
   block_function *blocks[2][3]; /* of one or two channels, by one to three pixels */
 } product_layer;
 
-static void run_products(const product_layer *layer, const int8_t *in, int8_t *out,
-                         uint32_t *scratch) {
+static void run_products(const product_layer *layer, const int8_t *in, const int8_t *addend,
+                         int8_t *out, uint32_t *scratch) {
   const int32_t words = layer->words, depth = layer->patch.depth;
   uint32_t *const wide = scratch, *const strip = wide + 2 * words;
   int8_t *const spare = (int8_t *)(strip + layer->strip * words);
+  int8_t *const own = spare + layer->spare_bytes;
   for (int32_t first = 0; first < layer->pixels; first += layer->strip) {
     const int32_t left = layer->pixels - first;
     const int32_t count = left < layer->strip ? left : layer->strip, threes = count / 3 * 3;
@@ -31,7 +33,8 @@ static void run_products(const product_layer *layer, const int8_t *in, int8_t *o
       gather_patch(&layer->patch, in, first + threes + i, to + i, rest, spare);
     const uint32_t *weights = layer->weights;
     const int32_t *rule = layer->rules;
-    int8_t *row = out + first * layer->channels;
+    int8_t *const place = out + first * layer->channels;
+    int8_t *row = layer->adds ? own : place;
     for (int32_t c = 0; c < layer->channels; c += 2, row += 2) {
       const int32_t both = layer->channels - c > 1;
       const uint32_t *const last = wide + (both + 1) * words;
@@ -44,5 +47,8 @@ static void run_products(const product_layer *layer, const int8_t *in, int8_t *o
       weights += (both + 1) * words / 2;
       rule += (both + 1) * layer->rule_words;
     }
+    if (layer->adds)
+      add_lines(&layer->sum, own, addend + first * layer->channels, place,
+                count * layer->channels);
   }
 }

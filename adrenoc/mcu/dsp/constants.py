@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,13 +32,17 @@ class Stored:
         return self.store.shift is None
 
 
-def stored(operator: Convolution | Depthwise, weight_sums: np.ndarray) -> Stored:
+@lru_cache(maxsize=1024)
+def stored(operator: Convolution | Depthwise) -> Stored:
     """One product where its constants can be had, else the rule's own two roundings.
 
     Raises:
         NotImplementedError: neither covers the rule, with the reason.
     """
     rule = operator.requantise
+    weights = operator.weights.astype(np.int64)
+    depthwise = isinstance(operator, Depthwise)
+    weight_sums = weights.sum((0, 1)) if depthwise else weights.sum((1, 2, 3))
     bias = operator.bias - operator.zero_in * weight_sums
     for one_shift in (True, False):
         try:

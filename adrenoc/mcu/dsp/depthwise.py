@@ -30,7 +30,7 @@ def depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
         raise NotImplementedError(f"strides of {list(window.strides)}")
     if out_width * channels > MOST_OFFSET or 8 * out_width * window.strides[1] >= 1 << 16:
         raise NotImplementedError(f"rows of {out_width * channels} bytes")
-    rule = stored(operator, operator.weights.astype(np.int64).sum((0, 1)))
+    rule = stored(operator)
     rows = 2 if window.strides[0] == 1 else 1
     columns = max((out_width - 1) * window.strides[1] + 3, window.left + width)
     counts = {1} if rows == 1 or out_height == 1 else {2} | ({1} if out_height % 2 else set())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored, stored
@@ -9,8 +11,9 @@ from adrenoc.mcu.dsp.packing import byte_rows, interleaved_words, padded, widene
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET, block_code, block_name
 from adrenoc.mcu.dsp.row_code import CHANNELS, UNROLL, row_code, row_name
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Convolution, Network
+from adrenoc.mcu.network import Convolution, Network, Sum
 from adrenoc.mcu.plain import images_of
+from adrenoc.mcu.sum_product import sum_product
 
 _MOST_UNROLL = 12
 _MOST_STRIP = 48
@@ -23,8 +26,7 @@ def product_kernel(operator: Convolution, network: Network, scratch_bytes: int) 
     Raises:
         NotImplementedError: its rule or its shape is not covered.
     """
-    flat = operator.weights.reshape(operator.weights.shape[0], -1)
-    rule = stored(operator, flat.astype(np.int64).sum(1))
+    rule = stored(operator)
     (_, _, _), (height, width, channels) = images_of(operator, network)
     pixels = height * width
     if operator.window.kernel == (1, 1) and pixels < _FEW_PIXELS and not rule.doubled:
@@ -83,7 +85,7 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
     even = channels - channels % 2
     weights = [interleaved_words(rows[:even], 2), interleaved_words(rows[even:], 1)]
     plain = window.kernel == (1, 1) == window.strides and depth % 4 == 0
-    strip = _strip(pixels, words, scratch_bytes)
+    strip = _strip(pixels, 4 * words + (channels if operator.joined else 0), scratch_bytes)
     shapes = _shapes(pixels, strip, channels)
     codes = {key: block_code(*key, unroll, channels, rule.store) for key in shapes}
     names = [
@@ -115,13 +117,16 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         "strip": strip,
         "plain_pixels": int(plain),
         "rule_words": 1 + rule.store.words,
+        "spare_bytes": 0 if plain else padded(run),
+        "adds": int(operator.joined is not None),
     }
     listed = ", ".join(f".{key} = {value}" for key, value in patch.items())
-    spare = 0 if plain else padded(run)
     return Kernel(
-        call="run_products(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
+        call="run_products(&{layer}, {in0}, "
+        + ("{in1}" if operator.joined else "0")
+        + ", {out}, (uint32_t *)({scratch}));",
         how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
-        snippets=("requantise", "pairs", "widen", "patches", "products"),
+        snippets=("requantise", "add_lines", "pairs", "widen", "patches", "products"),
         texts=tuple(codes.values()),
         arrays=(
             Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),
@@ -131,25 +136,51 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         fields=(
             ("patch", "{{" + listed + "}}"),
             *((key, str(value)) for key, value in numbers.items()),
+            ("sum", "{{" + _sum_fields(operator.joined) + "}}"),
             ("weights", "{layer}_weights"),
             ("rules", "{layer}_rules"),
             ("blocks", "{{{{" + "}}, {{".join(names) + "}}}}"),
         ),
-        scratch_bytes=4 * words * (2 + strip) + spare,
-        gap_bytes=_gap(pixels, depth, channels, strip)
-        if window.kernel == (1, 1) == window.strides
-        else None,
+        scratch_bytes=4 * words * (2 + strip)
+        + numbers["spare_bytes"]
+        + (strip * channels if operator.joined else 0),
+        gap_bytes=_gap(operator, pixels, strip),
+        gap_source=1 if operator.joined else None,
     )
 
 
-def _strip(pixels: int, words: int, scratch_bytes: int) -> int:
+def covers(operator: Convolution, network: Network) -> bool:
+    """Whether `run_products` computes a convolution, and so could add to it."""
+    try:
+        return product_kernel(operator, network, 0).struct == "product_layer"
+    except NotImplementedError:
+        return False
+
+
+def _sum_fields(joined: Sum | None) -> str:
+    if joined is None:
+        return "0"
+    bounds = {"low": joined.requantise.low, "high": joined.requantise.high}
+    numbers = {**asdict(sum_product(joined)), **bounds}
+    return ", ".join(f".{key} = {value}" for key, value in numbers.items())
+
+
+def _strip(pixels: int, pixel_bytes: int, scratch_bytes: int) -> int:
     """How many pixels are widened at once: weights are widened anew for each strip."""
-    most = scratch_bytes // (4 * words) - 2
+    most = scratch_bytes // pixel_bytes - 2
     return max(3, min(most, _MOST_STRIP, padded(pixels, 3)) // 3 * 3)
 
 
-def _gap(pixels: int, depth: int, channels: int, strip: int) -> int:
-    """How far before the input the output has to begin: a strip is read before it is written."""
+def _gap(operator: Convolution, pixels: int, strip: int) -> int | None:
+    """How far before the input the output has to begin: a strip is read before it is written.
+
+    A sum is written over its other operand, each number where it was read.
+    """
+    if operator.joined is not None:
+        return 0
+    if not operator.window.kernel == (1, 1) == operator.window.strides:
+        return None
+    channels, _, _, depth = operator.weights.shape
     return max(0, (pixels - 1) // strip * strip * (channels - depth))
 
 
