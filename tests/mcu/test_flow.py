@@ -98,6 +98,36 @@ def test_a_run_compares_every_byte(
     assert main(["run", str(out), "--check", str(other)]) == CheckFailedError.exit_code
 
 
+@needs_emulator
+@pytest.mark.parametrize("level", ["-O0", "-Os"])
+@pytest.mark.parametrize("network", ["keywords", "anomalies"])
+def test_code_compiles_without_a_warning(
+    network: str, level: str, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "kws"
+    if network == "anomalies":
+        model.write_bytes(networks.anomalies(width=40))
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    flags = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-std=c11"]
+    strict = ["-Wall", "-Wextra", "-Werror", level, "-c", str(out / "model.c"), "-o"]
+    command = ["arm-none-eabi-gcc", *flags, *strict, str(tmp_path / "model.o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_output_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make = Maker()
+    x = make.input(1, 4, 4, 4)
+    y = make.conv(x, 4)
+    for name, outputs in (("twice", (y, y)), ("input", (x, y))):
+        path = tmp_path / f"{name}.tflite"
+        path.write_bytes(Maker.finish(make, *outputs))
+        make.graph.outputs.clear()
+        code = main(["check", str(path), "--device", "cortex-m4"])
+        assert code == CompileError.exit_code
+        assert "output" in capsys.readouterr().err
+
+
 def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     build = ModelBuilder()
     graph = build.graph()

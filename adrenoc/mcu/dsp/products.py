@@ -60,7 +60,7 @@ def _rows(operator: Convolution, network: Network, rule: Stored, pixels: int) ->
     return Kernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how="SMLAD, a pixel by 4 channels" + rule.store.how,
-        snippets=("requantise", "pairs", "patches", "rows"),
+        snippets=("requantise", "pairs", "widen_run", "rows"),
         texts=(row_code(rule.store),),
         arrays=arrays,
         struct="row_layer",
@@ -126,7 +126,7 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         + ("{in1}" if operator.joined else "0")
         + ", {out}, (uint32_t *)({scratch}));",
         how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
-        snippets=("requantise", "add_lines", "pairs", "widen", "patches", "products"),
+        snippets=("requantise", "add_lines", "pairs", "widen", "widen_run", "patches", "products"),
         texts=tuple(codes.values()),
         arrays=(
             Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),

@@ -34,6 +34,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         )
     graph = file.main
     _refuse_other_data(path, graph)
+    _refuse_other_outputs(path, graph)
     made = Importing(graph=graph)
     refused = []
     for operator in graph.operators:
@@ -60,6 +61,20 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         labels=tuple(made.labels),
         constants=made.constants,
     )
+
+
+def _refuse_other_outputs(path: Path, graph: GraphInfo) -> None:
+    """Each output is a place of its own that an operator writes."""
+    made = {index for operator in graph.operators for index in operator.outputs}
+    for number, index in enumerate(graph.outputs):
+        twice = index in graph.outputs[:number]
+        if twice or index not in made:
+            what = "is an output twice" if twice else "is computed by no operator"
+            raise CompileError(
+                f"{path}: '{graph.tensors[index].name}' {what}; for microcontrollers each output "
+                "is one that an operator makes",
+                hint="take that output out of the model",
+            )
 
 
 def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
