@@ -57,6 +57,15 @@ class Interrupts:
         return 128 + self.number
 
     @contextmanager
+    def alone(self) -> Iterator[None]:
+        """What a signal became on its way through C++ is no fault of its own: end as it asked."""
+        try:
+            yield
+        finally:
+            if self.number and isinstance(sys.exc_info()[1], Exception):
+                raise Terminated
+
+    @contextmanager
     def watched(self, numbers: Sequence[int]) -> Iterator[None]:
         """Hear of these signals as they come, too, and end the process where nobody else does."""
         try:

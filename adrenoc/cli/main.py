@@ -18,7 +18,7 @@ from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
-from adrenoc.cli.interrupts import Terminated, interrupts
+from adrenoc.cli.interrupts import Interrupts, Terminated, interrupts
 from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     with interrupts() as asked:
         try:
-            code = _run(args)
+            code = _run(args, asked)
             flush_output()
         except AdrenocError as error:
             code = _show(error, as_json="--json" in args)
@@ -101,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(args: list[str]) -> int:
+def _run(args: list[str], asked: Interrupts) -> int:
     as_json = "--json" in args
     try:
-        with memory_errors("this command"):
+        with asked.alone(), memory_errors("this command"):
             result = cli.main(args, prog_name="adrenoc", standalone_mode=False)
     except AdrenocError as error:
         return _show(error, as_json=as_json)

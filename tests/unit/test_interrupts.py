@@ -62,3 +62,36 @@ def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_pa
     assert "nothing half-written was left" in said
     assert list(work.iterdir()) == []
     assert list(temporary.iterdir()) == []
+
+
+# TVM calls our code while the signal comes, and hands on an error of its own.
+_TURNED = """
+import os, signal, sys
+from adrenoc.cli import main
+from adrenoc.errors import CompileError
+
+def lower(*args, **named):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    except BaseException as error:
+        raise {error} from error
+
+main.cli.main = lower
+sys.exit(main.main([]))
+"""
+
+
+@pytest.mark.parametrize(
+    "error", ["CompileError('operator relax.erf cannot be lowered', hint='x')", "RuntimeError('x')"]
+)
+def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _TURNED.format(error=error)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert done.stderr == "ended by SIGTERM; nothing half-written was left\n"
