@@ -9,9 +9,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import DeviceError
+
+_TICK_MS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,24 @@ def build_all(module: Any, device_id: int = 0) -> dict[str, float]:
             str(error), hint="adrenoc inspect BUNDLE shows the source of the kernel"
         ) from error
     return times
+
+
+def build_cached(module: Any, device_id: int, folder: Path) -> dict[str, int]:
+    """Build every kernel of a module, from what is kept in `folder`, and keep there what is new.
+
+    Returns how many programs were there (`hits`) and how many were not (`misses`).
+
+    Raises:
+        DeviceError: the device's compiler refused a kernel; the message holds its log.
+    """
+    try:
+        number = _function("build_start")(module, device_id, str(folder), "", False)
+        while not _function("build_is_done")(number, _TICK_MS):
+            pass
+        told: dict[str, int] = json.loads(_function("build_finish")(number))
+    except RuntimeError as error:
+        raise DeviceError(str(error), hint="adrenoc doctor") from error
+    return told
 
 
 def _function(name: str) -> Any:

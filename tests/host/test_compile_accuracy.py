@@ -11,9 +11,11 @@ import planted
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.check.accuracy import variant
 from adrenoc.cli.main import cli
 from adrenoc.device import opencl
 from adrenoc.errors import AccuracyError, DependencyError
+from adrenoc.native import opencl as opencl_runtime
 
 
 def _run(*words: Any) -> Any:
@@ -96,3 +98,21 @@ def test_without_a_device_it_says_what_brings_one(
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert _run("compile", tmp_path / "m.onnx", *words).exit_code == 2
+
+
+def test_a_second_search_builds_no_kernel_again(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernels come from where built kernels are kept, whatever the model is called."""
+    model, told = planted.save(planted.cancellation(), tmp_path), []
+
+    def noted(*arguments: Any) -> dict[str, int]:
+        told.append(opencl_runtime.build_cached(*arguments))
+        return dict(told[-1])
+
+    monkeypatch.setattr(variant, "build_cached", noted)
+    words = ("--device", "host", "--no-cache", "-o", tmp_path / "a.adrenoc", "--accuracy", 1e-2)
+    _compiled(model, *words)
+    told.clear()
+    _compiled(model, *words)
+    assert len(told) > 3 and all(count["misses"] == 0 for count in told)

@@ -10,7 +10,7 @@ from typing import Any
 from adrenoc.check.accuracy.deviation import Deviation
 from adrenoc.check.accuracy.groups import Group, Unit
 from adrenoc.check.accuracy.ideal import Stored
-from adrenoc.check.accuracy.pareto import Frontier, FrontierSearch
+from adrenoc.check.accuracy.pareto import Frontier, FrontierSearch, Planned
 
 
 class _Judge:
@@ -36,10 +36,16 @@ def _search(errors: dict[str, float], costs: dict[str, int], **more: Any) -> tup
         Group(name="head", units=tuple(u for n, u in units.items() if n[0] == "h")),
         Group(name="layers", units=tuple(u for n, u in units.items() if n[0] == "l")),
     ]
-    whole = Stored(tensors=frozenset(errors), constants=frozenset())
+    times: dict[str, float] | None = more.get("times")
+
+    def planned(pins: tuple[str, ...]) -> Planned:
+        time_us = None if times is None else 100.0 + sum(times[name] for name in pins)
+        stored = Stored(tensors=frozenset(errors) - set(pins), constants=frozenset())
+        return Planned(time_us=time_us, stored=stored)
+
     deadline = more.get("deadline", time.perf_counter() + 60)
     judge: Any = _Judge(errors)
-    search = FrontierSearch(judge, whole, groups, deadline=deadline, note=lambda _: None)
+    search = FrontierSearch(judge, planned, groups, deadline=deadline, note=lambda _: None)
     return search, search.run()
 
 
@@ -82,3 +88,25 @@ def test_out_of_time_it_still_ends_with_everything() -> None:
     _, frontier = _search(ERRORS, COSTS, deadline=0.0)
     assert frontier.points[-1].error == 0.0
     assert len(frontier.points[-1].tensors) == 5
+
+
+def test_a_pin_that_breaks_a_fusion_costs_what_its_plan_does() -> None:
+    """`l2` moves few bytes, and the plan with it is fifty times as slow for it as with `l1`."""
+    times = {"h1": 0.1, "h2": 0.1, "l1": 1.0, "l2": 50.0, "l3": 9.0}
+    search, frontier = _search(ERRORS, COSTS, times=times)
+    one = next(point for point in frontier.points if "l1" in point.tensors)
+    assert "l2" not in one.tensors
+    found = search.cheapest(0.025)
+    assert found is not None
+    assert set(found.tensors) == {"h1", "l1"} and found.time_us == 101.1
+
+
+def test_no_point_is_slower_and_less_exact_than_another() -> None:
+    """Everything in float32 needs no conversions: it is faster than all but one of them."""
+    times = {"h1": 5.0, "h2": -30.0, "l1": 40.0, "l2": 20.0, "l3": -30.0}
+    _, frontier = _search(ERRORS, COSTS, times=times)
+    known = [(point.time_us or 0.0, point.error) for point in frontier.points[1:]]
+    assert len(known) >= 1
+    for number, (time_us, error) in enumerate(known):
+        others = known[:number] + known[number + 1 :]
+        assert not any(t <= time_us and e <= error for t, e in others)

@@ -64,7 +64,7 @@ class Bench:
         state = State(model=model, target=target, options=options)
         self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
         self._device = device
-        self._store = KernelStore(target)
+        self._store = KernelStore(target, device)
         self._fused_states: dict[str, State] = {}
         imported = imported_of(self._state)
         self.graph: Graph = graph_of(self._fused(DEFAULT_PRESET))
@@ -117,7 +117,7 @@ class Bench:
 
     def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
         """The figures of the model as it would be compiled."""
-        return _plan_of(self.planned(preset, pins))
+        return plan_of(self.planned(preset, pins))
 
     def planned(self, preset: str, pins: Iterable[str] = ()) -> State:
         """The compilation up to its kernels and memory, with these tensors pinned."""
@@ -230,11 +230,11 @@ class Bench:
         program = program_of(state)
         if not can_step(program.steps):
             return self._in_machine(state)
-        return SteppedVariant(program, _plan_of(state), self._store, self._device)
+        return SteppedVariant(program, plan_of(state), self._store, self._device)
 
     def _in_machine(self, state: State) -> MachineVariant:
         state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
-        return MachineVariant(state.executable, program_of(state), _plan_of(state), self._device)
+        return MachineVariant(state.executable, program_of(state), plan_of(state), self._device)
 
 
 def input_of_cut(tensor: str) -> str:
@@ -251,7 +251,8 @@ def _run(state: State, after: str, until: str) -> State:
     return state
 
 
-def _plan_of(state: State) -> Plan:
+def plan_of(state: State) -> Plan:
+    """The figures of what has its kernels and memory."""
     works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.of(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]

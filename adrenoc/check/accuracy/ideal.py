@@ -38,10 +38,10 @@ class Stored:
         """How many they are."""
         return len(self.tensors) + len(self.constants)
 
-    def without(self, other: Stored) -> Stored:
-        """What is in here and not in the other."""
+    def together(self, other: Stored) -> Stored:
+        """What is in one of the two."""
         return Stored(
-            tensors=self.tensors - other.tensors, constants=self.constants - other.constants
+            tensors=self.tensors | other.tensors, constants=self.constants | other.constants
         )
 
 

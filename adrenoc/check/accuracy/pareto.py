@@ -2,13 +2,15 @@
 
 Errors of rounding are small and independent, so that their squares add up: what one part of the
 network contributes is measured by rounding that part alone.  Groups are measured first; those
-that matter are taken apart into their units.  Parts are then pinned in the order of error saved
-for each byte moved more, and each point on this way is a policy.  All of it is done by
-`Judge.rounded`, which compiles nothing.
+that matter are taken apart into their units.  What a part costs is seen by planning the model with
+it pinned: a pin moves bytes, and it may break a fusion, which costs more.  Parts are then pinned in
+the order of error saved for each microsecond, and each point on this way is a policy: of two, none
+has both the larger error and the longer time.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +20,14 @@ from adrenoc.check.accuracy.groups import Group, Unit
 from adrenoc.check.accuracy.ideal import Stored
 from adrenoc.check.accuracy.samples import Judge
 
+_PRICED = 0.999
+"""Parts that together make this share of the error are planned; others cost what their bytes do."""
+_LEAST_US = 1e-3
+"""What a pin costs at least: it may save time, where what reads the tensor is in float32, too."""
+_SHARE_OF_PRICES = 0.5
+"""Of the time for the search, by when the last part is planned."""
+_SHARE_OF_FIRST = 0.7
+"""Of the time, by when a second point may begin to be pruned."""
 _MATTERS = 0.95
 """Groups that together make this share of the error are looked into."""
 _STEP = 0.8
@@ -38,18 +48,39 @@ class Part:
     mean_square: float
 
     @property
+    def tensors(self) -> tuple[str, ...]:
+        """The tensors that pinning it pins."""
+        return tuple(name for unit in self.units for name in unit.tensors)
+
+    @property
     def bytes_more(self) -> int:
         """What a run moves more with it in float32."""
         return sum(unit.bytes_more for unit in self.units)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The model with some pins, before its kernels are built: its time and what it holds in half.
+
+    `time_us` is None where the target gives no rates.
+    """
+
+    time_us: float | None
+    stored: Stored
+
+
+Planner = Callable[[tuple[str, ...]], Planned]
+"""From pinned tensors, by the graph's names."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A policy on the way: what is pinned, the error that rounding the rest gives."""
+    """A policy on the way: what is pinned, the error that rounding the rest gives, and its time."""
 
     units: tuple[Unit, ...]
     groups: tuple[str, ...]
     error: float
+    time_us: float | None = None
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -79,37 +110,60 @@ class FrontierSearch:
     def __init__(
         self,
         judge: Judge,
-        stored: Stored,
+        planned: Planner,
         groups: Sequence[Group],
         *,
         deadline: float,
         note: Callable[[str], None],
     ) -> None:
-        self._judge, self._stored, self._groups = judge, stored, groups
+        self._judge, self._groups = judge, groups
+        self._planned = functools.cache(planned)
         self._deadline, self._note = deadline, note
-        self._runs = 0
+        self._runs, self._started = 0, time.perf_counter()
 
     def run(self) -> Frontier:
         """Measure the parts, order them, and walk."""
         parts = self._taken_apart(
             [self._measured(group.name, group.units) for group in self._groups]
         )
-        ordered = sorted(parts, key=lambda part: -part.mean_square / part.bytes_more)
-        points = self._points(ordered)
+        costs = self._costs(parts)
+        ordered = sorted(parts, key=lambda part: -part.mean_square / costs[part.tensors])
+        points = _undominated(self._points(ordered))
+        self._walked = points
         worst = sorted(parts, key=lambda part: -part.mean_square)
         return Frontier(contributions=tuple(worst), points=tuple(points), runs=self._runs)
 
     def pruned(self, point: Candidate, tolerance: float) -> Candidate:
-        """The point without those units, the costliest first, that the tolerance does not need."""
+        """The point without those units, the costliest first, that the tolerance does not need.
+
+        What is left out makes the whole no slower: a pin between two others may save a conversion.
+        """
         limit = _HEADROOM * tolerance
         for unit in sorted(point.units, key=lambda unit: -unit.bytes_more):
             if self._out_of_time():
                 break
-            rest = tuple(u for u in point.units if u is not unit)
-            error = self._error_without(rest)
-            if error <= limit:
-                point = Candidate(units=rest, groups=point.groups, error=error)
+            held = self._planned(point.tensors).stored
+            self._runs += 1
+            if self._judge.rounded(held.together(unit.stored)).largest > limit:
+                continue  # a plan costs more than a run
+            rest = self._candidate(tuple(u for u in point.units if u is not unit), point.groups)
+            if rest.error <= limit and not _is_slower(rest, point):
+                point = rest
         return point
+
+    def cheapest(self, tolerance: float) -> Candidate | None:
+        """The candidate of least time that leaves some room within a tolerance, None without one.
+
+        Of those on the way, the first two that do are pruned, the second if time is left: which
+        one ends as the cheaper depends on the fusions that their pins break.
+        """
+        within = [p for p in self._walked if p.error <= _HEADROOM * tolerance]
+        if not within:
+            return None
+        pruned = [self.pruned(within[0], tolerance)]
+        if len(within) > 1 and not self._out_of_time(share=_SHARE_OF_FIRST):
+            pruned.append(self.pruned(within[1], tolerance))
+        return min((*pruned, *within), key=_by_time)
 
     def _measured(self, group: str, units: tuple[Unit, ...]) -> Part:
         alone = Stored(
@@ -119,6 +173,27 @@ class FrontierSearch:
         self._runs += 1
         rms = self._judge.rounded(alone, _SEARCHED_ON).rms
         return Part(group=group, units=units, mean_square=rms**2)
+
+    def _costs(self, parts: Sequence[Part]) -> dict[tuple[str, ...], float]:
+        """What a run costs more with each part pinned alone: microseconds, bytes without rates."""
+        found = {part.tensors: float(part.bytes_more) for part in parts}
+        base = self._planned(()).time_us
+        if base is None:
+            return found
+        total, seen = _sum(part.mean_square for part in parts), 0.0
+        priced: dict[tuple[str, ...], float] = {}
+        for part in sorted(parts, key=lambda part: -part.mean_square):
+            if self._out_of_time(share=_SHARE_OF_PRICES):
+                break
+            if math.isfinite(total) and seen > _PRICED * total:
+                break
+            seen += part.mean_square
+            time_us = self._planned(part.tensors).time_us
+            priced[part.tensors] = max(_LEAST_US, (time_us or base) - base)
+        self._note(f"{len(priced)} of {len(parts)} parts priced by their plans")
+        moved = sum(found[tensors] for tensors in priced)
+        rate = sum(priced.values()) / moved if moved else 1.0
+        return {**{tensors: count * rate for tensors, count in found.items()}, **priced}
 
     def _taken_apart(self, groups: list[Part]) -> list[Part]:
         """The groups, with those that matter as their units."""
@@ -164,19 +239,38 @@ class FrontierSearch:
 
     def _point(self, taken: Sequence[Part]) -> Candidate:
         units = tuple(unit for part in taken for unit in part.units)
-        groups = tuple(dict.fromkeys(part.group for part in taken))
-        return Candidate(units=units, groups=groups, error=self._error_without(units))
+        return self._candidate(units, tuple(dict.fromkeys(part.group for part in taken)))
 
-    def _error_without(self, pinned: Iterable[Unit]) -> float:
-        """The error of rounding all but what these units keep from it."""
-        left = self._stored
-        for unit in pinned:
-            left = left.without(unit.stored)
+    def _candidate(self, units: tuple[Unit, ...], groups: tuple[str, ...]) -> Candidate:
+        """With the error of rounding all that the plan with these pins holds in half."""
+        planned = self._planned(tuple(name for unit in units for name in unit.tensors))
         self._runs += 1
-        return self._judge.rounded(left).largest
+        error = self._judge.rounded(planned.stored).largest
+        return Candidate(units=units, groups=groups, error=error, time_us=planned.time_us)
 
-    def _out_of_time(self) -> bool:
-        return time.perf_counter() > self._deadline
+    def _out_of_time(self, share: float = 1.0) -> bool:
+        left = self._deadline - self._started
+        return time.perf_counter() > self._started + share * left
+
+
+def _is_slower(one: Candidate, other: Candidate) -> bool:
+    return one.time_us is not None and other.time_us is not None and one.time_us > other.time_us
+
+
+def _by_time(point: Candidate) -> tuple[float, int]:
+    bytes_more = sum(unit.bytes_more for unit in point.units)
+    return (0.0 if point.time_us is None else point.time_us, bytes_more)
+
+
+def _undominated(points: Sequence[Candidate]) -> list[Candidate]:
+    """The points, the first one and those that no later one makes useless: it is no slower."""
+    kept: list[Candidate] = []
+    for number, point in enumerate(points):
+        later = points[number + 1 :]
+        if number and any(not _is_slower(other, point) and other.time_us for other in later):
+            continue
+        kept.append(point)
+    return kept
 
 
 def _sum(squares: Iterable[float]) -> float:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.bench import Bench, plan_of
 from adrenoc.check.accuracy.groups import groups_of
-from adrenoc.check.accuracy.pareto import Candidate, Frontier, FrontierSearch
+from adrenoc.check.accuracy.ideal import stored_in_half
+from adrenoc.check.accuracy.pareto import Candidate, Frontier, FrontierSearch, Planned
 from adrenoc.check.accuracy.result import Contribution, PolicyPoint
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.check.accuracy.variant import Plan
 from adrenoc.errors import OptionError
+from adrenoc.pipeline import program_of
 from adrenoc.reporter import Reporter
 
 
@@ -30,7 +32,7 @@ class Policies:
         self.stored = bench.stored(preset)
         self._search = FrontierSearch(
             judge,
-            self.stored,
+            self._planned,
             groups_of(bench.fused(preset), self.stored),
             deadline=self._deadline,
             note=self._note,
@@ -55,7 +57,8 @@ class Policies:
         first = self.frontier.first_within(tolerance)
         candidates: list[Candidate] = []
         if first is not None:
-            candidates.append(self._search.pruned(points[first], tolerance))
+            cheapest = self._search.cheapest(tolerance)
+            candidates += [] if cheapest is None else [cheapest]
             step = 0
             while first + step < len(points) - 1:
                 candidates.append(points[first + step])
@@ -144,6 +147,10 @@ class Policies:
             for group, square in squares.items()
         ]
         return tuple(sorted(found, key=lambda part: -part.rms))
+
+    def _planned(self, tensors: tuple[str, ...]) -> Planned:
+        state = self._bench.planned(self._preset, tensors)
+        return Planned(time_us=plan_of(state).time_us, stored=stored_in_half(program_of(state)))
 
     def _named(self, tensors: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._bench.name_of(name) for name in tensors))

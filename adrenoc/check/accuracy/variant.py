@@ -20,8 +20,10 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.codegen.build import build_kernel
 from adrenoc.errors import DeviceError
+from adrenoc.files.read import cache_folder
 from adrenoc.ir.operand import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program, Step
+from adrenoc.native.opencl import build_cached
 from adrenoc.target.target import Target
 
 Arrays = Mapping[str, np.ndarray]
@@ -52,10 +54,15 @@ class Variant(Protocol):
 
 
 class KernelStore:
-    """Built kernels by what they compute, whatever their names."""
+    """Built kernels by what they compute, whatever their names.
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    What the driver makes of them is kept where `adrenoc run` keeps it: a second search finds it.
+    """
+
+    def __init__(self, target: Target, device: Any) -> None:
+        self._target, self._number = target, int(device.index)
+        self._programs = cache_folder() / "programs"
+        self._programs.parent.mkdir(parents=True, exist_ok=True)
         self._built: dict[Any, list[tuple[Any, Any]]] = {}
 
     def function(self, func: Any) -> Any:
@@ -65,7 +72,9 @@ class KernelStore:
         for known, function in alike:
             if structural_equal(known, named):
                 return function
-        function = build_kernel(named, self._target)[_KERNEL]
+        module = build_kernel(named, self._target)
+        build_cached(module, self._number, self._programs)
+        function = module[_KERNEL]
         alike.append((named, function))
         return function
 
