@@ -13,7 +13,7 @@ from adrenoc.families.matmul import operator as matmul
 from adrenoc.families.pool import operator as pool
 from adrenoc.families.reduce import operator as reduce
 from adrenoc.families.separable import operator as separable
-from adrenoc.families.shared.operator import Kind, Operator
+from adrenoc.families.shared.operator import Kind, Numbers, Operator
 from adrenoc.families.winograd import operator as winograd
 from adrenoc.ir.graph import Node
 
@@ -40,3 +40,9 @@ def is_kind(node: Node, *kinds: Kind) -> bool:
     """Whether a node is one of these to a network; copies, regions and functions are none."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.kind in kinds
+
+
+def gives(node: Node, *numbers: Numbers) -> bool:
+    """Whether a node's own operator, before prologue and epilogue, gives one of these."""
+    operator = OPERATORS.get(node.op)
+    return operator is not None and operator.numbers in numbers

@@ -44,11 +44,25 @@ def _log_of_sum(ops: Ops) -> str:
     return ops("Log", scaled)
 
 
+def _weighted(*extents: int) -> Build:
+    """A convolution with weights that are not negative adds up large numbers, in any dimension."""
+
+    def build(ops: Ops) -> str:
+        one = [1] * len(extents)
+        x = ops("MaxPool", ops.input(1, 8, *extents, low=5.0, high=20.0), kernel_shape=one)
+        total = ops("Conv", ops("Exp", x), ops.const(np.full((4, 8, *one), 0.5)))
+        return ops("Log", ops("MaxPool", total, kernel_shape=one))
+
+    return build
+
+
 LARGE: dict[str, Build] = {
     "by_distance": _by_distance,
     "by_exponentials": _by_exponentials,
     "by_reciprocal": _by_reciprocal,
     "log_of_sum": _log_of_sum,
+    "weighted_1d": _weighted(30),
+    "weighted_2d": _weighted(6, 5),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from adrenoc.families.attention.attention_rule import attention_rule
-from adrenoc.families.shared.operator import Kind, Operator, refuses_nothing
+from adrenoc.families.shared.operator import Kind, Numbers, Operator, refuses_nothing
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, channel_at, default_layout
 
@@ -38,6 +38,7 @@ OPERATORS = (
     Operator(
         name="attention",
         kind=Kind.ATTENTION,
+        numbers=Numbers.WEIGHTED,
         rule=attention_rule,
         relax="",
         refuses=refuses_nothing,

@@ -12,7 +12,7 @@ from adrenoc.families.shared.batch import along_letters
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.counts import per_input_position, per_output_position
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
-from adrenoc.families.shared.operator import Counts, Kind, Operator, Refuses, no_operations
+from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses, no_operations
 from adrenoc.ir.graph import Node, Tensor
 
 MOST_EMPTY_PLACES = 4096
@@ -46,6 +46,7 @@ def _convolution(name: str, rule: Rule, refuses: Refuses, multiply_adds: Counts)
     return Operator(
         name=name,
         kind=Kind.CONVOLUTION,
+        numbers=Numbers.WEIGHTED,
         rule=rule,
         relax=f"relax.nn.{name}",
         refuses=refuses,

@@ -7,6 +7,7 @@ import math
 from adrenoc.families.maps.body import body_rule
 from adrenoc.families.shared.operator import (
     Kind,
+    Numbers,
     Operator,
     any_layout,
     refuses_nothing,
@@ -29,6 +30,7 @@ def _of_body(name: str) -> Operator:
     return Operator(
         name=name,
         kind=Kind.MAP,
+        numbers=Numbers.COMPUTED,
         rule=body_rule,
         relax="",
         refuses=refuses_nothing,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from adrenoc.families.matmul.matmul_rule import matmul_rule
 from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.families.shared.counts import size_of
-from adrenoc.families.shared.operator import Kind, Operator, no_operations
+from adrenoc.families.shared.operator import Kind, Numbers, Operator, no_operations
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import Layout, channel_at, channels_last, default_layout
 
@@ -61,6 +61,7 @@ OPERATORS = (
     Operator(
         name="matmul",
         kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
         rule=matmul_rule,
         relax="relax.matmul",
         refuses=_refuses,

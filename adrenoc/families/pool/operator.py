@@ -10,7 +10,7 @@ from adrenoc.families.shared.batch import along_letters
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.counts import per_input_element, size_of
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
-from adrenoc.families.shared.operator import Counts, Kind, Operator, Refuses
+from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses
 from adrenoc.ir.graph import Graph, Node, Tensor
 
 _LETTERS = "layout"
@@ -47,6 +47,7 @@ def _pool(
     return Operator(
         name=name,
         kind=Kind.POOL,
+        numbers=Numbers.PICKED if name.startswith("max") else Numbers.AVERAGED,
         rule=rule,
         relax=f"relax.nn.{name}",
         refuses=refuses,

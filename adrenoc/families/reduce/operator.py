@@ -14,6 +14,7 @@ from adrenoc.families.shared.operator import (
     Counts,
     Kind,
     MakesLayout,
+    Numbers,
     Operator,
     Refuses,
     any_layout,
@@ -91,6 +92,7 @@ def _norm_follows(batch: Batch, node: Node) -> Along | None:
 def _along_axes(
     name: str,
     kind: Kind,
+    numbers: Numbers,
     rule: Rule,
     follows_batch: FollowsBatch,
     operations: Counts,
@@ -101,6 +103,7 @@ def _along_axes(
     return Operator(
         name=name,
         kind=kind,
+        numbers=numbers,
         rule=rule,
         relax=f"relax.{name}" if plain else f"relax.nn.{name}",
         refuses=refuses,
@@ -115,10 +118,11 @@ def _along_axes(
     )
 
 
-def _reduction(name: str) -> Operator:
+def _reduction(name: str, numbers: Numbers) -> Operator:
     return _along_axes(
         name,
         Kind.REDUCTION,
+        numbers,
         reduce_rule,
         _reduction_follows,
         per_input_element(1),
@@ -126,21 +130,26 @@ def _reduction(name: str) -> Operator:
     )
 
 
-def _softmax(name: str) -> Operator:
+def _softmax(name: str, numbers: Numbers) -> Operator:
     count = per_input_element(SOFTMAX_OPERATIONS)
-    return _along_axes(name, Kind.SOFTMAX, softmax_rule, _softmax_follows, count)
+    return _along_axes(name, Kind.SOFTMAX, numbers, softmax_rule, _softmax_follows, count)
 
 
 def _norm(
     name: str, operations: int = NORM_OPERATIONS, refuses: Refuses = _refuses_norm
 ) -> Operator:
     count = per_input_element(operations)
-    return _along_axes(name, Kind.NORM, norm_rule, _norm_follows, count, refuses)
+    return _along_axes(name, Kind.NORM, Numbers.NORMED, norm_rule, _norm_follows, count, refuses)
 
 
 OPERATORS = (
-    *map(_reduction, ("max", "mean", "min", "prod", "sum")),
-    *map(_softmax, ("softmax", "log_softmax")),
+    _reduction("max", Numbers.PICKED),
+    _reduction("mean", Numbers.AVERAGED),
+    _reduction("min", Numbers.PICKED),
+    _reduction("prod", Numbers.MULTIPLIED),
+    _reduction("sum", Numbers.SUMMED),
+    _softmax("softmax", Numbers.SHARES),
+    _softmax("log_softmax", Numbers.LOG_SHARES),
     *map(_norm, ("instance_norm", "layer_norm")),
     _norm("group_norm", refuses=_refuses_group_norm),
     _norm("rms_norm", RMS_NORM_OPERATIONS),

@@ -41,6 +41,27 @@ class Kind(str, Enum):
     """A part of another operator, as Winograd's algorithm has them."""
 
 
+class Numbers(str, Enum):
+    """What the numbers of a result are to those of the first input: for precision to reason by."""
+
+    COMPUTED = "computed"
+    """Its body says."""
+    WEIGHTED = "weighted"
+    """Sums of products, by weights or of activations."""
+    SUMMED = "summed"
+    MULTIPLIED = "multiplied"
+    AVERAGED = "averaged"
+    """About as large, and of the same sign."""
+    PICKED = "picked"
+    """Each is one of those that are read."""
+    SHARES = "shares"
+    """From zero to one."""
+    LOG_SHARES = "log shares"
+    """At most zero."""
+    NORMED = "normed"
+    """About one, whatever is read."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
     """One operator of the planning graph, by its name there.
@@ -51,6 +72,7 @@ class Operator:
 
     name: str
     kind: Kind
+    numbers: Numbers
     rule: Rule
     """Node -> kernel, packed weights, arguments."""
     relax: str
@@ -101,6 +123,7 @@ def made_by_passes(
     kind: Kind,
     rule: Rule,
     *,
+    numbers: Numbers = Numbers.WEIGHTED,
     multiply_adds: Counts | None,
     operations: Counts = no_operations,
 ) -> Operator:
@@ -108,6 +131,7 @@ def made_by_passes(
     return Operator(
         name=name,
         kind=kind,
+        numbers=numbers,
         rule=rule,
         relax="",
         refuses=refuses_nothing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.families.shared.counts import per_input_element, size_of
-from adrenoc.families.shared.operator import Kind, made_by_passes
+from adrenoc.families.shared.operator import Kind, Numbers, made_by_passes
 from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.families.winograd.winograd_conv_rule import winograd_conv_rule
 from adrenoc.families.winograd.winograd_rule import multiply_rule, pixels_rule, tiles_rule
@@ -24,11 +24,21 @@ def _of_tiles(graph: Graph, node: Node) -> int:
 
 OPERATORS = (
     made_by_passes(
-        TILES, Kind.TRANSFORM, tiles_rule, multiply_adds=None, operations=per_input_element(1)
+        TILES,
+        Kind.TRANSFORM,
+        tiles_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=per_input_element(1),
     ),
     made_by_passes(MULTIPLY, Kind.PRODUCT, multiply_rule, multiply_adds=_of_planes),
     made_by_passes(
-        PIXELS, Kind.TRANSFORM, pixels_rule, multiply_adds=None, operations=per_input_element(1)
+        PIXELS,
+        Kind.TRANSFORM,
+        pixels_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=per_input_element(1),
     ),
     made_by_passes(WHOLE, Kind.CONVOLUTION, winograd_conv_rule, multiply_adds=_of_tiles),
 )

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.families.operators import gives
+from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, dtype_of, tirx, tvm
 
@@ -22,8 +24,6 @@ Range = tuple[float, float]
 
 NUMBERS_OF_A_BYTE = 256
 _ROUNDING = ("tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
-_SAME_NUMBERS = ("max_pool1d", "max_pool2d", "max", "min")
-"""Operators whose result is one of the numbers of their first input."""
 
 
 def whole_numbers(graph: Graph) -> dict[str, Range]:
@@ -62,7 +62,7 @@ def _of_node(node: Node, ranges: Mapping[str, Range]) -> Range | None:
     known: Range | None = None
     if node.body is not None:
         known = _range(node.body.value, _loads(node.body, ranges))
-    elif node.op in _SAME_NUMBERS and node.prologue is None:
+    elif gives(node, Numbers.PICKED) and node.prologue is None:
         known = ranges.get(node.inputs[0])
     if node.epilogue is None:
         return known

@@ -19,12 +19,11 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.tvmapi import tirx
-
-_HANDS_ON = ("map", "max_pool2d", "softmax")
-"""Operators that give as many different numbers as they read."""
 
 
 def keep_choices(graph: Graph, log: DecisionLog) -> Graph:
@@ -35,7 +34,7 @@ def keep_choices(graph: Graph, log: DecisionLog) -> Graph:
             if _is_computed(graph, name) and name not in exact:
                 log.add(name, "float32", f"{node.name} tells its numbers apart")
                 exact.add(name)
-        if node.output in exact and node.op in _HANDS_ON:
+        if node.output in exact and _tells_apart(node):
             exact.update(name for name in node.inputs if _is_handed_on(graph, name))
     return replace(graph, exact=graph.exact | exact)
 
@@ -78,4 +77,10 @@ def _is_computed(graph: Graph, name: str) -> bool:
 
 def _is_handed_on(graph: Graph, name: str) -> bool:
     maker = graph.producers.get(name)
-    return graph.tensors[name].is_float and maker is not None and maker.op in _HANDS_ON
+    return graph.tensors[name].is_float and maker is not None and _tells_apart(maker)
+
+
+def _tells_apart(node: Node) -> bool:
+    """Whether an operator gives as many different numbers as it reads."""
+    shares = gives(node, Numbers.SHARES, Numbers.LOG_SHARES)
+    return node.is_map or shares or (is_kind(node, Kind.POOL) and gives(node, Numbers.PICKED))

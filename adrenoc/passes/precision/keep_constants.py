@@ -20,6 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives
+from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_MAX, beyond_half
 from adrenoc.passes.analyse.channel_ranges import CONCAT
@@ -29,17 +31,6 @@ from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 _ELSEWHERE = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
-_HANDS_ON = (
-    "avg_pool1d",
-    "avg_pool2d",
-    "adaptive_avg_pool2d",
-    "max_pool1d",
-    "max_pool2d",
-    "max",
-    "mean",
-    "min",
-)
-"""Operators whose results are as large as what they read."""
 
 
 def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
@@ -99,7 +90,8 @@ def _hands_on(graph: Graph, node: Node, carried: Collection[str]) -> str:
     floats = (n for n in node.inputs if graph.tensors[n].is_float)
     computed = [n for n in floats if graph.tensors[n].value is None]
     found = next((n for n in computed if n in carried), "")
-    if not found or node.op not in ("map", CONCAT, *_HANDS_ON):
+    hands_on = gives(node, Numbers.AVERAGED, Numbers.PICKED)
+    if not found or not (node.is_map or node.op == CONCAT or hands_on):
         return ""
     for body in node.bodies:
         if not all(_is_load(part) or not loaded(part) for part in _terms(body.value)):

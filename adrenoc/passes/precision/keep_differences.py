@@ -20,11 +20,11 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.passes.precision.signs import UNKNOWN, Sign, signs_of
 from adrenoc.tvmapi import tirx, tvm
-
-_MEANS = ("mean", "sum", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool2d")
 
 
 def keep_differences(graph: Graph, log: DecisionLog) -> Graph:
@@ -62,9 +62,9 @@ def _cancelled(
 
 def _averages(node: Node, signs: dict[str, Sign]) -> bool:
     """Whether a node adds up numbers with weights that are not negative."""
-    if node.op == "conv2d":
+    if is_kind(node, Kind.CONVOLUTION):
         return signs.get(node.inputs[1], UNKNOWN).least
-    return node.op in _MEANS
+    return gives(node, Numbers.AVERAGED, Numbers.SUMMED)
 
 
 def _factors(value: Any) -> tuple[Any, ...]:

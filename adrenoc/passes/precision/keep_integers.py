@@ -18,6 +18,8 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.options import CompileOptions
 from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
@@ -129,7 +131,12 @@ def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]
 
 
 def _sums(node: Node) -> bool:
-    return node.op.startswith("conv") or node.op in ("matmul", "sum", "mean", "fold")
+    adds = gives(node, Numbers.WEIGHTED, Numbers.SUMMED)
+    return (
+        adds
+        or node.op == "fold"
+        or (is_kind(node, Kind.REDUCTION) and gives(node, Numbers.AVERAGED))
+    )
 
 
 def _holds(body: Body, wanted: Any) -> bool:

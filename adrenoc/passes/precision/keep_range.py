@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_TINY
 from adrenoc.passes.analyse.scalar_body import loaded
@@ -82,10 +84,10 @@ def _reason_of_operator(
 ) -> str:
     """Why the operator alone, before its epilogue, may be beyond half."""
     first = node.inputs[0] if node.inputs else ""
-    weighted = node.op == "conv2d" and signs.get(node.inputs[1], UNKNOWN).least
-    if (node.op in ADDING or weighted) and first in large:
+    weighted = is_kind(node, Kind.CONVOLUTION) and signs.get(node.inputs[1], UNKNOWN).least
+    if (gives(node, *ADDING) or weighted) and first in large:
         return f"it adds up {first}"
-    if node.op == "matmul" and _origin(graph, first) == _origin(graph, node.inputs[1]):
+    if is_kind(node, Kind.PRODUCT) and _origin(graph, first) == _origin(graph, node.inputs[1]):
         return f"it multiplies {_origin(graph, first)} by itself"
     return ""
 
@@ -95,7 +97,7 @@ def _terms_of_sum(graph: Graph, node: Node) -> int:
     if node.body is not None and node.body.reduced and node.epilogue is None:
         adds = isinstance(node.body.value, tirx.Add) and len(node.body.sources) == 1
         return math.prod(extent for _, extent in node.body.reduced) if adds else 0
-    if node.op != "sum":
+    if not gives(node, Numbers.SUMMED):
         return 0
     return math.prod(graph.tensors[node.inputs[0]].shape) // math.prod(
         graph.tensors[node.output].shape

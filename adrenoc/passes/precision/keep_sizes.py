@@ -17,6 +17,8 @@ import math
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import beyond_half, largest_of
 from adrenoc.passes.analyse.channel_ranges import CONCAT
@@ -24,12 +26,8 @@ from adrenoc.passes.precision.signs import Sign, signs_of
 from adrenoc.passes.precision.sizes import ONE, Size, Sizes, size_of_number
 from adrenoc.passes.precision.uneven_channels import brought_back
 
-_SAME_SIZE = (
-    *("avg_pool1d", "avg_pool2d", "adaptive_avg_pool2d", "max_pool1d", "max_pool2d"),
-    *("max", "mean", "min", CONCAT),
-)
-"""Operators whose results are as large as what they read."""
-_WEIGHTED = ("conv1d", "conv2d", "conv1d_transpose", "conv2d_transpose", "matmul")
+_FROM_ITS_TERMS = (Numbers.AVERAGED, Numbers.PICKED, Numbers.SUMMED)
+"""Results whose size follows from that of what is read."""
 
 
 def keep_sizes(graph: Graph, log: DecisionLog) -> Graph:
@@ -80,9 +78,9 @@ class _Walk:
         size, is_mask = ONE, False
         if node.prologue is not None:
             size, is_mask = self._of_body(node.prologue, size)
-        if node.op in _WEIGHTED:
+        if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
             size = self._weighted(node, size)
-        elif node.op in _SAME_SIZE or node.op == "sum":
+        elif node.op == CONCAT or gives(node, *_FROM_ITS_TERMS):
             size = self._reduced(node, size)
         elif node.body is None:
             size = ONE
@@ -107,7 +105,7 @@ class _Walk:
 
     def _reduced(self, node: Node, prologue: Size) -> Size:
         size = self._first(node, prologue)
-        if node.op != "sum":
+        if not gives(node, Numbers.SUMMED):
             return size
         terms = math.prod(self._graph.tensors[node.inputs[0]].shape) / math.prod(
             self._graph.tensors[node.output].shape

@@ -22,15 +22,14 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.tvmapi import Call, Expr, tirx, tvm
 
-ADDING = (
-    *("sum", "mean", "max", "prod", "adaptive_avg_pool2d"),
-    *("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d"),
-)
-"""Operators whose results are about as large as what they read, or as the sum of it."""
+ADDING = (Numbers.SUMMED, Numbers.AVERAGED, Numbers.PICKED, Numbers.MULTIPLIED)
+"""Results that are about as large as what is read, or as the sum of it."""
 
 _BOUNDED = ("tirx.sigmoid", "tirx.tanh", "tirx.erf", "tirx.sin", "tirx.cos")
 _ROOTS = ("tirx.sqrt", "tirx.rsqrt", "tirx.log", "tirx.log2")
@@ -59,8 +58,8 @@ def products_of_ratios(graph: Graph) -> dict[str, str]:
 
 
 def _is_product(node: Node, products: set[str], computed: Container[str]) -> bool:
-    held = node.op in ADDING and node.prologue is None and node.inputs[0] in products
-    if node.op == "matmul":
+    held = gives(node, *ADDING) and node.prologue is None and node.inputs[0] in products
+    if is_kind(node, Kind.PRODUCT):
         held = all(name in computed for name in node.inputs[:2])
     for body in (node.prologue, node.body, node.epilogue):
         if body is not None:
@@ -135,9 +134,9 @@ def _relative(node: Node, computed: Container[str], inverses: Container[str]) ->
                 name = _name(body, load)
                 if name != Node.RESULT:
                     yield name
-                elif node.op in ADDING:
+                elif gives(node, *ADDING):
                     yield node.inputs[0]
-                elif node.op == "matmul":
+                elif is_kind(node, Kind.PRODUCT):
                     yield from node.inputs[:2]
 
 

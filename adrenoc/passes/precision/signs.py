@@ -9,13 +9,16 @@ from typing import Any
 
 from tvm_ffi import structural_equal
 
+from adrenoc.families.operators import gives
+from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 _NEVER_NEGATIVE = ("tirx.exp", "tirx.exp2", "tirx.exp10", "tirx.sqrt", "tirx.rsqrt", "tirx.fabs")
 _LOOKED_AT = 1 << 16
 """Elements of a constant: larger ones are weights, of both signs."""
-_SUMS = ("sum", "mean", "max", "max_pool2d", "avg_pool2d")
+_OF_ONE_SIGN = (Numbers.SUMMED, Numbers.AVERAGED, Numbers.PICKED)
+"""Their results have the sign that all of their terms have."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,11 @@ def signs_of(graph: Graph) -> dict[str, Sign]:
 
 def _sign_of_node(node: Node, known: dict[str, Sign]) -> Sign:
     sign = UNKNOWN
-    if node.op == "softmax":
+    if gives(node, Numbers.SHARES):
         sign = Sign(least=True)
-    if node.op in _SUMS and node.prologue is None:
+    if gives(node, Numbers.LOG_SHARES):
+        sign = Sign(most=True)
+    if gives(node, *_OF_ONE_SIGN) and node.prologue is None:
         sign = known.get(node.inputs[0], UNKNOWN)
     for body in (node.prologue, node.body, node.epilogue):
         if body is not None and _is_inductive(body):

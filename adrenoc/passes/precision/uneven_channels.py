@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_NORMAL
 from adrenoc.tvmapi import tirx, tvm
 
 _COUNTS = 2.0**-10
 """The share of a sum from which on a term's digits are the sum's, in half."""
-_SAME_SIZE = ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d", "adaptive_avg_pool2d")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +76,7 @@ def _made(graph: Graph, node: Node, source: _Channels | None) -> _Channels | Non
     came = None
     if node.op in ("conv2d", "matmul"):
         came = _of_weights(graph, node, source)
-    elif node.op in _SAME_SIZE:
+    elif is_kind(node, Kind.POOL):
         came = source
     elif not node.is_map:
         return None
