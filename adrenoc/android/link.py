@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import resource
+import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -223,6 +224,11 @@ def link_objects(objects: list[Path], output: Path, *, platform: Platform, linke
         # way, a copy says which place is full.
         made = scratch / output.name
         _run_linker(objects, made, platform=platform, linker=linker, folder=scratch)
+        if not made.is_file():
+            raise LinkError(
+                f"the linker `{shlex.join(linker.command)}` ended well and wrote nothing",
+                hint="put a whole linker on the PATH, or give an NDK with --ndk PATH",
+            )
         output.write_bytes(made.read_bytes())
 
 
@@ -281,7 +287,12 @@ def _make_stubs(names: list[str], folder: Path, command: list[str]) -> list[Path
 def _named(command: tuple[str, ...], origin: str) -> Linker:
     said = run_tool([*command, "--version"], deed="ask the linker's version", timeout_s=60)
     # "LLD 22.1.8 (compatible with GNU linkers)": what stands in brackets tells nothing.
-    version = said.strip().splitlines()[0].partition(" (compatible")[0]
+    version = next(iter(said.strip().splitlines()), "").partition(" (compatible")[0]
+    if not version:
+        raise DependencyError(
+            f"`{command[0]}` does not say which linker it is (--version printed nothing)",
+            hint="put a whole linker on the PATH, or give an NDK with --ndk PATH",
+        )
     return Linker(command=command, origin=origin, version=version)
 
 

@@ -11,6 +11,7 @@ import click
 
 from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import (
+    FiniteRange,
     ShapeParam,
     clml_options,
     device_option,
@@ -56,7 +57,7 @@ _COUNT = click.IntRange(min=0)
 @clml_options()
 @click.option(
     "--max-time-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     metavar="T",
     help="Fail where even the roofline's floor is longer.",
 )

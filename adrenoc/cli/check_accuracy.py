@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import ShapeParam, TargetParam, json_option, path_argument
+from adrenoc.cli.options import (
+    MOST_SECONDS,
+    FiniteRange,
+    ShapeParam,
+    TargetParam,
+    json_option,
+    path_argument,
+)
 
 if TYPE_CHECKING:
     from adrenoc.check.accuracy.result import (
@@ -65,7 +72,7 @@ _WORST_LAYERS = 8
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=FiniteRange(min=0.0, min_open=True),
     default=1e-2,
     show_default=True,
     help="Largest error over the range of an output.",
@@ -73,7 +80,7 @@ _WORST_LAYERS = 8
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(min=0.0),
+    type=FiniteRange(min=0.0, max=MOST_SECONDS),
     default=600.0,
     show_default=True,
     help="Seconds after which the search for a policy begins no further trial, for each preset.",

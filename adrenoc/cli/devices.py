@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import json_option
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
 
 if TYPE_CHECKING:
     from adrenoc.device.adb import AdbDevice
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1, max=MOST_SECONDS),
     default=5.0,
     show_default=True,
     help="Seconds to wait for any answer.",

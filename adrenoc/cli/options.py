@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from adrenoc.target.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+MOST_SECONDS = 1e6
+"""Of any wait: clocks and sockets of systems take no infinity."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number within a range; neither infinite nor none, which compare with nothing."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 class TargetParam(click.ParamType):
@@ -199,7 +217,7 @@ def accuracy_options() -> Decorator:
     """`--accuracy`, `--inputs` and `--seed`: an error to stay within, and on what."""
     tolerance = click.option(
         "--accuracy",
-        type=click.FloatRange(min=0.0, min_open=True),
+        type=FiniteRange(min=0.0, min_open=True),
         metavar="TOL",
         help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
         "runs the kernels and the reference here.",

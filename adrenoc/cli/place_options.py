@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import InputPath
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
@@ -57,7 +58,7 @@ _OPTIONS = (
     click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0.1),
+        type=FiniteRange(min=0.1, max=MOST_SECONDS),
         default=60.0,
         show_default=True,
         help="Seconds to wait for any answer of the server.",

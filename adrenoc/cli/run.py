@@ -12,6 +12,8 @@ import click
 from adrenoc.cli.firmware import run_if_firmware
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
+    MOST_SECONDS,
+    FiniteRange,
     InputParam,
     NumbersParam,
     ShapeParam,
@@ -79,7 +81,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sustain",
     "sustain_s",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, max=MOST_SECONDS),
     default=0.0,
     metavar="SECONDS",
     help="Then run for that long, and compare the end with the begin.",
@@ -87,7 +89,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pause",
     "pause_ms",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, max=MOST_SECONDS),
     default=0.0,
     metavar="MS",
     help="Pause between the runs of --sustain.",
@@ -147,7 +149,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0.0),
+    type=FiniteRange(min=0.0),
     help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
 )
 @click.option(

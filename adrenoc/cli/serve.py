@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import json_option
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
 
 
 @click.command("serve", cls=Command)
@@ -28,7 +28,7 @@ from adrenoc.cli.options import json_option
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, max=MOST_SECONDS),
     default=600.0,
     show_default=True,
     help="Seconds until a session is stopped; 0 for never.",

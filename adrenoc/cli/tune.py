@@ -12,6 +12,8 @@ import click
 
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
+    MOST_SECONDS,
+    FiniteRange,
     ShapeParam,
     device_option,
     json_option,
@@ -95,7 +97,7 @@ class DurationParam(click.ParamType):
 @click.option(
     "--timeout",
     "limit_s",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1, max=MOST_SECONDS),
     default=20.0,
     show_default=True,
     help="Seconds that one schedule may take on the device.",

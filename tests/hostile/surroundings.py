@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.hostile.bundles import bundle
-from tests.hostile.case import Case
+from tests.hostile.case import Case, Make
 from tests.hostile.models import pipe
 
 _OK = frozenset({0, *range(11, 40)})
@@ -23,6 +23,7 @@ def cases() -> Iterator[Case]:
     yield from _limits()
     yield from _signals()
     yield from _options()
+    yield from _tools()
 
 
 def _streams() -> Iterator[Case]:
@@ -195,6 +196,19 @@ def _options() -> Iterator[Case]:
         ("run", "b", "--input", "\x1b[2J=x"),
         ("run", "b", "--std", "0"),
         ("run", "b", "--seed", "-1"),
+        ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "inf"),
+        ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "nan"),
+        ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "1e300"),
+        ("run", "b", "--sustain", "inf"),
+        ("run", "b", "--sustain", "1", "--pause", "inf"),
+        ("run", "b", "--tolerance", "nan"),
+        ("run", "b", "--shape", "image:1,3,9,9"),
+        ("run", "b", "--shape", "nothing:1"),
+        ("devices", "--tracker", "127.0.0.1:1", "--timeout", "inf"),
+        ("package", "b", "--aar", "-o", "/dev/null"),
+        ("package", "b", "--aar", "-o", "model.onnx"),
+        ("package", "b", "--aar", "-o", "no/x.aar"),
+        ("package", "b", "b", "--aar", "-o", "p"),
         ("inspect", "\x1b]0;x\x07"),
         ("inspect", "x" * 100_000),
         ("\x1b[2J",),
@@ -217,6 +231,36 @@ def _options() -> Iterator[Case]:
             command=words,
             codes=_OK | {2},
             makes=("model.adrenoc",),
+        )
+
+
+def _linker(script: str) -> Make:
+    """A linker of the user's that does what the script does."""
+
+    def make(folder: Path) -> None:
+        (folder / "bin").mkdir()
+        (folder / "bin" / "ld.lld").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "bin" / "ld.lld").chmod(0o755)
+
+    return make
+
+
+def _tools() -> Iterator[Case]:
+    told = '[ "$1" = --version ] && echo LLD 22.1.8 && exit'
+    for name, script in {
+        "says nothing": "exit 0",
+        "fails": "exit 1",
+        "links nothing": f"{told}\nexit 0",
+        "says much": f"{told}\nhead -c 3000000 /dev/zero; exit 1",
+        "kills itself": f"{told}\nkill -9 $$",
+        "has escapes": "printf '\\033[2J'; exit 1",
+    }.items():
+        yield Case(
+            family="tools",
+            name=f"a linker that {name}",
+            make=_linker(script),
+            command=(*_WHOLE, "--no-cache"),
+            environment={"PATH": "{work}/bin:/usr/bin:/bin"},
         )
 
 
