@@ -150,5 +150,5 @@ def test_layer_checks_see_every_layer(model: Path):
     said = {"clml": "all", "keep_layers": True}
     options = resolve_options(target, command_line=said).options
     start = State(model=model, target=target, options=options)
-    state, _ = run_stages(start, reporter=SilentReporter(), stop_after="keep_layers")
+    state, _ = run_stages(start, reporter=SilentReporter(), stop_after="expose_layers")
     assert state.clml is None

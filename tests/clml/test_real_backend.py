@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import adrenoc
 from adrenoc.android.runtime_build import build_runtime
 from adrenoc.errors import OptionError
 from adrenoc.native.compile_plugin import _include_options
 from tests.clml.stub_sdk import write_stub_sdk
 
-_SOURCE = Path(build_runtime.__code__.co_filename).parent / "native/src/clml/real_backend.cc"
+_SOURCE = Path(adrenoc.__file__).parent / "native/src/clml/real_backend.cc"
 
 
 def _compile(sdk: Path) -> subprocess.CompletedProcess[str]:
