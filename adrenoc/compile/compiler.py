@@ -27,7 +27,8 @@ from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
 from adrenoc.options import CompileOptions
 from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
+from adrenoc.passes.analyse.region_nodes import CLML
 from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.passes.lower.list_launches import list_launches
 from adrenoc.pipeline import State, run_stages
@@ -158,8 +159,7 @@ def statistics_of(program: Program) -> Statistics:
     GPU and CPU.
     """
     graph = program.graph
-    elsewhere = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
-    on_gpu = (node for node in graph.nodes if node.op not in elsewhere)
+    on_gpu = (node for node in graph.nodes if node.op not in NO_KERNEL)
     nodes = Counter(_place(graph, node.output) for node in on_gpu)
     tensors = Counter(
         _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None

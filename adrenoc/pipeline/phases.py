@@ -12,15 +12,14 @@ from adrenoc.errors import DefectError
 from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline.stage import Phase
 from adrenoc.pipeline.state import State, graph_of, program_of
 from adrenoc.relax.values import static_shape
 
-_WITHOUT_RECORD = frozenset((CPU, TO_CPU, TO_GPU, CLML, ALLOC, CONCAT))
-"""What no family computes: functions of the CPU, copies, regions, and what is written in place."""
+_WITHOUT_RECORD = NO_KERNEL | {CONCAT}
+"""A concatenation is written in place, or is a map."""
 
 
 def check_phase(phase: Phase, state: State) -> None:

@@ -29,8 +29,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.lower.measure_work import measure_work
 from adrenoc.passes.place.assign_memory import with_other_inputs
 from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
@@ -40,7 +39,6 @@ from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
 
 _SHARED_STAGE, _FUSED_STAGE, _PLANNED_STAGE = "inline_scalars", "spread_precision", "plan_memory"
-_NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 _NEEDED = ("assign_layouts", "assign_memory", "lower")
 """Of the stages after fusion those without which nothing runs; the others save time."""
 
@@ -89,7 +87,7 @@ class Bench:
         return tuple(
             node
             for node in self.graph.nodes
-            if node.op not in _NO_KERNEL
+            if node.op not in NO_KERNEL
             and self.graph.tensors[node.output].is_float
             and node.operators != ("layout",)
         )
@@ -163,8 +161,7 @@ class Bench:
             for n, fed in names.items()
         ]
         nodes = [
-            node if node.op in _NO_KERNEL else with_other_inputs(node, names)
-            for node in whole.nodes
+            node if node.op in NO_KERNEL else with_other_inputs(node, names) for node in whole.nodes
         ]
         graph = replace(
             whole,

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 
 from adrenoc.families.attention.attention_rule import attention_rule
-from adrenoc.families.shared.operator import Kind, Numbers, Operator, refuses_nothing
+from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS
+from adrenoc.families.shared.operator import (
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    refuses_nothing,
+)
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.layout import Layout, channel_at, default_layout
-
-SOFTMAX_OPERATIONS = 5
-"""An element: largest, subtract, exp, sum, divide."""
+from adrenoc.ir.layout import Layout, channel_at
 
 
 def _wants_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
     # An epilogue's operands come after those of the operator, and have no say.
     channel = dict(enumerate(node.attrs["channels"])).get(position)
     return None if channel is None else channel_at(channel, len(shape))
-
-
-def _makes_layout(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
-    channel = node.attrs.get("out_channel", len(shape) - 1)
-    return channel_at(channel, len(shape)) if shape else default_layout(shape)
 
 
 def _multiply_adds(_graph: Graph, node: Node) -> int:
@@ -43,7 +42,7 @@ OPERATORS = (
         relax="",
         refuses=refuses_nothing,
         wants_layout=_wants_layout,
-        makes_layout=_makes_layout,
+        makes_layout=channel_of_result,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=True,

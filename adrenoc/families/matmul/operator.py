@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from adrenoc.families.matmul.matmul_rule import matmul_rule
 from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.families.shared.counts import size_of
-from adrenoc.families.shared.operator import Kind, Numbers, Operator, no_operations
+from adrenoc.families.shared.operator import (
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    no_operations,
+)
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Layout, channel_at, channels_last, default_layout
+from adrenoc.ir.layout import Layout, channels_last
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
@@ -29,11 +35,6 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
 
 def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
     return channels_last(len(shape)) if position < 2 else None
-
-
-def _makes_layout(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
-    channel = node.attrs.get("out_channel", len(shape) - 1)
-    return channel_at(channel, len(shape)) if shape else default_layout(shape)
 
 
 def _follows_batch(batch: Batch, node: Node) -> Along | None:
@@ -66,7 +67,7 @@ OPERATORS = (
         relax="relax.matmul",
         refuses=_refuses,
         wants_layout=_wants_layout,
-        makes_layout=_makes_layout,
+        makes_layout=channel_of_result,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=False,

@@ -9,7 +9,7 @@ from adrenoc.families.reduce.reduce_rule import reduce_rule
 from adrenoc.families.reduce.softmax_rule import softmax_rule
 from adrenoc.families.shared.batch import Along, Batch, FollowsBatch
 from adrenoc.families.shared.context import Rule
-from adrenoc.families.shared.counts import per_input_element
+from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS, per_input_element
 from adrenoc.families.shared.operator import (
     Counts,
     Kind,
@@ -24,8 +24,6 @@ from adrenoc.families.shared.operator import (
 from adrenoc.ir.graph import Node, Tensor
 from adrenoc.ir.layout import LANES, Layout
 
-SOFTMAX_OPERATIONS = 5
-"""An element: largest, subtract, exp, sum, divide."""
 NORM_OPERATIONS = 8
 """An element: mean 1, variance 3, normalise 2, scale and shift 2."""
 RMS_NORM_OPERATIONS = 4

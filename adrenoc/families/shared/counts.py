@@ -7,6 +7,9 @@ import math
 from adrenoc.families.shared.operator import Counts
 from adrenoc.ir.graph import Graph, Node
 
+SOFTMAX_OPERATIONS = 5
+"""An element: largest, subtract, exp, sum, divide."""
+
 
 def size_of(graph: Graph, name: str) -> int:
     """Elements of a tensor."""

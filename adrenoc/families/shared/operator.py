@@ -12,7 +12,7 @@ from enum import Enum
 from adrenoc.families.shared.batch import FollowsBatch
 from adrenoc.families.shared.context import Rule
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Layout, default_layout
+from adrenoc.ir.layout import Layout, channel_at, default_layout
 
 Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
 """(node, tensors) -> the reason why its rule does not cover a node, None where it does."""
@@ -111,6 +111,12 @@ def same_layout(_node: Node, shape: tuple[int, ...], source: Layout | None) -> L
     if source is not None and len(source.roles) == len(shape):
         return source
     return default_layout(shape)
+
+
+def channel_of_result(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
+    """Of products: the channel is the axis `out_channel`, the last one where it is not stated."""
+    channel = node.attrs.get("out_channel", len(shape) - 1)
+    return channel_at(channel, len(shape)) if shape else default_layout(shape)
 
 
 def no_operations(_graph: Graph, _node: Node) -> int:

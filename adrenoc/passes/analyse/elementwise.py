@@ -15,11 +15,12 @@ def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
     return all(
         _is_identity(load.indices, body.axes, graph.tensors[name].shape)
         for load in loads_of(body.value)
-        if _source(body.sources, load.source) == name
+        if source_name(body.sources, load.source) == name
     )
 
 
-def _source(sources: Mapping[Any, str], buffer: Any) -> str | None:
+def source_name(sources: Mapping[Any, str], buffer: Any) -> str | None:
+    """The tensor that a body reads through a buffer, None of what is none of its sources."""
     return next((name for b, name in sources.items() if b.same_as(buffer)), None)
 
 

@@ -34,7 +34,7 @@ from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.channel_ranges import CONCAT
 from adrenoc.passes.analyse.cpu_nodes import CPU
-from adrenoc.passes.analyse.elementwise import _source, reads_elementwise
+from adrenoc.passes.analyse.elementwise import reads_elementwise, source_name
 from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.passes.analyse.scalar_body import loaded, substitute
 from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
@@ -289,7 +289,7 @@ def inline(reader: Body, name: str, producer: Body) -> Body:
 
 
 def _reads(body: Body, name: str) -> int:
-    return sum(_source(body.sources, load.source) == name for load in loads_of(body.value))
+    return sum(source_name(body.sources, load.source) == name for load in loads_of(body.value))
 
 
 def _is_move(body: Body) -> bool:

@@ -20,8 +20,8 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.lower.plan_memory import size_bytes
-from adrenoc.passes.place.second_stores import NO_KERNEL
 from adrenoc.target.roofline import Work
 from adrenoc.tvmapi import (
     AttrStmt,

@@ -16,10 +16,8 @@ from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.channel_ranges import Part
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 
-NO_KERNEL = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 """Nodes that no kernel of the GPU computes."""
 
 MOST_STORES = 16

@@ -25,12 +25,9 @@ from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.half import HALF_MAX, beyond_half
 from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
-
-_ELSEWHERE = (CPU, TO_CPU, TO_GPU, CLML, ALLOC)
 
 
 def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
@@ -43,7 +40,7 @@ def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
     exact: set[str] = set()
     carried: set[str] = set()
     for node in graph.nodes if reasons else ():
-        if node.op in _ELSEWHERE or not graph.tensors[node.output].is_float:
+        if node.op in NO_KERNEL or not graph.tensors[node.output].is_float:
             continue
         read = [name for name in node.inputs if name in reasons]
         exact.update(read)
