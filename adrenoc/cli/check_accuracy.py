@@ -10,7 +10,8 @@ import click
 
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
-    MOST_SECONDS,
+    EFFORT_HELP,
+    MOST_EFFORT,
     FiniteRange,
     ShapeParam,
     TargetParam,
@@ -78,12 +79,11 @@ _WORST_LAYERS = 8
     help="Largest error over the range of an output.",
 )
 @click.option(
-    "--limit",
-    "limit_s",
-    type=FiniteRange(min=0.0, max=MOST_SECONDS),
-    default=600.0,
+    "--effort",
+    type=FiniteRange(min=0.0, max=MOST_EFFORT),
+    default=1.0,
     show_default=True,
-    help="Seconds after which the search for a policy begins no further trial, for each preset.",
+    help=EFFORT_HELP,
 )
 @click.option(
     "--cl-device", default="", help="OpenCL device: a number or a part of its name.  [default: any]"
@@ -113,7 +113,7 @@ def check_accuracy_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     seed: int,
     tolerance: float,
-    limit_s: float,
+    effort: float,
     cl_device: str,
     output: Path | None,
     point: int | None,
@@ -141,7 +141,7 @@ def check_accuracy_command(
         "seed": seed,
         "tolerance": tolerance,
         "cl_device": cl_device,
-        "limit_s": limit_s,
+        "effort": effort,
         "point": point,
     }
     if as_json:
@@ -243,6 +243,8 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
     if found.passed:
         return
     show_points(found)
+    if found.left:
+        console.print_fields([("untried", f"{', '.join(found.left)} (a larger --effort goes on)")])
     if found.starts_at:
         console.print_fields([("starts at", console.short(found.starts_at))])
     if found.remedy is None:
@@ -256,7 +258,7 @@ def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
     from adrenoc.cli import console
 
     names, cost = remedy.float32_tensors, remedy.cost
-    size = "none of them can be left out" if remedy.is_minimal else "stopped by --limit"
+    size = "none of them can be left out" if remedy.is_minimal else "--effort ended the search"
     if remedy.by_parts:
         size = "by what each part contributes and costs"
     moved, memory = cost.moved_bytes, cost.memory_bytes

@@ -24,6 +24,7 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
+    from adrenoc.check.accuracy.accuracy_plans import Wanted
     from adrenoc.check.accuracy.result import AccuracyPlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
@@ -117,6 +118,7 @@ def compile_command(
     accuracy: float | None,
     folder: Path | None,
     seed: int,
+    effort: float,
     max_memory_mib: int | None,
     winograd: bool | None,
     clml: str | None,
@@ -179,9 +181,7 @@ def compile_command(
                 model,
                 target,
                 resolved.options,
-                accuracy,
-                folder,
-                seed,
+                _wanted(accuracy, folder, seed, effort),
                 reporter,
                 use_cache=not no_cache,
             )
@@ -253,29 +253,31 @@ def _check_accuracy_options(
         raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
 
 
+def _wanted(tolerance: float, folder: Path | None, seed: int, effort: float) -> Wanted:
+    from adrenoc.check.accuracy.accuracy_plans import Wanted
+    from adrenoc.check.inputs import input_files
+
+    files = () if folder is None else input_files(folder)
+    return Wanted(tolerance=tolerance, files=files, seed=seed, effort=effort)
+
+
 def _meet(
     model: Path,
     target: Target,
     options: CompileOptions,
-    tolerance: float,
-    folder: Path | None,
-    seed: int,
+    wanted: Wanted,
     reporter: Reporter,
     *,
     use_cache: bool,
 ) -> tuple[AccuracyPlan, CompileOptions, tuple[Decision, ...]]:
     """The plan for a tolerance, the options with what it keeps, and its decisions."""
     from adrenoc.check.accuracy.accuracy_plans import (
-        Wanted,
         decisions_of,
         place_of,
         read_plan,
         write_plan,
     )
-    from adrenoc.check.inputs import input_files
 
-    files = () if folder is None else input_files(folder)
-    wanted = Wanted(tolerance=tolerance, files=files, seed=seed)
     place = place_of(model, target, options, wanted)
     plan = read_plan(place) if use_cache else None
     if plan is not None:

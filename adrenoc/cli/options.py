@@ -213,8 +213,15 @@ def preset_option() -> Decorator:
     )
 
 
+MOST_EFFORT = 1000.0
+EFFORT_HELP = (
+    "How much work the search for a policy may do, counted and not timed: 1 is some ten minutes "
+    "of one core."
+)
+
+
 def accuracy_options() -> Decorator:
-    """`--accuracy`, `--inputs` and `--seed`: an error to stay within, and on what."""
+    """`--accuracy` and what it takes: an error to stay within, on what, and how much work."""
     tolerance = click.option(
         "--accuracy",
         type=FiniteRange(min=0.0, min_open=True),
@@ -236,7 +243,14 @@ def accuracy_options() -> Decorator:
         show_default=True,
         help="For --accuracy: random inputs.",
     )
-    return lambda command: tolerance(folder(seed(command)))
+    effort = click.option(
+        "--effort",
+        type=FiniteRange(min=0.0, max=MOST_EFFORT),
+        default=1.0,
+        show_default=True,
+        help=f"For --accuracy: {EFFORT_HELP[0].lower()}{EFFORT_HELP[1:]}",
+    )
+    return lambda command: tolerance(folder(seed(effort(command))))
 
 
 def clml_options() -> Decorator:

@@ -106,7 +106,7 @@ def test_diffuse_rounding_gets_a_list_of_policies(device: Any, tmp_path: Path) -
 
 
 def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> None:
-    report = _examined(planted.save(planted.cancellation(), tmp_path), "mixed", limit_s=0.0)
+    report = _examined(planted.save(planted.cancellation(), tmp_path), "mixed", effort=0.0)
     layers = {layer.name: layer for layer in report.presets[0].layers}
     assert layers["t5"].local_error > 0.1 and layers["t5"].total_error > 0.1
     assert layers["t6"].local_error < 1e-3  # a max pool adds nothing ...
@@ -115,7 +115,7 @@ def test_own_error_is_told_from_inherited_error(device: Any, tmp_path: Path) -> 
 
 
 def test_a_search_out_of_time_says_so_and_still_works(device: Any, tmp_path: Path) -> None:
-    report = _examined(planted.save(planted.overflow(), tmp_path), "mixed", limit_s=0.0)
+    report = _examined(planted.save(planted.overflow(), tmp_path), "mixed", effort=0.0)
     remedy = report.presets[0].remedy
     assert remedy is not None and not remedy.is_minimal and remedy.trials == 1
     assert remedy.error_after <= TOLERANCE
@@ -140,7 +140,7 @@ def test_inputs_count(device: Any, tmp_path: Path) -> None:
     np.save(small, values)
     np.savez(large, x0=values * 1000)
     assert _examined(model, "mixed", files=(small,)).passed
-    report = _examined(model, "mixed", files=(small, large), limit_s=60.0)
+    report = _examined(model, "mixed", files=(small, large))
     assert report.samples == 2
     (found,) = report.presets
     assert not found.passed and found.suspects[0].causes[0].name == "overflow"

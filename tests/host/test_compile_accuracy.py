@@ -41,6 +41,7 @@ def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
     assert plan["after"]["device_error"] <= 1e-2 < plan["before"]["device_error"]
     assert plan["after"]["moved_bytes"] > plan["before"]["moved_bytes"]
     assert 0.8 < plan["floor"]["ratio"] < 1.2
+    assert plan["plans"] > 1 and plan["runs"] > 1 and plan["left"] == []
     kept = {d["subject"]: d for d in told["decisions"] if d["stage"] == "accuracy"}
     assert set(kept) == {"accuracy", "t1", "t2", "t3"}
     assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0

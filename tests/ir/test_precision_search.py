@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from adrenoc.check.accuracy.deviation import Deviation
+from adrenoc.check.accuracy.effort import NODES, Effort
 from adrenoc.check.accuracy.groups import Group, Unit
 from adrenoc.check.accuracy.ideal import Stored
 from adrenoc.check.accuracy.pareto import Frontier, FrontierSearch, Planned
@@ -17,7 +21,7 @@ class _Judge:
     """Independent errors of known size, one a tensor."""
 
     def __init__(self, errors: Mapping[str, float]) -> None:
-        self._errors, self.runs = errors, 0
+        self._errors, self.runs, self.samples = errors, 0, 1
 
     def rounded(self, stored: Stored, samples: int | None = None) -> Deviation:
         self.runs += 1
@@ -43,9 +47,9 @@ def _search(errors: dict[str, float], costs: dict[str, int], **more: Any) -> tup
         stored = Stored(tensors=frozenset(errors) - set(pins), constants=frozenset())
         return Planned(time_us=time_us, stored=stored)
 
-    deadline = more.get("deadline", time.perf_counter() + 60)
+    effort = more.get("effort") or Effort(nodes=len(errors))
     judge: Any = _Judge(errors)
-    search = FrontierSearch(judge, planned, groups, deadline=deadline, note=lambda _: None)
+    search = FrontierSearch(judge, planned, groups, effort=effort, note=lambda _: None)
     return search, search.run()
 
 
@@ -84,10 +88,28 @@ def test_what_overflows_is_taken_first() -> None:
     assert all("l3" in point.tensors for point in frontier.points[1:])
 
 
-def test_out_of_time_it_still_ends_with_everything() -> None:
-    _, frontier = _search(ERRORS, COSTS, deadline=0.0)
+def test_out_of_effort_it_still_ends_with_everything_and_says_what_is_left() -> None:
+    effort = Effort(nodes=5, share=0.0)
+    times = dict.fromkeys(ERRORS, 1.0)
+    search, frontier = _search(ERRORS, COSTS, effort=effort, times=times)
     assert frontier.points[-1].error == 0.0
     assert len(frontier.points[-1].tensors) == 5
+    assert set(effort.left) == {"2 parts to price by their plans", "5 units to measure alone"}
+    assert search.cheapest(0.025) is not None
+    assert "5 pinned units to leave out" in effort.left
+
+
+def test_a_search_ends_by_its_work_and_not_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy for a day between two measurements changes nothing."""
+    found = []
+    for step_s in (0.0, 86_400.0):
+        clock = itertools.count(0.0, step_s) if step_s else itertools.repeat(0.0)
+        for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
+            monkeypatch.setattr(time, name, lambda clock=clock: next(clock))
+        effort = Effort(nodes=5, share=5 * 12 / NODES)
+        search, frontier = _search(ERRORS, COSTS, effort=effort, times=dict.fromkeys(ERRORS, 1.0))
+        found.append((frontier, search.cheapest(0.025), effort.plans, effort.runs, effort.left))
+    assert found[0] == found[1] and found[0][-1]
 
 
 def test_a_pin_that_breaks_a_fusion_costs_what_its_plan_does() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.check.accuracy.search import OutOfTimeError, smallest_passing
+from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
 
 NAMES = tuple(f"n{i:02}" for i in range(40))
 
@@ -47,7 +47,7 @@ def test_out_of_time_the_best_so_far_passes(trials: int) -> None:
     def passes(chosen: frozenset[str]) -> bool:
         nonlocal left
         if left == 0:
-            raise OutOfTimeError
+            raise OutOfEffortError
         left -= 1
         return {"n03", "n17"} <= chosen
 

@@ -29,12 +29,16 @@ from adrenoc.text.json_text import read_json
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What `--accuracy` asks for: a tolerance over the range of each output, on these inputs."""
+    """What `--accuracy` asks for: a tolerance over the range of each output, on these inputs.
+
+    `effort` is the work that the search may do, of the usual.
+    """
 
     tolerance: float
     files: tuple[Path, ...] = ()
     seed: int = 0
     cl_device: str = ""
+    effort: float = 1.0
 
 
 def twin_of(target: Target) -> Target:
@@ -50,7 +54,8 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
         subject="accuracy",
         taken=f"{len(plan.float32_tensors)} tensors in float32 for {limit}",
         reason=f"the largest error over the range of an output is {after:.1e}, {before:.1e} "
-        f"without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, {plan.inputs}",
+        f"without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, {plan.inputs}; "
+        f"{searched(plan)}",
         stage="accuracy",
     )
     kept = f"kept for {limit}: it is among what a search by error and cost needs"
@@ -61,6 +66,14 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
             for name in plan.float32_tensors
         ),
     )
+
+
+def searched(plan: AccuracyPlan) -> str:
+    """What the search did and what it left untried, for people."""
+    if not plan.float32_tensors:
+        return "nothing had to be searched for"
+    done = f"{plan.plans} plans and {plan.runs} runs searched"
+    return f"{done}; left untried: {', '.join(plan.left)}" if plan.left else f"{done}, all tried"
 
 
 def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wanted) -> Path:
@@ -77,6 +90,7 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
             "target": twin_of(target).digest(),
             "options": options.digest(),
             "tolerance": repr(wanted.tolerance),
+            "effort": repr(wanted.effort),
             "inputs": " ".join(sha256_file(path) for path in wanted.files) or str(wanted.seed),
             "device": wanted.cl_device,
             "reference": reference_version(files.format),
@@ -92,7 +106,7 @@ def read_plan(place: Path) -> AccuracyPlan | None:
             return None
         data = read_json(read_plain(place))
         points = {name: _point(data[name]) for name in ("before", "after")}
-        lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups")}
+        lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups", "left")}
         return AccuracyPlan(**{**data, **points, **lists, "floor": Floor(**data["floor"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -18,6 +18,7 @@ import tvm
 from adrenoc.check.accuracy.bench import Bench, input_of_cut
 from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, range_error
+from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.floor import floor_of
 from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import (
@@ -29,7 +30,7 @@ from adrenoc.check.accuracy.result import (
     Remedy,
 )
 from adrenoc.check.accuracy.samples import DRAWS, Judge, Sample, take_samples
-from adrenoc.check.accuracy.search import OutOfTimeError, smallest_passing
+from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
 from adrenoc.check.reference import run_reference
 from adrenoc.device.opencl import pick_device
 from adrenoc.importers.formats import find_model_files
@@ -57,16 +58,16 @@ def check_accuracy(
     seed: int = 0,
     tolerance: float,
     cl_device: str = "",
-    limit_s: float = 600.0,
+    effort: float = 1.0,
     point: int | None = None,
     reporter: Reporter,
 ) -> AccuracyReport:
     """Examine a model on an OpenCL device of this computer.
 
     `files` are sets of inputs (.npz, or .npy for the only input), random ones if there are none;
-    `tolerance` bounds the error over the range of each output; the search for a remedy begins no
-    trial after `limit_s` seconds, for each preset.  `point` takes the policy of that number in the
-    list in place of what meets the tolerance.
+    `tolerance` bounds the error over the range of each output; the search for a remedy does
+    `effort` of the usual work (`Effort`), for each preset.  `point` takes the policy of that
+    number in the list in place of what meets the tolerance.
 
     Raises:
         AdrenocError: the model does not compile, an input does not fit, no device, ...
@@ -77,7 +78,7 @@ def check_accuracy(
     drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
     samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
     in_float32 = _truth(bench, samples, model, reporter)
-    doctor = _Doctor(bench, samples, drawn, tolerance, limit_s, in_float32, point, reporter)
+    doctor = _Doctor(bench, samples, drawn, tolerance, effort, in_float32, point, reporter)
     return AccuracyReport(
         model=model.name,
         model_sha256=find_model_files(model).sha256(),
@@ -122,13 +123,13 @@ class _Doctor:
         samples: list[Sample],
         drawn: list[Sample],
         tolerance: float,
-        limit_s: float,
+        effort: float,
         in_float32: float,
         point: int | None,
         reporter: Reporter,
     ) -> None:
         self._bench, self._samples, self._tolerance = bench, samples, tolerance
-        self._limit_s, self._in_float32, self._reporter = limit_s, in_float32, reporter
+        self._share, self._in_float32, self._reporter = effort, in_float32, reporter
         self._point = point
         self._local: dict[str, dict[str, float]] = {}
         self._judge = Judge(bench, drawn)
@@ -141,14 +142,15 @@ class _Doctor:
         error, floor = ours.largest, self._floor(preset, ours)
         passed = error <= self._tolerance
         remedy, policies = None, None
+        effort = Effort(nodes=len(self._bench.fused(preset).nodes), share=self._share)
         if not passed and self._in_float32 <= self._tolerance:
             policies = Policies(
-                self._bench, self._judge, preset, limit_s=self._limit_s, reporter=self._reporter
+                self._bench, self._judge, preset, effort=effort, reporter=self._reporter
             )
             if self._point is not None or not any(layer.causes for layer in layers.values()):
                 remedy = self._remedy_by_parts(preset, policies, error)
             else:
-                remedy = self._remedy(preset, layers, error)
+                remedy = self._remedy(preset, layers, error, effort)
         return PresetAccuracy(
             preset=preset,
             error=error,
@@ -160,6 +162,7 @@ class _Doctor:
             error_in_float32=self._in_float32,
             contributions=() if policies is None else policies.contributions(),
             points=() if policies is None else policies.listed(),
+            left=effort.left,
         )
 
     def _floor(self, preset: str, ours: Deviation) -> Floor:
@@ -261,14 +264,15 @@ class _Doctor:
     # The remedy
 
     def _remedy(
-        self, preset: str, layers: Mapping[str, LayerAccuracy], error: float
+        self, preset: str, layers: Mapping[str, LayerAccuracy], error: float, effort: Effort
     ) -> Remedy | None:
-        deadline = time.perf_counter() + self._limit_s
         errors: dict[frozenset[str], float] = {}
 
         def passes(pins: frozenset[str]) -> bool:
-            if errors and time.perf_counter() > deadline:
-                raise OutOfTimeError
+            if errors and effort.is_spent():
+                raise OutOfEffortError
+            effort.plan()
+            effort.run(self._judge.samples)
             started = time.perf_counter()
             errors[pins] = self._judge.compiled(self._bench.whole(preset, pins)).largest
             note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"

@@ -14,6 +14,7 @@ import tvm
 
 from adrenoc.check.accuracy.accuracy_plans import Wanted, twin_of
 from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.floor import floor_of
 from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.policies import Policies
@@ -24,9 +25,6 @@ from adrenoc.errors import AccuracyError, DependencyError, DeviceError
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
-
-_LIMIT_S = 600.0
-"""The search begins no measurement after it; what it has by then is tried."""
 
 
 def meet_accuracy(
@@ -57,7 +55,8 @@ def _searched(
         bench, model, files=wanted.files, seed=wanted.seed, draws=DRAWS, reporter=reporter
     )
     judge = Judge(bench, samples)
-    policies = Policies(bench, judge, preset, limit_s=_LIMIT_S, reporter=reporter)
+    effort = Effort(nodes=len(bench.fused(preset).nodes), share=wanted.effort)
+    policies = Policies(bench, judge, preset, effort=effort, reporter=reporter)
     whole = bench.whole(preset)
     ours = judge.compiled(whole)
     floor = floor_of(ours, judge.rounded(policies.stored), policies.stored.count)
@@ -90,6 +89,9 @@ def _searched(
         after=after,
         floor=floor,
         trials=policies.trials,
+        plans=effort.plans,
+        runs=effort.runs,
+        left=effort.left,
     )
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from adrenoc.check.accuracy.deviation import Deviation
+from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.groups import Group, Unit
 from adrenoc.check.accuracy.ideal import Stored
 from adrenoc.check.accuracy.samples import Judge
@@ -25,9 +26,9 @@ _PRICED = 0.999
 _LEAST_US = 1e-3
 """What a pin costs at least: it may save time, where what reads the tensor is in float32, too."""
 _SHARE_OF_PRICES = 0.5
-"""Of the time for the search, by when the last part is planned."""
+"""Of the effort, by when the last part is priced."""
 _SHARE_OF_FIRST = 0.7
-"""Of the time, by when a second point may begin to be pruned."""
+"""Of the effort, by when a second point may begin to be pruned."""
 _MATTERS = 0.95
 """Groups that together make this share of the error are looked into."""
 _STEP = 0.8
@@ -105,7 +106,7 @@ class Frontier:
 
 
 class FrontierSearch:
-    """Finds the frontier of one plan; begins no measurement after the deadline."""
+    """Finds the frontier of one plan; begins no measurement once its effort is spent."""
 
     def __init__(
         self,
@@ -113,13 +114,14 @@ class FrontierSearch:
         planned: Planner,
         groups: Sequence[Group],
         *,
-        deadline: float,
+        effort: Effort,
         note: Callable[[str], None],
     ) -> None:
         self._judge, self._groups = judge, groups
-        self._planned = functools.cache(planned)
-        self._deadline, self._note = deadline, note
-        self._runs, self._started = 0, time.perf_counter()
+        self._planned = functools.cache(self._counted)
+        self._plan = planned
+        self._effort, self._note = effort, note
+        self._runs = 0
 
     def run(self) -> Frontier:
         """Measure the parts, order them, and walk."""
@@ -139,12 +141,13 @@ class FrontierSearch:
         What is left out makes the whole no slower: a pin between two others may save a conversion.
         """
         limit = _HEADROOM * tolerance
-        for unit in sorted(point.units, key=lambda unit: -unit.bytes_more):
-            if self._out_of_time():
+        units = sorted(point.units, key=lambda unit: -unit.bytes_more)
+        for number, unit in enumerate(units):
+            if self._effort.is_spent():
+                self._effort.leave("pinned units to leave out", len(units) - number)
                 break
             held = self._planned(point.tensors).stored
-            self._runs += 1
-            if self._judge.rounded(held.together(unit.stored)).largest > limit:
+            if self._rounded(held.together(unit.stored)).largest > limit:
                 continue  # a plan costs more than a run
             rest = self._candidate(tuple(u for u in point.units if u is not unit), point.groups)
             if rest.error <= limit and not _is_slower(rest, point):
@@ -154,14 +157,16 @@ class FrontierSearch:
     def cheapest(self, tolerance: float) -> Candidate | None:
         """The candidate of least time that leaves some room within a tolerance, None without one.
 
-        Of those on the way, the first two that do are pruned, the second if time is left: which
+        Of those on the way, the first two that do are pruned, the second if effort is left: which
         one ends as the cheaper depends on the fusions that their pins break.
         """
         within = [p for p in self._walked if p.error <= _HEADROOM * tolerance]
         if not within:
             return None
         pruned = [self.pruned(within[0], tolerance)]
-        if len(within) > 1 and not self._out_of_time(share=_SHARE_OF_FIRST):
+        if len(within) > 1 and self._effort.is_spent(_SHARE_OF_FIRST):
+            self._effort.leave("policy beside the first to make cheaper", 1)
+        elif len(within) > 1:
             pruned.append(self.pruned(within[1], tolerance))
         return min((*pruned, *within), key=_by_time)
 
@@ -170,8 +175,7 @@ class FrontierSearch:
             tensors=frozenset().union(*(unit.stored.tensors for unit in units)),
             constants=frozenset().union(*(unit.stored.constants for unit in units)),
         )
-        self._runs += 1
-        rms = self._judge.rounded(alone, _SEARCHED_ON).rms
+        rms = self._rounded(alone, _SEARCHED_ON).rms
         return Part(group=group, units=units, mean_square=rms**2)
 
     def _costs(self, parts: Sequence[Part]) -> dict[tuple[str, ...], float]:
@@ -182,8 +186,9 @@ class FrontierSearch:
             return found
         total, seen = _sum(part.mean_square for part in parts), 0.0
         priced: dict[tuple[str, ...], float] = {}
-        for part in sorted(parts, key=lambda part: -part.mean_square):
-            if self._out_of_time(share=_SHARE_OF_PRICES):
+        for number, part in enumerate(sorted(parts, key=lambda part: -part.mean_square)):
+            if self._effort.is_spent(_SHARE_OF_PRICES):
+                self._effort.leave("parts to price by their plans", len(parts) - number)
                 break
             if math.isfinite(total) and seen > _PRICED * total:
                 break
@@ -203,11 +208,12 @@ class FrontierSearch:
         for part in sorted(groups, key=lambda part: -part.mean_square):
             matters = math.isinf(total) or seen < _MATTERS * total
             seen += part.mean_square
-            if not matters or len(part.units) == 1 or self._out_of_time():
+            if not matters or len(part.units) == 1:
                 parts.append(part)
                 continue
-            for unit in part.units:
-                if self._out_of_time():
+            for number, unit in enumerate(part.units):
+                if self._effort.is_spent():
+                    self._effort.leave("units to measure alone", len(part.units) - number)
                     break
                 parts.append(self._measured(part.group, (unit,)))
             known = {id(unit) for other in parts for unit in other.units}
@@ -229,7 +235,7 @@ class FrontierSearch:
             done = number + 1 == len(ordered)
             if not done and not left < _STEP**2 * last:
                 continue
-            if not done and (len(points) > _MOST_POINTS or self._out_of_time()):
+            if not done and (len(points) > _MOST_POINTS or self._effort.is_spent()):
                 continue
             point = self._point(taken)
             if point.error < points[-1].error:
@@ -244,13 +250,17 @@ class FrontierSearch:
     def _candidate(self, units: tuple[Unit, ...], groups: tuple[str, ...]) -> Candidate:
         """With the error of rounding all that the plan with these pins holds in half."""
         planned = self._planned(tuple(name for unit in units for name in unit.tensors))
-        self._runs += 1
-        error = self._judge.rounded(planned.stored).largest
+        error = self._rounded(planned.stored).largest
         return Candidate(units=units, groups=groups, error=error, time_us=planned.time_us)
 
-    def _out_of_time(self, share: float = 1.0) -> bool:
-        left = self._deadline - self._started
-        return time.perf_counter() > self._started + share * left
+    def _counted(self, tensors: tuple[str, ...]) -> Planned:
+        self._effort.plan()
+        return self._plan(tensors)
+
+    def _rounded(self, stored: Stored, samples: int | None = None) -> Deviation:
+        self._runs += 1
+        self._effort.run(self._judge.samples if samples is None else samples)
+        return self._judge.rounded(stored, samples)
 
 
 def _is_slower(one: Candidate, other: Candidate) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from adrenoc.check.accuracy.bench import Bench, plan_of
+from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.groups import groups_of
 from adrenoc.check.accuracy.ideal import stored_in_half
 from adrenoc.check.accuracy.pareto import Candidate, Frontier, FrontierSearch, Planned
@@ -22,11 +23,11 @@ class Policies:
     """Policies for one preset of one model, found by simulation and tried on the device."""
 
     def __init__(
-        self, bench: Bench, judge: Judge, preset: str, *, limit_s: float, reporter: Reporter
+        self, bench: Bench, judge: Judge, preset: str, *, effort: Effort, reporter: Reporter
     ) -> None:
         self._bench, self._judge, self._preset = bench, judge, preset
-        self._deadline = time.perf_counter() + limit_s
-        self._reporter, self._started = reporter, time.perf_counter()
+        self._effort, self._reporter = effort, reporter
+        self._started = time.perf_counter()
         self.trials = 0
         self._tried: dict[tuple[str, ...], PolicyPoint] = {}
         self.stored = bench.stored(preset)
@@ -34,7 +35,7 @@ class Policies:
             judge,
             self._planned,
             groups_of(bench.fused(preset), self.stored),
-            deadline=self._deadline,
+            effort=effort,
             note=self._note,
         )
         self._frontier: Frontier | None = None
@@ -81,6 +82,8 @@ class Policies:
         started = time.perf_counter()
         variant = self._bench.whole(self._preset, candidate.tensors)
         error = self._judge.compiled(variant).largest
+        self._effort.plan()
+        self._effort.run(self._judge.samples)
         self.trials += 1
         point = self.priced(candidate, variant.plan)
         took_ms = (time.perf_counter() - started) * 1000
@@ -94,7 +97,7 @@ class Policies:
         return self._tried[candidate.tensors]
 
     def priced(self, candidate: Candidate, plan: Plan | None = None) -> PolicyPoint:
-        """A candidate by the model's own names, with the figures of its plan if time is left."""
+        """A candidate by the model's own names, with the figures of its plan if effort is left."""
         point = PolicyPoint(
             float32_tensors=self._named(candidate.tensors),
             groups=candidate.groups if candidate.units else (),
@@ -102,8 +105,9 @@ class Policies:
             graph_tensors=candidate.tensors,
         )
         if plan is None:
-            if time.perf_counter() > self._deadline:
+            if self._effort.is_spent():
                 return point
+            self._effort.plan()
             plan = self._bench.plan(self._preset, candidate.tensors)
         return replace(
             point,

@@ -75,7 +75,7 @@ class PolicyPoint:
     `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of the
     compiled kernels, None where they were not run.  `time_us` is the floor of the plan's time with
     its launches, None where the target's file gives no rates; `time_us`, `moved_bytes` and
-    `memory_bytes` are None where time ran out.  `groups` are the parts of the network;
+    `memory_bytes` are None where the effort was spent.  `groups` are the parts of the network;
     `graph_tensors` are the tensors by the names of the planning graph.
     """
 
@@ -105,6 +105,8 @@ class AccuracyPlan:
 
     Errors are the largest over the range of an output on the device named, of `samples` sets of
     inputs.  Without a need for a policy `float32_tensors` is empty and `after` is `before`.
+    `plans` and `runs` are what the search did, `left` what it left untried when its effort was
+    spent.
     """
 
     tolerance: float
@@ -118,13 +120,16 @@ class AccuracyPlan:
     after: PolicyPoint
     floor: Floor
     trials: int
+    plans: int
+    runs: int
+    left: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
     """The tensors to keep in float32.
 
-    `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of time
+    `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of effort
     ends with a set that works but may be larger.  `by_parts`: it was found by what the parts of the
     network contribute, not by taking out one tensor after the other on the device.
     """
@@ -145,6 +150,7 @@ class PresetAccuracy:
     `points` are policies from none to all tensors in float32, each with less error and more cost
     than the one before; `contributions` are what they were found by, the worst first.  Both are for
     presets that do not pass.
+    `left` is what the search left untried when its effort was spent.
     `starts_at` is empty where no layer stands out; `remedy` is None where none is needed, or
     where even float32 throughout does not meet the tolerance (`error_in_float32`).
     """
@@ -159,6 +165,7 @@ class PresetAccuracy:
     error_in_float32: float
     contributions: tuple[Contribution, ...] = ()
     points: tuple[PolicyPoint, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:

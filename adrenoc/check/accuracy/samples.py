@@ -74,6 +74,11 @@ class Judge:
         self._samples, self._bench = samples, bench
         self._ideal: IdealRun | None = None
 
+    @property
+    def samples(self) -> int:
+        """How many sets of inputs plans are judged by."""
+        return len(self._samples)
+
     def compiled(self, variant: Variant) -> Deviation:
         """Of a compiled model."""
         return self._of([variant.run(sample.inputs) for sample in self._samples])

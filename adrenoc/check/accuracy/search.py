@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
-class OutOfTimeError(Exception):
+class OutOfEffortError(Exception):
     """Raised by a trial that may not begin any more."""
 
 
@@ -28,7 +28,7 @@ def smallest_passing(
 ) -> Found | None:
     """A minimal subset of `suspects` that passes, None where not even all of them do.
 
-    `passes` may raise `OutOfTimeError`; the best set so far is then returned as it is.
+    `passes` may raise `OutOfEffortError`; the best set so far is then returned as it is.
     """
     known: dict[frozenset[str], bool] = {}
 
@@ -43,12 +43,12 @@ def smallest_passing(
         if not tried(best):
             return None
         best = _shortest_prefix(best, tried)
-    except OutOfTimeError:
+    except OutOfEffortError:
         return Found(chosen=best, is_minimal=False)
     kept = list(best)
     try:
         _take_out(kept, tried)
-    except OutOfTimeError:
+    except OutOfEffortError:
         return Found(chosen=tuple(kept), is_minimal=False)
     return Found(chosen=tuple(kept), is_minimal=True)
 
