@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-_MODES = ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel")
+_MODES = (
+    "asymmetric",
+    "half_pixel",
+    "align_corners",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+)
 _SIZES = (((1, 1), (9, 11)), ((5, 7), (3, 4)), ((5, 7), (8, 9)), ((4, 4), (12, 20)))
 
 
@@ -26,7 +32,7 @@ def _equal(ops: Ops, device: Any, preset: str) -> None:
     ("preset", "dtype"), (("fp32", np.int8), ("mixed", np.uint8), ("fp16", np.int32))
 )
 def test_linear_resizes_of_whole_numbers_are_exact(device: Any, preset: str, dtype: Any) -> None:
-    ops = Ops()
+    ops = Ops(opset=19)
     low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
     for mode in _MODES:
         for source, target in _SIZES:
@@ -41,13 +47,54 @@ def test_linear_resizes_of_whole_numbers_are_exact(device: Any, preset: str, dty
 
 def test_nearest_elements_are_those_of_floats(device: Any) -> None:
     """Where a sample lies on an element in thirds and ninths, the last bit says which it is."""
-    ops = Ops()
+    ops = Ops(opset=19)
     x = ops.whole_input(1, 2, 5, 7, count=127, dtype=np.uint8)
     for mode in _MODES:
-        for rounding in ("floor", "ceil", "round_prefer_floor"):
+        for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
             attrs = {"coordinate_transformation_mode": mode, "nearest_mode": rounding}
             ops.output(ops("Resize", x, "", "", ops.ints(1, 2, 8, 9), **attrs))
     _equal(ops, device, "fp32")
+
+
+@pytest.mark.parametrize("dtype", (np.int8, np.uint8, np.int32))
+def test_channels_may_come_last(device: Any, dtype: Any) -> None:
+    """onnxruntime computes bytes so in fixed point, other integers in floats."""
+    ops = Ops(opset=19)
+    low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
+    for mode in _MODES:
+        for source, target in _SIZES:
+            x = ops.whole_input(1, *source, 3, count=2, dtype=dtype)
+            values = np.random.default_rng(5).integers(low, high + 1, (1, *source, 3))
+            ops.given(x, values.astype(dtype))
+            attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+            ops.output(ops("Resize", x, "", "", ops.ints(1, *target, 3), **attrs))
+    _equal(ops, device, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("preset", "dtype", "last"),
+    (("fp32", np.int8, False), ("mixed", np.uint8, False), ("fp32", np.uint8, True)),
+)
+def test_quanta_that_tie_fall_as_onnxruntimes_do(
+    device: Any, preset: str, dtype: Any, last: bool
+) -> None:
+    """Half way between two quanta the last bit of a sum of floats decides, in 1.2 % of them."""
+    ops = Ops(opset=17)
+    zero = ops.const(np.iinfo(dtype).min // 2 + 3, dtype)
+    for number, mode in enumerate(("asymmetric", "half_pixel", "align_corners")):
+        scale = ops.const(0.02830894 * (1 + number))
+        shape, target = (1, 4, 16, 16), (1, 4, 32, 32)
+        if last:
+            shape, target = (1, 16, 16, 4), (1, 32, 32, 4)
+        x = ops.whole_input(*shape, count=2, dtype=dtype)
+        bounds = np.iinfo(dtype)
+        values = np.random.default_rng(7).integers(bounds.min, bounds.max + 1, shape)
+        ops.given(x, values.astype(dtype))
+        floats = ops("DequantizeLinear", x, scale, zero)
+        attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+        resized = ops("Resize", floats, "", "", ops.ints(*target), **attrs)
+        ops.output(ops("QuantizeLinear", resized, scale, zero))
+    _equal(ops, device, preset)
 
 
 def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(device: Any) -> None:
@@ -59,3 +106,18 @@ def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(device: Any) ->
     (seen,) = ops.run(device, "fp32").values()
     (expected,) = ops.reference().values()
     assert np.abs(seen.astype(int) - expected.astype(int)).max() <= 1
+
+
+def test_old_exports_take_the_middle_of_pixels_for_nearest_ones(device: Any) -> None:
+    """tf2onnx wrote `tf_half_pixel_for_nn` before opset 13."""
+    ops = Ops(opset=11)
+    x = ops.input(1, 2, 5, 7)
+    empty = ops.const(())
+    for sizes in ((1, 2, 10, 14), (1, 2, 8, 9), (1, 2, 3, 4)):
+        for rounding in ("floor", "round_prefer_ceil"):
+            attrs = {
+                "coordinate_transformation_mode": "tf_half_pixel_for_nn",
+                "nearest_mode": rounding,
+            }
+            ops.output(ops("Resize", x, empty, empty, ops.ints(*sizes), **attrs))
+    _equal(ops, device, "fp32")

@@ -197,12 +197,15 @@ def compressed_rows(dense: np.ndarray) -> tuple[Any, np.ndarray]:
     return found, dense[dense != 0]
 
 
-def start(content: bytes) -> Any:
-    """LiteRT on a model, by its plain kernels."""
+def start(content: bytes, *, plain: bool = True) -> Any:
+    """LiteRT on a model, by its plain kernels or as it runs models by default."""
+    types = litert.OpResolverType
     made = litert.Interpreter(
         model_content=content,
         experimental_preserve_all_tensors=True,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_op_resolver_type=types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        if plain
+        else types.AUTO,
     )
     made.allocate_tensors()
     return made

@@ -516,7 +516,7 @@ def _resizes() -> Recipes:
             for size in ([10, 7], [3, 4]):
                 name = f"{label}_{size[0]}".strip("_")
                 yield recipe(kind, name, [f(1, 5, 6, 3), k(size)], options=options, values=values)
-                for dtype, zero in (("int8", 5), ("uint8", 100)):
+                for dtype, zero in (("int8", 5), ("uint8", 100), ("int16", 0)):
                     yield recipe(
                         kind,
                         f"{dtype}_{name}",
@@ -524,4 +524,5 @@ def _resizes() -> Recipes:
                         [qt(dtype, zero=zero)],
                         options,
                         values,
+                        exact=True,
                     )

@@ -34,6 +34,15 @@ def recipes() -> dict[str, Recipe]:
     return load_recipes()
 
 
+def _need_device() -> None:
+    native.use_software_device()
+    native.load()
+    try:
+        opencl.devices()
+    except DeviceError as error:
+        pytest.skip(f"no OpenCL on this machine: {error}")
+
+
 def test_every_operator_has_a_case(recipes: dict[str, Recipe]) -> None:
     kinds = [k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)]
     tested = {r.operator for r in recipes.values()}
@@ -52,13 +61,20 @@ def test_table_is_complete_and_holds_no_wrong_number(recipes: dict[str, Recipe])
         assert table[recipe.name].startswith("excluded") == bool(recipe.excluded), recipe.name
 
 
+def test_resizes_of_quanta_have_litert_s_own_bits(recipes: dict[str, Recipe]) -> None:
+    _need_device()
+    cases = [
+        recipe.case()
+        for recipe in recipes.values()
+        if recipe.operator == "RESIZE_BILINEAR" and recipe.exact and recipe.name.endswith("_10")
+    ]
+    seen: dict[str, str] = {}
+    run_cases(cases, jobs=1, done=lambda case, outcome: seen.update({case.name: outcome.line()}))
+    assert len(seen) == 9 and set(seen.values()) == {"passed"}, seen
+
+
 def test_sample_agrees_with_the_table(recipes: dict[str, Recipe]) -> None:
-    native.use_software_device()
-    native.load()
-    try:
-        opencl.devices()
-    except DeviceError as error:
-        pytest.skip(f"no OpenCL on this machine: {error}")
+    _need_device()
     table = read_table(TABLE)
     runnable = [r for r in recipes.values() if not r.excluded]
     sample = sorted(runnable, key=lambda r: hashlib.sha256(r.name.encode()).hexdigest())[:SAMPLE]

@@ -13,6 +13,7 @@ from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.resize_whole import (
     MODES,
     float_places,
+    is_dequantised,
     is_whole,
     nearest_places,
     resize_whole,
@@ -66,9 +67,10 @@ def convert_resize(node: Node) -> relax.Expr:
         matrices = _keep_aspect(matrices, shape, policy)
     if not matrices:
         return node.inputs[0]
-    if is_whole(node) and attrs["mode"] != b"nearest":
-        cut = _as_cut_off(node, matrices, shape, attrs)
-        return cut if cut is not None else _as_rounded(node, matrices, shape, attrs)
+    if attrs["mode"] != b"nearest" and (is_whole(node) or is_dequantised(node)):
+        same = _as_onnxruntime(node, matrices, shape, attrs)
+        if same is not None or is_whole(node):
+            return same if same is not None else _as_rounded(node, matrices, shape, attrs)
     exact = _as_resize2d(node, matrices, shape, attrs)
     return exact if exact is not None else _as_products(node, matrices, shape, attrs)
 
@@ -146,25 +148,26 @@ def _as_resize2d(
     )
 
 
-def _as_cut_off(
+def _as_onnxruntime(
     node: Node,
     wanted: dict[int, Wanted],
     shape: tuple[int, ...],
     attrs: dict[str, Any],
 ) -> relax.Expr | None:
-    """Integers between two rows and two columns, as onnxruntime cuts them off."""
+    """Between two rows and two columns, in the order that decides what is cut off or rounded."""
     rank, mode = len(shape), attrs["coordinate_transformation_mode"].decode()
-    if rank not in (2, 4) or not set(wanted) <= {rank - 2, rank - 1} or attrs["antialias"]:
+    first_axis = 1 if rank == 4 and 1 in wanted else rank - 2
+    if rank not in (2, 4) or not set(wanted) <= {first_axis, first_axis + 1}:
         return None
-    if attrs["mode"] != b"linear" or mode not in MODES:
+    if attrs["mode"] != b"linear" or mode not in MODES or attrs["antialias"]:
         return None
     places = []
-    for axis in (rank - 2, rank - 1):
+    for axis in (first_axis, first_axis + 1):
         scale, size, _ = wanted.get(axis, (None, shape[axis], None))
         target = _extent(shape[axis], scale, size)
         _check_size(shape[axis], (scale, size, None), 1)
         places.append(float_places(shape[axis], target, None if size else scale, mode))
-    return node.emit(resize_whole(node, (places[0], places[1])))
+    return node.emit(resize_whole(node, (places[0], places[1]), first_axis=first_axis))
 
 
 def _as_rounded(
@@ -241,13 +244,13 @@ def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
 def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """The element that each result takes: resized numbers of elements are such numbers."""
     _check_size(extent, wanted, 1)
-    if wanted[1] is not None:
-        mode, rounding = (
-            attrs[key].decode() for key in ("coordinate_transformation_mode", "nearest_mode")
-        )
-        found = nearest_places(extent, wanted[1], wanted[0], mode, rounding)
-        if found is not None:
-            return found
+    mode, rounding = (
+        attrs[key].decode() for key in ("coordinate_transformation_mode", "nearest_mode")
+    )
+    target = _extent(extent, wanted[0], wanted[1])
+    found = nearest_places(extent, target, wanted[0], mode, rounding)
+    if found is not None:
+        return found
     return _resized(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(np.int32)
 
 

@@ -9,6 +9,7 @@ from adrenoc.importers.tflite.index import INDEX_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
 from adrenoc.importers.tflite.reduce import REDUCE_OPS
+from adrenoc.importers.tflite.resize import RESIZE_OPS
 from adrenoc.importers.tflite.select import SELECT_CUSTOM_OPS, SELECT_OPS
 from adrenoc.importers.tflite.slice import SLICE_OPS
 from adrenoc.importers.tflite.transform import TRANSFORM_OPS
@@ -21,6 +22,7 @@ OPS: dict[str, Convert] = {
     **MOVE_OPS,
     **RECURRENT_OPS,
     **REDUCE_OPS,
+    **RESIZE_OPS,
     **SELECT_OPS,
     **SLICE_OPS,
     **TRANSFORM_OPS,

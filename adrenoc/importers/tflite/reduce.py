@@ -1,4 +1,4 @@
-"""Operators over windows and axes: pools, reductions, norms, softmax, resizes.
+"""Operators over windows and axes: pools, reductions, norms, softmax.
 
 Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
 """
@@ -175,67 +175,6 @@ def _local_response(node: Node) -> Result:
     return relax.op.multiply(x, node.emit(relax.op.power(base, power)))
 
 
-def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
-    """Where each output element lies in the data, before rounding; in float32 as LiteRT."""
-    extent = node.shape()[axis]
-    corners = bool(node.option("AlignCorners", False)) and outputs > 1
-    half = bool(node.option("HalfPixelCenters", False))
-    scale = np.float32(extent - 1) / np.float32(outputs - 1) if corners else None
-    if scale is None:
-        scale = np.float32(extent) / np.float32(outputs)
-    check_grown(outputs)
-    places = np.arange(outputs, dtype=np.float32)
-    if half:
-        offset = np.float32(0.5)
-        return np.asarray((places + offset) * scale)
-    return np.asarray(places * scale)
-
-
-def _resize_nearest(node: Node) -> Result:
-    x = node.data()
-    for axis, outputs in zip((1, 2), node.ints(1), strict=True):
-        extent = node.shape()[axis]
-        places = _source_places(node, axis, outputs)
-        corners = bool(node.option("AlignCorners", False))
-        # Half away from zero, as C's round.
-        whole = np.floor(places + 0.5) if corners else np.floor(places)
-        index = np.clip(whole, 0, extent - 1).astype(np.int32)
-        if not np.array_equal(index, np.arange(extent)):
-            x = node.emit(relax.op.take(x, make_constant(index), axis=axis))
-    return node.moved(x)
-
-
-def _resize_bilinear(node: Node) -> Result:
-    """Along one axis, then the other; each result element is a mix of two neighbours."""
-    x = node.data()
-    quantised = node.info().is_quantised
-    for axis, outputs in zip((1, 2), node.ints(1), strict=True):
-        extent = node.shape()[axis]
-        places = _source_places(node, axis, outputs)
-        if bool(node.option("HalfPixelCenters", False)):
-            places = places - np.float32(0.5)
-        low = np.floor(places)
-        share = (places - low).astype(np.float32)
-        first, second = (np.clip(low + step, 0, extent - 1).astype(np.int32) for step in (0, 1))
-        # Beyond the first element there is nothing to mix with.
-        share = np.where(places < 0, 0, share).astype(np.float32)
-        first = np.where(places < 0, 0, first).astype(np.int32)
-        if np.array_equal(first, np.arange(extent)) and not share.any():
-            continue
-        a = node.emit(relax.op.take(x, make_constant(first), axis=axis))
-        if share.any():
-            b = node.emit(relax.op.take(x, make_constant(second), axis=axis))
-            along = [outputs if i == axis else 1 for i in range(len(node.shape()))]
-            weight = make_constant(share.reshape(along))
-            difference = node.emit(relax.op.subtract(b, a))
-            a = node.emit(relax.op.add(a, node.emit(relax.op.multiply(difference, weight))))
-        x = a
-    if not quantised:
-        return x if dtype_of(x) == "float32" else node.moved(x)
-    # LiteRT cuts the stored number off in fixed point, or rounds it: both lie within a quantum.
-    return Quanta(expr=x, scale=node.info().scales)
-
-
 REDUCE_OPS: dict[str, Convert] = {
     "ARG_MAX": _arg(relax.op.argmax),
     "ARG_MIN": _arg(relax.op.argmin),
@@ -252,8 +191,6 @@ REDUCE_OPS: dict[str, Convert] = {
     "REDUCE_MAX": _extreme(relax.op.max),
     "REDUCE_MIN": _extreme(relax.op.min),
     "REDUCE_PROD": _reduce(relax.op.prod),
-    "RESIZE_BILINEAR": _resize_bilinear,
-    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
     "SOFTMAX": _softmax,
     "SUM": _sum,
 }
