@@ -10,8 +10,8 @@ from adrenoc.files.read import data_folder
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.text.spelling import did_you_mean
 
-ARITHMETICS = ("plain", "dsp")
-"""What kernels are written with: plain C, or the packed products of the DSP extension."""
+ARITHMETICS = ("plain", "dsp", "mve")
+"""What kernels are written with: plain C, packed products of the DSP extension, or vectors too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,12 @@ class Core:
     @property
     def has_dsp(self) -> bool:
         """Whether it multiplies pairs of 16 bits at once."""
-        return self.facts.arithmetic == "dsp"
+        return self.facts.arithmetic in ("dsp", "mve")
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether it multiplies sixteen bytes at once (MVE, Helium)."""
+        return self.facts.arithmetic == "mve"
 
     @property
     def flags(self) -> tuple[str, ...]:

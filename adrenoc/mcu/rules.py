@@ -7,6 +7,8 @@ from adrenoc.mcu.core import Core
 from adrenoc.mcu.dsp.depthwise import depthwise_kernel
 from adrenoc.mcu.dsp.products import product_kernel
 from adrenoc.mcu.kernel import Kernel
+from adrenoc.mcu.mve.depthwise import vector_depthwise_kernel
+from adrenoc.mcu.mve.products import vector_kernel
 from adrenoc.mcu.network import Convolution, Depthwise, Network, Operator
 from adrenoc.mcu.plain import plain_kernel
 
@@ -22,13 +24,33 @@ def choose_kernel(
 
     It may take about `scratch_bytes` of working memory.
     """
-    if core.has_dsp:
+    refused = ""
+    for way in [*([_vectors] if core.has_vectors else []), *([_pairs] if core.has_dsp else [])]:
         try:
-            if isinstance(operator, Convolution):
-                return product_kernel(operator, network, scratch_bytes)
-            if isinstance(operator, Depthwise):
-                return depthwise_kernel(operator, network)
+            found = way(operator, network, scratch_bytes)
         except NotImplementedError as error:
-            subject = network.tensors[operator.result].name
-            decisions.append(Decision(subject=subject, taken="plain C", reason=str(error)))
+            refused = refused or str(error)
+            continue
+        break
+    else:
+        found = plain_kernel(operator, network)
+    if refused:
+        subject = network.tensors[operator.result].name
+        decisions.append(Decision(subject=subject, taken=found.how, reason=refused))
+    return found
+
+
+def _vectors(operator: Operator, network: Network, scratch_bytes: int) -> Kernel:
+    if isinstance(operator, Convolution):
+        return vector_kernel(operator, network, scratch_bytes)
+    if isinstance(operator, Depthwise):
+        return vector_depthwise_kernel(operator, network)
+    return plain_kernel(operator, network)
+
+
+def _pairs(operator: Operator, network: Network, scratch_bytes: int) -> Kernel:
+    if isinstance(operator, Convolution):
+        return product_kernel(operator, network, scratch_bytes)
+    if isinstance(operator, Depthwise):
+        return depthwise_kernel(operator, network)
     return plain_kernel(operator, network)

@@ -18,7 +18,7 @@ from adrenoc.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
-from adrenoc.mcu.core import core_names
+from adrenoc.mcu.core import core_names, load_core
 from tests.mcu import networks
 from tests.mcu.judge import needs_emulator, run_and_compare
 from tests.mcu.maker import Maker
@@ -53,12 +53,13 @@ def test_a_folder_for_firmware(model: Path, tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
 
 
-def test_the_self_test_on_this_computer(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+def test_the_self_test_on_this_computer(core: str, model: Path, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler on this machine")
     out = tmp_path / "kws"
-    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert main(["compile", str(model), "--device", core, "-o", str(out)]) == 0
     program = tmp_path / "self_test"
     sources = [str(out / name) for name in ("main.c", "model.c", "self_test.c")]
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-std=c11"]
@@ -100,17 +101,27 @@ def test_a_run_compares_every_byte(
 
 @needs_emulator
 @pytest.mark.parametrize("level", ["-O0", "-Os"])
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("network", ["keywords", "anomalies"])
 def test_code_compiles_without_a_warning(
-    network: str, level: str, model: Path, tmp_path: Path
+    network: str, core: str, level: str, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "kws"
     if network == "anomalies":
         model.write_bytes(networks.anomalies(width=40))
-    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
-    flags = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-std=c11"]
-    strict = ["-Wall", "-Wextra", "-Werror", level, "-c", str(out / "model.c"), "-o"]
-    command = ["arm-none-eabi-gcc", *flags, *strict, str(tmp_path / "model.o")]
+    assert main(["compile", str(model), "--device", core, "-o", str(out)]) == 0
+    strict = [
+        *load_core(core).flags,
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        level,
+        "-c",
+        str(out / "model.c"),
+        "-o",
+    ]
+    command = ["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

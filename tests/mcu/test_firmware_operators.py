@@ -10,10 +10,13 @@ import pytest
 
 from adrenoc.decision import Decision
 from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.core import load_core
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.fold_constants import fold_constants
 from adrenoc.mcu.fuse_sums import fuse_sums
+from adrenoc.mcu.program import make_program
 from adrenoc.mcu.tflite.importer import network_of
+from tests.mcu.drawn import drawn_model
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
 
@@ -191,11 +194,28 @@ def test_evaluation_is_the_reference(forms: Any) -> None:
 
 
 @needs_emulator
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 @pytest.mark.parametrize("forms", FORMS)
-def test_code_is_the_reference(forms: Any, tmp_path: Path) -> None:
+def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
     for seed in range(2):
         make = Maker(seed=10 + seed)
-        run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), seed=seed)
+        run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), core=core, seed=seed)
+
+
+@needs_emulator
+@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
+def test_drawn_operators_are_the_reference(core: str, tmp_path: Path) -> None:
+    """As scripts/fuzz_firmware does by the thousand."""
+    for seed in range(4):
+        run_and_compare(drawn_model(seed), tmp_path / str(seed), core=core, seed=seed)
+
+
+def test_vectors_compute_what_they_cover() -> None:
+    make = Maker(seed=1)
+    content = make.finish(*_filters(make), *_depthwise(make))
+    network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
+    program = make_program(network, load_core("cortex-m55"))
+    assert sum(step.kernel.how.startswith("vectors") for step in program.steps) >= 19
 
 
 def _swallowed(make: Maker) -> list[Value]:

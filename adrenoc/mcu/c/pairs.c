@@ -1,7 +1,5 @@
 /* Pairs of int16 in a word, and how sums of their products become bytes. */
 #if defined(__ARM_FEATURE_DSP)
-/* Functions of instructions alone take their parameters from registers. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 static inline uint32_t even_bytes(uint32_t four) {
   uint32_t two;
   __asm__("sxtb16 %0, %1" : "=r"(two) : "r"(four));

@@ -1,10 +1,5 @@
 /* What one output pixel sees, as words of two int16, `step` words from one to the next.  A row of
  * the window is one run of bytes; where a part of it lies outside of the image, the zero point. */
-typedef struct {
-  int32_t in_height, in_width, depth, kernel_height, kernel_width, stride_y, stride_x;
-  int32_t dilation_y, dilation_x, top, left, out_width, zero;
-} patch_layer;
-
 static void gather_patch(const patch_layer *layer, const int8_t *in, int32_t index, uint32_t *to,
                          int32_t step, int8_t *spare) {
   const int32_t depth = layer->depth, width = layer->in_width, kernel = layer->kernel_width;

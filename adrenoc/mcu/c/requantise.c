@@ -1,3 +1,5 @@
+/* Functions of instructions alone take their parameters from registers. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 /* Sums of int32 become int8.  `requantise_twice`: the upper half of a doubled product, rounded,
  * then a shift that rounds halves away from zero.  `requantise_once`: one product in 64 bits. */
 static inline int32_t clamp_int8(int32_t value, int32_t low, int32_t high) {

@@ -16,7 +16,8 @@ static void run_rows(const row_layer *layer, const int8_t *in, int8_t *out, uint
     if (whole) layer->row(wide, layer->weights, layer->rules, out, wide + words, middle);
     if (whole != layer->channels) {
       int8_t four[4];
-      layer->row(wide, middle, layer->rules + layer->rule_words * whole, four, wide + words, middle + 2 * words);
+      layer->row(wide, middle, layer->rules + layer->rule_words * whole, four, wide + words,
+                 middle + 2 * words);
       for (int32_t c = whole; c < layer->channels; ++c) out[c] = four[c - whole];
     }
   }

@@ -82,11 +82,13 @@ class Store:
         return f"(int8_t)clamp_int8({raw}, {self.low}, {self.high})"
 
 
-def function(signature: str, lines: Iterable[str], twin: str) -> str:
-    """A function with two bodies: instructions, and a C block."""
+def function(
+    signature: str, lines: Iterable[str], twin: str, *, where: str = "defined(__ARM_FEATURE_DSP)"
+) -> str:
+    """A function with two bodies: instructions, for compilers `where` they exist, and a C block."""
     body = "\n".join(f'      "{line}\\n"' for line in lines)
     return (
-        "#if defined(__ARM_FEATURE_DSP)\n"
+        f"#if {where}\n"
         f"__attribute__((naked, noinline)) static void {signature} {{\n"
         '  __asm__ volatile(\n      ".syntax unified\\n"\n'
         f"{body});\n}}\n"

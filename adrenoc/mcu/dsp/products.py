@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -15,6 +16,10 @@ from adrenoc.mcu.network import Convolution, Network, Sum
 from adrenoc.mcu.plain import images_of
 from adrenoc.mcu.sum_product import sum_product
 
+_SNIPPETS = (
+    *("requantise", "add_lines", "pairs", "widen", "widen_run"),
+    *("patch_layer", "patches", "products"),
+)
 _MOST_UNROLL = 12
 _MOST_STRIP = 48
 _FEW_PIXELS = 3
@@ -75,7 +80,7 @@ def _rows(operator: Convolution, network: Network, rule: Stored, pixels: int) ->
 
 
 def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes: int) -> Kernel:
-    (in_height, in_width, depth), (height, width, channels) = images_of(operator, network)
+    (_, _, depth), (height, width, channels) = images_of(operator, network)
     window, pixels = operator.window, height * width
     run = window.kernel[1] * depth
     pairs = widened_pairs(window.kernel[0], run)
@@ -95,21 +100,6 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         )
         for c in (1, 2)
     ]
-    patch = {
-        "in_height": in_height,
-        "in_width": in_width,
-        "depth": depth,
-        "kernel_height": window.kernel[0],
-        "kernel_width": window.kernel[1],
-        "stride_y": window.strides[0],
-        "stride_x": window.strides[1],
-        "dilation_y": window.dilations[0],
-        "dilation_x": window.dilations[1],
-        "top": window.top,
-        "left": window.left,
-        "out_width": width,
-        "zero": operator.zero_in,
-    }
     numbers = {
         "pixels": pixels,
         "channels": channels,
@@ -120,13 +110,21 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         "spare_bytes": 0 if plain else padded(run),
         "adds": int(operator.joined is not None),
     }
-    listed = ", ".join(f".{key} = {value}" for key, value in patch.items())
     return Kernel(
         call="run_products(&{layer}, {in0}, "
         + ("{in1}" if operator.joined else "0")
         + ", {out}, (uint32_t *)({scratch}));",
         how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
-        snippets=("requantise", "add_lines", "pairs", "widen", "widen_run", "patches", "products"),
+        snippets=(
+            "requantise",
+            "add_lines",
+            "pairs",
+            "widen",
+            "widen_run",
+            "patch_layer",
+            "patches",
+            "products",
+        ),
         texts=tuple(codes.values()),
         arrays=(
             Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),
@@ -134,9 +132,9 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         ),
         struct="product_layer",
         fields=(
-            ("patch", "{{" + listed + "}}"),
+            ("patch", patch_fields(operator, network)),
             *((key, str(value)) for key, value in numbers.items()),
-            ("sum", "{{" + _sum_fields(operator.joined) + "}}"),
+            ("sum", sum_fields(operator.joined)),
             ("weights", "{layer}_weights"),
             ("rules", "{layer}_rules"),
             ("blocks", "{{{{" + "}}, {{".join(names) + "}}}}"),
@@ -157,12 +155,38 @@ def covers(operator: Convolution, network: Network) -> bool:
         return False
 
 
-def _sum_fields(joined: Sum | None) -> str:
+def patch_fields(operator: Convolution, network: Network) -> str:
+    """The struct `patch_layer` of a convolution."""
+    (in_height, in_width, depth), (_, width, _) = images_of(operator, network)
+    window = operator.window
+    patch = {
+        "in_height": in_height,
+        "in_width": in_width,
+        "depth": depth,
+        "kernel_height": window.kernel[0],
+        "kernel_width": window.kernel[1],
+        "stride_y": window.strides[0],
+        "stride_x": window.strides[1],
+        "dilation_y": window.dilations[0],
+        "dilation_x": window.dilations[1],
+        "top": window.top,
+        "left": window.left,
+        "out_width": width,
+        "zero": operator.zero_in,
+    }
+    return _struct(patch)
+
+
+def sum_fields(joined: Sum | None) -> str:
+    """The struct `line_layer` of the sum that a convolution takes, if it does."""
     if joined is None:
-        return "0"
+        return "{{0}}"
     bounds = {"low": joined.requantise.low, "high": joined.requantise.high}
-    numbers = {**asdict(sum_product(joined)), **bounds}
-    return ", ".join(f".{key} = {value}" for key, value in numbers.items())
+    return _struct({**asdict(sum_product(joined)), **bounds})
+
+
+def _struct(numbers: Mapping[str, int]) -> str:
+    return "{{" + ", ".join(f".{key} = {value}" for key, value in numbers.items()) + "}}"
 
 
 def _strip(pixels: int, pixel_bytes: int, scratch_bytes: int) -> int:

@@ -1,0 +1,99 @@
+"""Depthwise convolutions of up to 3x3 by strips over their own input, by the vector extension."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adrenoc.mcu.dsp.constants import Stored, stored
+from adrenoc.mcu.kernel import Array, Kernel
+from adrenoc.mcu.mve.depthwise_code import WINDOW_WORDS, VectorStrip, vector_strip
+from adrenoc.mcu.mve.vector_store import VectorStore, vector_constants
+from adrenoc.mcu.network import Depthwise, Network
+
+_GROUP = 8
+_MOST_STEP = 16
+_MOST_OFFSET = 4095
+"""That an instruction adds to an address."""
+_MOST_PLACE = (1 << 16) - 1
+"""In bytes, of what is scattered."""
+
+
+def vector_depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
+    """The kernel of a depthwise convolution.
+
+    Raises:
+        NotImplementedError: its window, shape or rule is not covered.
+    """
+    window = operator.window
+    _, height, width, depth = network.shape4(operator.source)
+    _, out_height, out_width, channels = network.shape4(operator.result)
+    if max(window.kernel) > 3 or window.dilations != (1, 1):
+        raise NotImplementedError(f"a window of {window.kernel}, dilated {window.dilations}")
+    if depth != channels:
+        raise NotImplementedError(f"{channels} channels of {depth}")
+    if window.strides[0] > 2 or window.strides[1] > _MOST_STEP:
+        raise NotImplementedError(f"strides of {list(window.strides)}")
+    step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
+    rule = stored(operator)
+    store = VectorStore(store=rule.store)
+    columns = max((-(-out_width // 4) * 4 - 1) * step + 4, window.left + width)
+    if 4 * columns > _MOST_OFFSET or 4 * channels > _MOST_OFFSET:
+        raise NotImplementedError(f"rows of {columns} pixels, or {channels} channels")
+    if (out_width + 1) * channels * 2 > _MOST_PLACE:
+        raise NotImplementedError(f"rows of {out_width * channels} bytes")
+    pairs = -(-out_height // rows)
+    turns = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)}
+    strips = {
+        (turn, count): VectorStrip(
+            rows=count,
+            turn=turn,
+            width=out_width,
+            step=step,
+            channels=channels,
+            columns=columns,
+            store=store,
+        )
+        for turn, count in sorted(turns)
+    }
+    names = [
+        ", ".join(strips[turn, n].name if (turn, n) in strips else "0" for n in (1, 2))
+        for turn in (0, 1)
+    ]
+    numbers = {
+        "in_height": height,
+        "in_width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "rows": rows,
+        "top": window.top,
+        "left": window.left,
+        "columns": columns,
+        "zero": operator.zero_in,
+        "rule_words": WINDOW_WORDS + store.rows,
+    }
+    return Kernel(
+        call="run_vector_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
+        how=f"vectors, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
+        snippets=("requantise", "vectors", "vector_depthwise"),
+        texts=tuple(vector_strip(strip) for strip in strips.values()),
+        arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
+        struct="vector_depthwise_layer",
+        fields=(
+            *((key, str(value)) for key, value in numbers.items()),
+            ("rules", "{layer}_rules"),
+            ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
+        ),
+        scratch_bytes=4 * _GROUP * columns,
+        in_place=True,
+    )
+
+
+def _rules(operator: Depthwise, rule: Stored) -> np.ndarray:
+    """Of each channel: a zero, three columns of weights as words, a zero, then constants."""
+    height, width, channels = operator.weights.shape
+    taps = np.zeros((3, 3, channels), np.int64)
+    taps[:height, :width] = operator.weights.astype(np.int64) & 0xFF
+    words = (taps[0] | taps[1] << 8 | taps[2] << 16).T
+    none = np.zeros((channels, 1), np.int64)
+    return np.concatenate([none, words, none, vector_constants(rule, 1)], 1)
