@@ -8,7 +8,7 @@ transformations (see CONTRIBUTING.md, "Why kernels are written, not scheduled").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tvm
@@ -44,6 +44,7 @@ __all__ = [
     "ForKind",
     "IfThenElse",
     "IterVar",
+    "Op",
     "PrimFunc",
     "SeqStmt",
     "Var",
@@ -53,8 +54,59 @@ __all__ = [
     "tvm",
 ]
 
-Expr = Any
-"""A TIR expression.  TVM's expression classes share no useful static type."""
+if TYPE_CHECKING:
+    # TVM has no stubs, so for a type checker its classes are anything at all.  These say what
+    # kernels do with them: arithmetic gives expressions, and a statement or a buffer is neither.
+
+    class Expr(Protocol):  # noqa: PLW1641 - compared, never hashed by what it says
+        """A TIR expression: a number, or a vector of them, at a place in a kernel."""
+
+        @property
+        def ty(self) -> Any: ...  # noqa: D102 - TVM's own
+        def same_as(self, other: object) -> bool: ...  # noqa: D102 - TVM's own
+        def astype(self, dtype: str) -> Expr: ...  # noqa: D102 - TVM's own
+        def __add__(self, other: Expr | float) -> Expr: ...
+        def __radd__(self, other: Expr | float) -> Expr: ...
+        def __sub__(self, other: Expr | float) -> Expr: ...
+        def __rsub__(self, other: Expr | float) -> Expr: ...
+        def __mul__(self, other: Expr | float) -> Expr: ...
+        def __rmul__(self, other: Expr | float) -> Expr: ...
+        def __truediv__(self, other: Expr | float) -> Expr: ...
+        def __rtruediv__(self, other: Expr | float) -> Expr: ...
+        def __neg__(self) -> Expr: ...
+        def __eq__(self, other: object) -> Expr: ...  # type: ignore[override]
+        def __ne__(self, other: object) -> Expr: ...  # type: ignore[override]
+        def __lt__(self, other: Expr | float) -> Expr: ...
+        def __le__(self, other: Expr | float) -> Expr: ...
+        def __gt__(self, other: Expr | float) -> Expr: ...
+        def __ge__(self, other: Expr | float) -> Expr: ...
+        def __and__(self, other: Expr | int) -> Expr: ...
+        def __or__(self, other: Expr | int) -> Expr: ...
+        def __xor__(self, other: Expr | int) -> Expr: ...
+        def __lshift__(self, other: Expr | int) -> Expr: ...
+        def __rshift__(self, other: Expr | int) -> Expr: ...
+
+    class Stmt(Protocol):
+        """A TIR statement."""
+
+        def same_as(self, other: object) -> bool: ...
+
+    class Buffer(Protocol):
+        """A TIR buffer: memory with a shape and a dtype."""
+
+        @property
+        def dtype(self) -> Any: ...
+        @property
+        def shape(self) -> Any: ...
+        @property
+        def data(self) -> Expr: ...
+        @property
+        def name(self) -> str: ...
+        def scope(self) -> str: ...
+        def same_as(self, other: object) -> bool: ...
+
+else:
+    Expr = Stmt = Buffer = Any
 
 NUMPY_DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"]
@@ -156,7 +208,7 @@ def simplify(expr: Expr) -> Expr:
     return sym.Analyzer().simplify(expr)
 
 
-def store(buffer: Expr, index: Sequence[Expr], value: Expr) -> Expr:
+def store(buffer: Buffer, index: Sequence[Expr], value: Expr) -> Stmt:
     """The statement that stores into a buffer."""
     return BufferStore(buffer, value, list(index))
 
@@ -166,7 +218,7 @@ def if_then_else(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     return call(IF_THEN_ELSE, [condition, then, otherwise], dtype_of(then))
 
 
-def barrier() -> Expr:
+def barrier() -> Stmt:
     """A statement: wait for the threads of the work-group and for their local memory."""
     return tirx.Evaluate(call("tirx.tvm_storage_sync", [StringImm("shared")], "void"))
 
@@ -229,7 +281,7 @@ def always(number: int) -> Expr:
     return tirx.call_extern("bool", "ALWAYS", iconst(number))
 
 
-def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
+def load_vector(buffer: Buffer, base: Expr, offset: int, compute: str) -> Expr:
     """Load vector `base + offset` of a flat 32-bit buffer.
 
     A float buffer gives four floats.  Of packed halves, half arithmetic gets 16 bytes as words
@@ -243,7 +295,7 @@ def load_vector(buffer: Expr, base: Expr, offset: int, compute: str) -> Expr:
     return call_extern(vector_dtype(dtype), name, buffer.data, base, offset)
 
 
-def load_numbers(buffer: Expr, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
+def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
     """Number `base + offset` of a buffer of floats, whatever its shape, or four from there on.
 
     Four are loaded at once where they are `aligned`, at a multiple of 16 bytes, and perhaps else.
@@ -255,7 +307,7 @@ def load_numbers(buffer: Expr, base: Expr, offset: int, count: int, *, aligned: 
     return tirx.call_extern("float32x4", name, buffer.data, base, offset)
 
 
-def share_words(buffer: Expr, index: Expr, words: Expr) -> Expr:
+def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
     """The statement that stores four words into an array in local memory, whatever its type.
 
     A macro that `opencl_source` defines; a barrier has to follow before anything is read.
@@ -282,7 +334,7 @@ def pack_bytes(numbers: Expr) -> Expr:
     return tirx.call_pure_extern("uint32", "PACK_BYTES", numbers)
 
 
-def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
+def texture_load(buffer: Buffer, layer: Expr, row: Expr, col: Expr, dtype: str) -> Expr:
     """Read one texel as four values of `dtype`; outside of the image all four are zero.
 
     `dtype` is what the kernel computes in, not how the image stores: the texture unit converts
@@ -297,7 +349,7 @@ def texture_load(buffer: Expr, layer: Expr, row: Expr, col: Expr, dtype: str) ->
     )
 
 
-def texture_store(buffer: Expr, layer: Expr, row: Expr, col: Expr, value: Expr) -> Expr:
+def texture_store(buffer: Buffer, layer: Expr, row: Expr, col: Expr, value: Expr) -> Stmt:
     """Write one texel, a vector of four, with the conversion that the image format asks for."""
     width_bits = iconst(4 * bits_of(dtype_of(value).partition("x")[0]))
     return Evaluate(

@@ -75,6 +75,7 @@ _COUNT = click.IntRange(min=0)
 @click.pass_context
 def check_command(
     ctx: click.Context,
+    /,
     model: Path,
     target: Target | Core,
     preset: str | None,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
 
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic in each click that is allowed
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -39,7 +43,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class TargetParam(click.ParamType):
+class TargetParam(ParamType):
     """A device to compile for, by name; an unknown name is a TargetError with the nearest one."""
 
     name = "device"
@@ -84,7 +88,7 @@ class TargetParam(click.ParamType):
         ]
 
 
-class PresetParam(click.ParamType):
+class PresetParam(ParamType):
     """The name of a preset; it is looked up where the options are resolved."""
 
     name = "preset"
@@ -102,7 +106,7 @@ class PresetParam(click.ParamType):
         ]
 
 
-class ShapeParam(click.ParamType):
+class ShapeParam(ParamType):
     """`NAME:D,D,...`: the shape of an input; another form is a ShapeError."""
 
     name = "name:dims"
@@ -116,7 +120,7 @@ class ShapeParam(click.ParamType):
         return value if isinstance(value, tuple) else parse_shape(value)
 
 
-class ShapeRangeParam(click.ParamType):
+class ShapeRangeParam(ParamType):
     """`NAME:D,D,...`, where a D may be a range of extents; another form is a ShapeError."""
 
     name = "name:dims"
@@ -130,7 +134,7 @@ class ShapeRangeParam(click.ParamType):
         return parse_shape_or_range(value) if isinstance(value, str) else value
 
 
-class NumbersParam(click.ParamType):
+class NumbersParam(ParamType):
     """Numbers between commas: one for all channels or one for each."""
 
     name = "x,y,z"
@@ -147,7 +151,7 @@ class NumbersParam(click.ParamType):
             self.fail(f"{value!r} is not a list of numbers, such as 0.485,0.456,0.406", param, ctx)
 
 
-class InputParam(click.ParamType):
+class InputParam(ParamType):
     """`NAME=FILE`, or `FILE` alone for a model with one input; another form is an InputError."""
 
     name = "[name=]file"

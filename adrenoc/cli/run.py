@@ -159,6 +159,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def run_command(
     ctx: click.Context,
+    /,
     bundle: Path,
     files: tuple[InputFile, ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],

@@ -14,6 +14,7 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
+    ParamType,
     ShapeParam,
     device_option,
     json_option,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
-class DurationParam(click.ParamType):
+class DurationParam(ParamType):
     """`90`, `90s`, `30m` or `2h`, in seconds."""
 
     name = "duration"

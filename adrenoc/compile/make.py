@@ -15,14 +15,13 @@ from adrenoc.android.link import Linker, find_linker, link_library
 from adrenoc.bundle.bundle import (
     BUNDLE_FOLDER,
     LIBRARY,
-    MANIFEST,
     Bundle,
     fill_bundle,
     move_bundle,
     open_bundle,
 )
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
-from adrenoc.bundle.tar import SUFFIX, write_tar
+from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept

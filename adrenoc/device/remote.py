@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FROM_SERVER = "Error caught from RPC call"
 # What TVM raises as an AttributeError.
 _NO_FUNCTION = "Module has no function"
-# In adrenoc/native/src/file_store.cc.
+# In adrenoc/native/src/files/file_store.cc.
 _NOT_KEPT = re.compile(r"Cannot keep \S+: .+")
 
 

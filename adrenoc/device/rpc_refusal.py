@@ -10,7 +10,7 @@ import struct
 import time
 from contextlib import suppress
 
-# Leads each reason, also where adrenoc/native/src/rpc_session.cc gives one.
+# Leads each reason, also where adrenoc/native/src/rpc/rpc_session.cc gives one.
 REFUSED = "The session was not started: "
 # TVM's code of a message that tells an error, and its number for the type of a plain text.
 _EXCEPTION = 5

@@ -1,7 +1,7 @@
 """What the OpenCL runtime takes from the device for a request: pure arithmetic.
 
-It mirrors `adrenoc/native/src/memory.cc`, so that planned and allocated bytes are equal; a test on
-a device holds the two together.
+It mirrors `adrenoc/native/src/opencl/memory.cc`, so that planned and allocated bytes are equal; a
+test on a device holds the two together.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from adrenoc.ir.layout import LANES, Extents, Fold, Layout
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import (
+    Buffer,
     BufferLoad,
     Expr,
     cast,
@@ -52,14 +53,20 @@ class Access(ABC):
     safe_outside = False
     """Whether a read outside of the tensor does no harm."""
 
-    def __init__(self, spec: OperandSpec, buffer: Expr, statements: Statements) -> None:
+    def __init__(self, spec: OperandSpec, buffer: Buffer | None, statements: Statements) -> None:
         self.spec = spec
         self._buffer = buffer
         self._statements = statements
 
     @property
-    def buffer(self) -> Expr:
-        """The parameter itself, for kernels that index it in their own way."""
+    def buffer(self) -> Buffer:
+        """The parameter itself, for kernels that index it in their own way.
+
+        Raises:
+            TypeError: the tensor is computed where it is read, or spread over several buffers.
+        """
+        if self._buffer is None:
+            raise TypeError("a tensor that lies in no buffer of its own is indexed as one")
         return self._buffer
 
     @property
@@ -145,7 +152,7 @@ class TextureAccess(BlockedAccess):
         layer, row, col = self.coordinates(n, block, h, w)
         # A float image must be read as float: reading it as half is undefined.
         dtype = "float32" if self.spec.dtype == "float32" else self._statements.compute
-        return self._computed(texture_load(self._buffer, layer, row, col, dtype))
+        return self._computed(texture_load(self.buffer, layer, row, col, dtype))
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         if self.spec.roles.fold is Fold.PLANES:
@@ -170,7 +177,7 @@ class TextureAccess(BlockedAccess):
         layer, row, col = self.coordinates(n, block, h, w)
         value = self._computed(self._masked(block, value))
         value = self._stored(value) if self.spec.dtype == "float32" else value
-        self._statements.emit(texture_store(self._buffer, layer, row, col, value))
+        self._statements.emit(texture_store(self.buffer, layer, row, col, value))
 
 
 class BlockedBufferAccess(BlockedAccess):
@@ -179,18 +186,18 @@ class BlockedBufferAccess(BlockedAccess):
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         layer, row, col = self.coordinates(n, block, h, w)
         lanes = [layer, row, col, _lanes()]
-        return self._computed(BufferLoad(self._buffer, lanes))
+        return self._computed(BufferLoad(self.buffer, lanes))
 
     def element(self, index: Sequence[Expr]) -> Expr:
         n, c, h, w = self.position(index)
         block, component = simplify(floordiv(c, LANES)), simplify(floormod(c, LANES))
         layer, row, col = self.coordinates(n, block, h, w)
-        return self._computed(BufferLoad(self._buffer, [layer, row, col, component]))
+        return self._computed(BufferLoad(self.buffer, [layer, row, col, component]))
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
         value = self._stored(self._masked(block, value))
-        self._statements.emit(store(self._buffer, [layer, row, col, _lanes()], value))
+        self._statements.emit(store(self.buffer, [layer, row, col, _lanes()], value))
 
 
 class PlainAccess(Access):
@@ -198,8 +205,8 @@ class PlainAccess(Access):
 
     def element(self, index: Sequence[Expr]) -> Expr:
         if self.spec.dtype == "bool":  # OpenCL has no bool in memory; TVM stores a byte
-            return BufferLoad(self._buffer, list(index))
-        return self._computed(BufferLoad(self._buffer, list(index)))
+            return BufferLoad(self.buffer, list(index))
+        return self._computed(BufferLoad(self.buffer, list(index)))
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         tail = self.extents.c % LANES
@@ -221,16 +228,16 @@ class PlainAccess(Access):
             inside = block < iconst(last) if tail and i >= tail else None
             with self._statements.when(inside):
                 index = self.index(n, block * iconst(LANES) + iconst(i), h, w)
-                self._statements.emit(store(self._buffer, index, lane(value, i)))
+                self._statements.emit(store(self.buffer, index, lane(value, i)))
 
     def numbers(self, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
         """Number `base + offset` in the order of memory, or four from there on; float32 only."""
-        loaded = load_numbers(self._buffer, base, offset, count, aligned=aligned)
+        loaded = load_numbers(self.buffer, base, offset, count, aligned=aligned)
         return self._computed(loaded)
 
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
         """Store one element."""
-        self._statements.emit(store(self._buffer, list(index), self._stored(value)))
+        self._statements.emit(store(self.buffer, list(index), self._stored(value)))
 
 
 def _lanes() -> Expr:

@@ -109,7 +109,8 @@ class KernelBuilder(Statements):
             if extent % per_group:
                 inside = coordinate < iconst(extent)
                 self._guard = inside if self._guard is None else self._guard & inside
-        self.local, self.group = (within[0], within[1], within[2]), tuple(of_group)
+        self.local = within[0], within[1], within[2]
+        self.group = of_group[0], of_group[1], of_group[2]
         if cooperate:
             self.inside, self._guard = self._guard, None
         # The guard needs the coordinates, so these stay outside of it.

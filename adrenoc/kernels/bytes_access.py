@@ -45,7 +45,7 @@ class BytesAccess(BlockedAccess):
 
     def _word(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         layer, row, col = (simplify(i) for i in self.coordinates(n, block, h, w))
-        return BufferLoad(self._buffer, [layer, row, col, simplify(floormod(block, WORDS))])
+        return BufferLoad(self.buffer, [layer, row, col, simplify(floormod(block, WORDS))])
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels as floats of the kernel's arithmetic."""
@@ -103,7 +103,7 @@ class BytesAccess(BlockedAccess):
         word = pack_bytes(self._statements.let(value, "bytes"))
         layer, row, col = (simplify(i) for i in self.coordinates(n, block, h, w))
         place = [layer, row, col, simplify(floormod(block, WORDS))]
-        self._statements.emit(store(self._buffer, place, word))
+        self._statements.emit(store(self.buffer, place, word))
 
     def words(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, *, padded: bool) -> Expr:
         """Sixteen channels as four words; the bytes that mean zero where padded and outside."""
@@ -113,7 +113,7 @@ class BytesAccess(BlockedAccess):
         e = self.extents
         layers = -(-e.blocks // WORDS)
         row = (n * iconst(layers) + sixteen) * iconst(e.h) + h
-        loaded = load_vector(self._buffer, row * iconst(e.w) + w, 0, "uint32")
+        loaded = load_vector(self.buffer, row * iconst(e.w) + w, 0, "uint32")
         if inside is None:
             return loaded
         return words_where(inside, self._statements.let(loaded, "words"), self._zero)

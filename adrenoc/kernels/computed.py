@@ -14,7 +14,7 @@ from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
 from adrenoc.kernels.statements import Statements
-from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import Expr, iconst, minimum
 
 

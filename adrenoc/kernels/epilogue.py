@@ -15,7 +15,8 @@ from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, index_of
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
-from adrenoc.kernels.walk import ACCUMULATOR, widened
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import widened
 from adrenoc.tvmapi import Expr, dtype_of, iconst
 
 AT_ONCE = 4

@@ -54,7 +54,11 @@ def index_value(index: Expr, values: Values) -> Any:
     compute = _BINARY.get(type(index))
     if compute is None:
         raise UnknownFormError
-    return compute(index_value(index.a, values), index_value(index.b, values))
+    return compute(*(index_value(side, values) for side in _sides(index)))
+
+
+def _sides(binary: Any) -> tuple[Expr, Expr]:
+    return binary.a, binary.b
 
 
 def index_expr(index: Expr, values: Values) -> Expr:
@@ -77,7 +81,7 @@ def truth_value(condition: Expr, values: Values) -> Any:
         return np.logical_not(truth_value(condition.a, values))
     joined, compared = _JOINED.get(type(condition)), _COMPARED.get(type(condition))
     if joined is not None:
-        return joined(truth_value(condition.a, values), truth_value(condition.b, values))
+        return joined(*(truth_value(side, values) for side in _sides(condition)))
     if compared is None:
         raise UnknownFormError
-    return compared(index_value(condition.a, values), index_value(condition.b, values))
+    return compared(*(index_value(side, values) for side in _sides(condition)))

@@ -8,9 +8,9 @@ from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import Expr
+from adrenoc.tvmapi import Buffer
 
-_ACCESS: dict[Memory, Callable[[OperandSpec, Expr, Statements], Access]] = {
+_ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {
     Memory.TEXTURE: TextureAccess,
     Memory.BLOCKED: BlockedBufferAccess,
     Memory.BYTES: BytesAccess,
@@ -18,6 +18,6 @@ _ACCESS: dict[Memory, Callable[[OperandSpec, Expr, Statements], Access]] = {
 }
 
 
-def access_to(spec: OperandSpec, buffer: Expr, statements: Statements) -> Access:
+def access_to(spec: OperandSpec, buffer: Buffer, statements: Statements) -> Access:
     """The access for this kind of memory."""
     return _ACCESS[spec.memory](spec, buffer, statements)

@@ -19,6 +19,7 @@ from adrenoc.tvmapi import (
     ForKind,
     IfThenElse,
     SeqStmt,
+    Stmt,
     Var,
     always,
     barrier,
@@ -40,9 +41,9 @@ class Statements:
     def __init__(self, *, compute: str) -> None:
         self.compute = compute
         self.shared_bytes = 0
-        self._blocks: list[list[Expr]] = [[]]
+        self._blocks: list[list[Stmt]] = [[]]
         self._names: dict[str, int] = {}
-        self._named: dict[int, tuple[list[Expr] | None, dict[StructuralKey, Expr]]] = {}
+        self._named: dict[int, tuple[list[Stmt] | None, dict[StructuralKey, Expr]]] = {}
         """What `share` named, by the identity of the block, which is held so that it stays one."""
 
     def fresh(self, hint: str) -> str:
@@ -51,7 +52,7 @@ class Statements:
         self._names[hint] = number + 1
         return f"{hint}{number}"
 
-    def emit(self, stmt: Expr) -> None:
+    def emit(self, stmt: Stmt) -> None:
         """Append a statement to the innermost block."""
         self._blocks[-1].append(stmt)
 
@@ -193,6 +194,6 @@ class SharedArray:
         self._statements.emit(share_words(self._buffer, index, words))
 
 
-def sequence(statements: Sequence[Expr]) -> Expr:
+def sequence(statements: Sequence[Stmt]) -> Stmt:
     """Statements one after another, as one."""
     return statements[0] if len(statements) == 1 else SeqStmt(list(statements))

@@ -65,7 +65,7 @@ class Team:
 
     def only(self, builder: KernelBuilder, number: int) -> Expr | None:
         """Whether this thread is inside, and the member to store result `number`; None: always."""
-        chosen = self.member.equal(iconst(number % self.width)) if self.width > 1 else None
+        chosen = self.member == iconst(number % self.width) if self.width > 1 else None
         if chosen is None or builder.inside is None:
             return builder.inside if chosen is None else chosen
         return builder.inside & chosen

@@ -160,17 +160,16 @@ def _shared_loop(
 
 def _position(builder: KernelBuilder, start: Position, counts: Counts, number: Expr) -> Position:
     """Where texel `number` of a region is."""
-    steps: dict[str, Expr | None] = {}
+    steps: dict[str, Expr] = {}
     wide = [role for role, count in zip("whbn", reversed(counts), strict=True) if count > 1]
     for role, count in zip("whbn", reversed(counts), strict=True):
         if count == 1:
-            steps[role] = None
             continue
         last = role == wide[-1]
         steps[role] = builder.let(number if last else floormod(number, count), role)
         number = number if last else builder.let(floordiv(number, count), "i")
     at = [
-        first if steps[role] is None else builder.let(_plus(first, steps[role]), role)
+        builder.let(_plus(first, steps[role]), role) if role in steps else first
         for role, first in zip("nbhw", start, strict=True)
     ]
     return Position(*at)

@@ -1,7 +1,7 @@
 // An OpenCL library with one device that has buffers and nothing else: the emulator of OpenCL ML
 // needs no more, so it can run under sanitizers without a driver.  Buffers hold their bytes, queues
 // and the like are counted; `live` says how many of them are left.
-#include "cl_types.h"
+#include "opencl/cl_types.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +16,7 @@ struct cl_device_object {};
 // Every function of the library that nothing below defines does nothing and gives nothing.
 #define ADRENOC_CL_FUNCTION(name, result, parameters) \
   extern "C" __attribute__((weak)) result name parameters;
-#include "cl_functions.def"
+#include "opencl/cl_functions.def"
 #undef ADRENOC_CL_FUNCTION
 
 namespace {

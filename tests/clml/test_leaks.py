@@ -25,8 +25,15 @@ _NATIVE = Path(adrenoc.__file__).parent / "native"
 _HERE = Path(__file__).parent
 # What regions need of the runtime: the sanitizers take their time with every file more.
 _OPENCL = (
-    *("capture", "cl_api", "copy", "device", "device_api", "device_info", "hints", "mapped_file"),
-    *("memory", "private_files", "profiler", "texture_shape"),
+    *("launch/capture", "opencl/cl_api", "launch/copy", "opencl/device", "api/device_api"),
+    *(
+        "opencl/current_device",
+        "opencl/device_info",
+        "opencl/hints",
+        "files/mapped_file",
+        "opencl/memory",
+    ),
+    *("files/private_files", "opencl/profiler", "opencl/texture_shape"),
 )
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 

@@ -145,7 +145,7 @@ def test_an_entry_point_that_fails(cases: dict[str, Any], entry: str, way: str) 
 
 
 def test_every_entry_point_was_made_to_fail(cases: dict[str, Any]) -> None:
-    source = HERE.parents[1] / "adrenoc" / "native" / "src" / "cl_extensions.def"
+    source = HERE.parents[1] / "adrenoc" / "native" / "src" / "opencl/cl_extensions.def"
     # Those of runs that are recorded; tests/runtime/test_device_memory.py has the others.
     names = re.findall(r'ADRENOC_CL_(?:COMMAND_BUFFER|RECORDING)\(\w+, "(\w+)"', source.read_text())
     assert len(names) == 9

@@ -22,7 +22,7 @@ def test_what_side_by_side_promises(tmp_path: Path) -> None:
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     assert compiler is not None, "the runtime was built, so there is a compiler"
     program = tmp_path / "side_by_side"
-    files = [str(HERE / "side_by_side.cc"), str(SOURCES / "side_by_side.cc")]
+    files = [str(HERE / "side_by_side.cc"), str(SOURCES / "base/side_by_side.cc")]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
     subprocess.run([compiler, *flags, *files, "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)

@@ -13,14 +13,14 @@
 #include <random>
 #include <string>
 
-#include "bundle.h"
-#include "failure.h"
-#include "json.h"
-#include "manifest.h"
-#include "program_cache.h"
-#include "safetensors.h"
-#include "sha256.h"
-#include "tar.h"
+#include "base/failure.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "bundle/bundle.h"
+#include "bundle/manifest.h"
+#include "bundle/tar.h"
+#include "files/safetensors.h"
+#include "programs/program_cache.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "program_cache.h"
+#include "programs/program_cache.h"
 
 int main(int count, char** values) {
   if (count != 5) return 2;

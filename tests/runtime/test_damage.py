@@ -20,12 +20,18 @@ NATIVE = Path(adrenoc.__file__).parent / "native"
 # The readers of the runtime: none of them needs TVM.
 CACHE_READERS = tuple(
     f"src/{name}"
-    for name in ("mapped_file", "old_files", "private_files", "program_cache", "sha256")
+    for name in (
+        "files/mapped_file",
+        "files/old_files",
+        "files/private_files",
+        "programs/program_cache",
+        "base/sha256",
+    )
 )
 READERS = (
     *CACHE_READERS,
-    *(f"src/{name}" for name in ("json", "safetensors")),
-    *(f"runtime/src/{name}" for name in ("buckets", "bundle", "manifest", "names", "tar")),
+    *(f"src/{name}" for name in ("base/json", "files/safetensors")),
+    *(f"runtime/src/bundle/{name}" for name in ("buckets", "bundle", "manifest", "names", "tar")),
 )
 
 

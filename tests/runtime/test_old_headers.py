@@ -59,7 +59,7 @@ def test_the_opencl_runtime(tmp_path: Path) -> None:
 
 
 def test_the_runtime_without_python(tmp_path: Path) -> None:
-    _compile(*sorted((RUNTIME / "src").glob("*.cc")))
+    _compile(*sorted((RUNTIME / "src").rglob("*.cc")))
 
 
 def test_programs_and_public_headers(tmp_path: Path) -> None:

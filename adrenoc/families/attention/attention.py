@@ -22,8 +22,8 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.team import plus
-from adrenoc.kernels.walk import ACCUMULATOR, across, widened
+from adrenoc.kernels.team import ACCUMULATOR, plus
+from adrenoc.kernels.walk import across, widened
 from adrenoc.tvmapi import (
     Expr,
     cast,

@@ -26,7 +26,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
 from adrenoc.kernels.walk import LOWEST_HALF
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import Expr, bits_of, iconst, simplify
+from adrenoc.tvmapi import Expr, bits_of, floordiv, iconst, simplify
 
 MAX_THREADS = 256
 MAX_KEY_BLOCKS = 4
@@ -161,7 +161,7 @@ def _write(
                 at = at * iconst(spec.shape[axis]) + source[axis]
             index.append(at)
         to_n, c, to_h, to_w = (simplify(part) for part in out.position(index))
-        to_block = simplify(c // iconst(LANES))
+        to_block = simplify(floordiv(c, LANES))
         epilogue.write(to_n, to_block, to_h, to_w, value)
 
     return write

@@ -88,8 +88,8 @@ def conv2d(
             in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
         step = _Step(builder, x, weights, runs, tile, n, in_block, i, channels)
         if unrolled is not None:
-            for kx in unrolled:
-                step.tap(ky * iconst(kw) + iconst(kx), row, col0, geometry, kx)
+            for tap in unrolled:
+                step.tap(ky * iconst(kw) + iconst(tap), row, col0, geometry, tap)
         else:
             with builder.loop(kw, "kx") as kx:
                 col = builder.let(col0 + kx * iconst(geometry.dilation[1]), "c")

@@ -38,7 +38,7 @@ from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.sums import in_runs
-from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import (
     Expr,
     floordiv,

@@ -167,9 +167,9 @@ class TapSums:
                 taps_of_row = builder.let(first_tap + ky * iconst(geometry.kernel[1]), "wr")
                 self._add(sums, n, block, row, col0, [(0, taps_of_row)])
         else:
-            for row, uses in _rows_read(geometry, self.rows).items():
-                of_rows = [(r, first_tap + iconst(ky * geometry.kernel[1])) for r, ky in uses]
-                self._add(sums, n, block, row0 + iconst(row), col0, of_rows)
+            for read, uses in _rows_read(geometry, self.rows).items():
+                of_rows = [(r, first_tap + iconst(y * geometry.kernel[1])) for r, y in uses]
+                self._add(sums, n, block, row0 + iconst(read), col0, of_rows)
         return sums
 
     def _add(

@@ -34,7 +34,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import (
     Expr,
     cast,
@@ -332,12 +332,11 @@ class _Kernel:
             left = builder.share(builder.group[0] * iconst(tile.columns) + col, "x")
             with builder.loop(rounds, "round", rolled=True) as round_:
                 block = builder.share(round_ * iconst(tile.blocks_at_once) + first, "ob")
+                inside_too = inside
                 if self.blocks % tile.blocks_at_once:
                     mine = block < iconst(self.blocks)
                     inside_too = mine if inside is None else inside & mine
                     block = builder.share(minimum(block, iconst(self.blocks - 1)), "ob")
-                else:
-                    inside_too = inside
                 sums = self._sums(block, row, col)
                 self._write(epilogue, block, top, left, sums, inside_too)
 

@@ -107,7 +107,8 @@ class _Fold:
         vector = vector_dtype(dtype) if lanes == LANES else dtype
         self._memory = decl_buffer((1,), vector, name="folded", scope="local")
         builder.emit(AllocBuffer(self._memory))
-        self._store(tirx.const(body.init.value, dtype))
+        start: tirx.FloatImm = body.init
+        self._store(tirx.const(start.value, dtype))
         reads[body.accumulator] = self._load
 
     def run(

@@ -15,8 +15,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.team import Team, plus
-from adrenoc.kernels.walk import ACCUMULATOR, widened
+from adrenoc.kernels.team import ACCUMULATOR, Team, plus
+from adrenoc.kernels.walk import widened
 from adrenoc.tvmapi import Expr, iconst, lane, minimum, splat
 
 MAX_PIXELS = 8

@@ -17,7 +17,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import OneRun, Runs
-from adrenoc.kernels.walk import ACCUMULATOR, widened
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import widened
 from adrenoc.tvmapi import Expr, cast, fconst, floordiv, floormod, iconst, maximum, minimum, splat
 
 UNROLLED_TAPS = 3

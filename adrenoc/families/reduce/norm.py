@@ -15,9 +15,8 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
-from adrenoc.kernels.team import Team
+from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.kernels.walk import (
-    ACCUMULATOR,
     Counts,
     Position,
     Region,

@@ -18,9 +18,8 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
 from adrenoc.kernels.statements import Registers
-from adrenoc.kernels.team import Team
+from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.kernels.walk import (
-    ACCUMULATOR,
     Position,
     across,
     each_texel,

@@ -34,7 +34,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.statements import SharedArray
-from adrenoc.kernels.walk import ACCUMULATOR
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.weights import pack_depthwise, whole_turns
 from adrenoc.tvmapi import Expr, cast, iconst, load_vector, minimum, vector_dtype
 

@@ -17,6 +17,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.tvmapi import (
+    Buffer,
     Expr,
     const_int,
     construct,
@@ -70,7 +71,7 @@ class UniformWeights:
     def __init__(
         self,
         builder: KernelBuilder,
-        buffer: Expr,
+        buffer: Buffer,
         group: Expr,
         *,
         taps: int,

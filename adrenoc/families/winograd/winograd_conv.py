@@ -36,7 +36,8 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.walk import ACCUMULATOR, widened
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import widened
 from adrenoc.kernels.weights import whole_turns
 from adrenoc.tvmapi import (
     Expr,

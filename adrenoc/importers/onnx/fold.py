@@ -25,7 +25,8 @@ from adrenoc.importers.onnx.branch import (
     inline_branch,
     select_branches,
 )
-from adrenoc.importers.onnx.contrib import DOMAIN, rewrite_contrib
+from adrenoc.importers.onnx.contrib import rewrite_contrib
+from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow, masked
 from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape

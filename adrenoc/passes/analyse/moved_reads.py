@@ -46,7 +46,8 @@ def moved_source(graph: Graph, node: Node) -> str | None:
 def _moves_pixels(graph: Graph, node: Node, source: str, body: Body, layout: Layout) -> bool:
     """Whether rows are read by row and columns by column, and nothing else moves."""
     before, made = graph.tensors[source].shape, graph.tensors[node.output].shape
-    facts = zip(layout.roles, body.value.indices, body.axes, before, made, strict=True)
+    load: BufferLoad = body.value
+    facts = zip(layout.roles, load.indices, body.axes, before, made, strict=True)
     moved = False
     for role, index, axis, extent, own in facts:
         kept = index.same_as(axis) or (extent == 1 and const_int(index) == 0)
@@ -83,7 +84,7 @@ def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
         inside = tirx.And(axis >= 0, axis < extent)
         return tirx.Select(inside, index, tirx.const(OUTSIDE, dtype_of(index)))
 
-    load = body.value
+    load: BufferLoad = body.value
     indices = [
         guarded(index, axis, extent) if role in "HW" else index
         for role, index, axis, extent in zip(

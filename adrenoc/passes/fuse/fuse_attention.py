@@ -132,7 +132,8 @@ class _Finder:
         shape = self._graph.tensors[node.output].shape
         if len(node.body.value.indices) != len(shape) or len(shape) < 2:
             return False
-        index = simplified(node.body, shape).value.indices
+        load: BufferLoad = simplified(node.body, shape).value
+        index = load.indices
         axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
         extents = [*shape[:-2], shape[-1], shape[-2]]
         return all(

@@ -87,7 +87,8 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     if len(source_shape) > MAX_RANK or len(source_shape) < 1:
         return None
     channels, last = shape[-1], body.axes[-1]
-    indices = body.value.indices
+    load: BufferLoad = body.value
+    indices = load.indices
     moving = [axis for axis, index in enumerate(indices) if _mentions(index, last)]
     if not moving and channels == 1:
         return len(source_shape) - 1
@@ -161,7 +162,8 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
             at = at * iconst(source[axis]) + variables[axis]
         index[var] = at
     analyzer = _analyzer(variables, source)
-    found = [analyzer.simplify(substitute(i, index)) for i in body.value.indices]
+    load: BufferLoad = body.value
+    found = [analyzer.simplify(substitute(i, index)) for i in load.indices]
     return all(
         extent == 1 or const_int(analyzer.simplify(i - var)) == 0
         for i, var, extent in zip(found, variables, source, strict=True)

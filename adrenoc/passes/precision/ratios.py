@@ -93,7 +93,10 @@ def _inverts_product(node: Node, products: set[str], computed: Container[str]) -
     names = set(products)
     if _is_product(replace(node, epilogue=None), products, computed):
         names.add(Node.RESULT)
-    return body is not None and any(_name(body, t) in names for t in _terms(body.value.b))
+    if body is None:
+        return False
+    ratio: Any = body.value
+    return any(_name(body, t) in names for t in _terms(ratio.b))
 
 
 def _inverts(body: Body, value: Expr, computed: Container[str]) -> bool:

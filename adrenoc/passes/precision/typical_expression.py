@@ -58,7 +58,7 @@ def evaluate(
 
 def _fold(body: Body) -> tuple[Any, Any]:
     """The term that is folded, and how."""
-    value = body.value
+    value: Any = body.value
     if type(value) not in (tirx.Add, tirx.Max, tirx.Min):
         raise NotKnownError
     for accumulated, term in ((value.a, value.b), (value.b, value.a)):

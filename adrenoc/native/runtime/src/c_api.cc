@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "adrenoc.h"
-#include "cl_api.h"
-#include "device.h"
-#include "failure.h"
-#include "fence.h"
-#include "loader_name.h"
-#include "model.h"
-#include "rpc_session.h"
+#include "base/failure.h"
+#include "bundle/loader_name.h"
+#include "model/fence.h"
+#include "model/model.h"
+#include "opencl/cl_api.h"
+#include "opencl/device.h"
+#include "rpc/rpc_session.h"
 
 struct adrenoc_model {
   adrenoc_runtime::Model model;

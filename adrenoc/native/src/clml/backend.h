@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "cl_types.h"
+#include "opencl/cl_types.h"
 
 namespace adrenoc_runtime {
 namespace clml {

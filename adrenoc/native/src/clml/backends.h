@@ -6,7 +6,7 @@
 #include <string>
 
 #include "clml/backend.h"
-#include "device.h"
+#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 namespace clml {

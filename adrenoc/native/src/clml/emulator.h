@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "clml/backend.h"
-#include "device.h"
+#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 namespace clml {

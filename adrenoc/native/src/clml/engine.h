@@ -10,7 +10,7 @@
 #include "clml/graph.h"
 #include "clml/operation.h"
 #include "clml/tuning.h"
-#include "device.h"
+#include "opencl/device.h"
 
 namespace adrenoc_runtime {
 namespace clml {

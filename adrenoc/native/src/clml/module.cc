@@ -9,10 +9,10 @@
 
 #include <utility>
 
-#include "byte_stream.h"
-#include "capture.h"
 #include "clml/emulator.h"
-#include "memory.h"
+#include "files/byte_stream.h"
+#include "launch/capture.h"
+#include "opencl/memory.h"
 
 namespace adrenoc_runtime {
 namespace clml {

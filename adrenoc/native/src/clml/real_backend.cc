@@ -5,7 +5,7 @@
 
 // clang-format off: our declarations of OpenCL first, since the header's macros would spoil them
 #include "clml/backends.h"
-#include "cl_api.h"
+#include "opencl/cl_api.h"
 
 #include <CL/cl.h>
 #include <CL/opencl.h>

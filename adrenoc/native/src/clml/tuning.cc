@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "byte_stream.h"
-#include "failure.h"
-#include "mapped_file.h"
-#include "private_files.h"
+#include "base/failure.h"
+#include "files/byte_stream.h"
+#include "files/mapped_file.h"
+#include "files/private_files.h"
 
 namespace adrenoc_runtime {
 namespace clml {

@@ -1,0 +1,69 @@
+// The shapes that a bundle was compiled for, and which of them takes some inputs.
+// The rules are those of adrenoc/bundle/buckets.py.
+#ifndef ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_
+#define ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bundle/manifest.h"
+
+namespace adrenoc_runtime {
+
+// The model for one choice of shapes.
+struct Bucket {
+  Manifest manifest;
+  std::string library_path;  // for the dynamic loader, valid as long as the bundle lives
+};
+
+// An output whose axis `axis` holds `factor` elements for each element of the batch.
+struct BatchOutput {
+  std::string name;
+  size_t axis;
+  int64_t factor;
+};
+
+// The batch is axis 0 of `inputs`.  Where `refused` is empty, a smaller one is filled up with
+// zeros, and what comes of these is cut off.
+struct Batch {
+  std::vector<std::string> inputs;
+  std::vector<BatchOutput> outputs;
+  std::string refused;
+
+  [[nodiscard]] bool has(const std::string& input) const;
+};
+
+struct BucketList {
+  std::vector<std::string> folders;  // the smallest first; "." for the bundle itself
+  Batch batch;
+};
+
+// Reads buckets.json.  Throws Failure (bad bundle).
+[[nodiscard]] BucketList read_buckets(std::string_view text);
+
+// What is common to all buckets: names and dtypes of the tensors.  Throws Failure (bad bundle).
+void check_alike(const std::vector<Bucket>& buckets, const Batch& batch);
+
+using Shape = std::vector<int64_t>;
+
+// A bucket and how an app sees it: shapes with the batch that was asked for.
+struct Chosen {
+  size_t bucket = 0;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+};
+
+// The smallest bucket that takes inputs of these shapes, one an input; nothing takes any.
+// Throws Failure (bad argument), naming all buckets, where none does.
+[[nodiscard]] Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
+                                   const std::vector<std::optional<Shape>>& shapes);
+
+// A bucket in the shapes that it was compiled for.
+[[nodiscard]] Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_BUNDLE_BUCKETS_H_

@@ -1,0 +1,60 @@
+// A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
+// holds a bundle for each (adrenoc/bundle/buckets.py has the layout), and the constants once.
+#ifndef ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
+#define ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bundle/buckets.h"
+#include "files/mapped_file.h"
+#include "files/safetensors.h"
+
+namespace adrenoc_runtime {
+
+class Bundle {
+ public:
+  // From a folder or a tar file.  With `verify` each file that the runtime uses must have the
+  // digest that the manifest gives.  Throws Failure (not found, bad bundle).
+  Bundle(const std::string& path, bool verify);
+  // From the tar form in a mapped file.
+  Bundle(MappedFile archive, bool verify);
+  // From the tar form in memory, which must stay until the constants are on the device.
+  Bundle(std::string_view archive, bool verify);
+  Bundle(const Bundle&) = delete;
+  Bundle& operator=(const Bundle&) = delete;
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  // The constants by name; their data lives as long as the bundle.
+  [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
+  // The smallest first; a bundle for one shape has one.
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+  // A file of built kernels that came with the bundle, by its name.
+  [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
+
+ private:
+  using FindFile = std::function<std::string_view(const std::string& path)>;
+  void read(const FindFile& find, bool verify);
+  void add_bucket(const FindFile& find, const std::string& folder, bool verify);
+  void check_params(const Manifest& manifest) const;
+  void read_archive(std::string_view archive, bool verify);
+  [[nodiscard]] std::string_view checked(const FindFile& find, const std::string& path,
+                                         bool verify) const;
+
+  std::vector<MappedFile> mapped_;
+  std::vector<Descriptor> library_files_;
+  Manifest manifest_;
+  std::vector<Bucket> buckets_;
+  Batch batch_;
+  std::map<std::string, StoredTensor> params_;
+  std::map<std::string, std::string_view> programs_;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_

@@ -1,0 +1,47 @@
+// What the runtime takes from a bundle's manifest.json.
+#ifndef ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_
+#define ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace adrenoc_runtime {
+
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  uint64_t bytes;
+};
+
+struct ParamSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string scope;  // "global" or "global.texture"
+};
+
+struct FileEntry {
+  uint64_t bytes;
+  std::string sha256;
+};
+
+struct Manifest {
+  std::string name;
+  std::string target;
+  std::string machine;  // of model.so: "aarch64"
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::vector<ParamSpec> params;
+  std::map<std::string, FileEntry> files;  // by path inside the bundle
+};
+
+// Throws Failure (bad bundle) where the text is no manifest of the version that this runtime reads.
+[[nodiscard]] Manifest read_manifest(std::string_view text);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_BUNDLE_MANIFEST_H_

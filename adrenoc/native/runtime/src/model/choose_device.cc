@@ -1,0 +1,92 @@
+#include "model/choose_device.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "base/failure.h"
+#include "opencl/cl_api.h"
+#include "opencl/device.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+constexpr size_t kMaxNumberDigits = 4;
+
+std::string lower(std::string text) {
+  for (char& letter : text) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return text;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() <= kMaxNumberDigits &&
+         text.find_first_not_of("0123456789") == text.npos;
+}
+
+bool fits(const std::string& wanted, int number, const opencl::DeviceInfo& info) {
+  if (wanted.empty()) return info.has_images;
+  if (is_number(wanted)) return std::stoi(wanted) == number;
+  return lower(info.name + " (" + info.platform + ")").find(lower(wanted)) != std::string::npos;
+}
+
+ChosenDevice choose_opencl(const std::string& wanted) {
+  std::string listed;
+  int number = 0;
+  for (const auto& device : opencl::all_devices()) {
+    const opencl::DeviceInfo& info = device->info();
+    if (fits(wanted, number, info)) {
+      return {DLDevice{kDLOpenCL, number}, info.name};
+    }
+    listed += (listed.empty() ? "" : "; ") + std::to_string(number) + " = " + info.name;
+    ++number;
+  }
+  const std::string missing =
+      wanted.empty() ? "no OpenCL device with images" : "no OpenCL device \"" + wanted + "\"";
+  throw Failure(ADRENOC_NO_DEVICE, missing + (listed.empty() ? "" : "; there is " + listed));
+}
+
+// "750" of "OpenCL 3.0 Adreno(TM) 750", "642l" of "Adreno 642L"; "" of anything else.
+std::string adreno_number(const std::string& text) {
+  const std::string words = lower(text);
+  const size_t at = words.find("adreno");
+  if (at == words.npos) return "";
+  size_t start = at + std::strlen("adreno");
+  if (words.compare(start, 4, "(tm)") == 0) start += 4;
+  start = words.find_first_not_of(' ', start);
+  if (start == words.npos) return "";
+  const size_t end = std::min(words.find_first_not_of("0123456789", start), words.size());
+  if (end - start != 3) return "";
+  const bool has_letter = end != words.size() && words[end] >= 'a' && words[end] <= 'z';
+  return words.substr(start, has_letter ? 4 : 3);
+}
+
+}  // namespace
+
+std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info) {
+  // "adreno:a750", as adrenoc/target/target.py names one GPU.
+  constexpr const char* kOneGpu = "adreno:a";
+  if (target.rfind(kOneGpu, 0) != 0) return "";
+  const std::string wanted = target.substr(std::strlen(kOneGpu));
+  std::string seen = adreno_number(info.name);
+  if (seen.empty()) seen = adreno_number(info.version);
+  if (seen.empty() || seen == wanted) return "";
+  return "the kernels were compiled for Adreno " + wanted + ", and this is Adreno " + seen +
+         ": adrenoc compile MODEL --device adreno:" + seen +
+         " makes them for it, --device adreno for all";
+}
+
+ChosenDevice choose_device(const std::string& wanted, const std::string& library) {
+  if (wanted == "cpu") return {DLDevice{kDLCPU, 0}, "cpu"};
+  try {
+    if (!library.empty()) opencl::set_library(library);
+    return choose_opencl(wanted);
+  } catch (const tvm::ffi::Error& error) {
+    throw Failure(ADRENOC_NO_DEVICE, error.message());
+  }
+}
+
+}  // namespace adrenoc_runtime

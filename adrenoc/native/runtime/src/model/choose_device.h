@@ -1,0 +1,29 @@
+// Finds the device that a caller names.
+#ifndef ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_
+#define ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_
+
+#include <tvm/runtime/base.h>
+#include <tvm/runtime/device_api.h>
+
+#include <string>
+
+#include "opencl/device_info.h"
+
+namespace adrenoc_runtime {
+
+struct ChosenDevice {
+  DLDevice device;
+  std::string name;
+};
+
+// `wanted` as in adrenoc_options.  `library` is the OpenCL library to open, empty for the system's.
+// Throws Failure (no device).
+[[nodiscard]] ChosenDevice choose_device(const std::string& wanted, const std::string& library);
+
+// Says that a bundle for one Adreno GPU runs on another one, with what to type; "" for the GPU that
+// it was compiled for, and where one of the two is not known by its number.
+[[nodiscard]] std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_MODEL_CHOOSE_DEVICE_H_

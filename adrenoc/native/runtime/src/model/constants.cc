@@ -1,0 +1,32 @@
+#include "model/constants.h"
+
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/optional.h>
+
+#include <string_view>
+
+namespace adrenoc_runtime {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::Tensor;
+
+Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype, DLDevice device,
+                    const std::string& scope) {
+  ffi::Optional<ffi::String> memory;
+  if (scope != "global") memory = ffi::String(scope);
+  return Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device, memory);
+}
+
+Tensor Constants::get(const ParamSpec& spec) {
+  const auto key = std::make_pair(spec.name, spec.scope);
+  const auto found = moved_.find(key);
+  if (found != moved_.end()) return found->second;
+  const std::string_view data = bundle_.params().at(spec.name).data;
+  Tensor tensor = empty_tensor(spec.shape, spec.dtype, device_, spec.scope);
+  if (!data.empty()) tensor.CopyFromBytes(data.data(), data.size());
+  moved_.emplace(key, tensor);
+  return tensor;
+}
+
+}  // namespace adrenoc_runtime

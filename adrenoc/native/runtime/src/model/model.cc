@@ -1,0 +1,334 @@
+#include "model/model.h"
+
+#include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+#include <tvm/runtime/device_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "base/failure.h"
+#include "bundle/loader_name.h"
+#include "clml/backends.h"
+#include "clml/module.h"
+#include "model/batch_copy.h"
+#include "model/choose_device.h"
+#include "modules/program_build.h"
+#include "opencl/device.h"
+#include "opencl/diagnosis.h"
+#include "opencl/external_memory.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::DeviceAPI;
+using tvm::runtime::Tensor;
+
+class Stopwatch {
+ public:
+  [[nodiscard]] double ms() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// Records when each kernel runs, until it is asked for what it saw or goes away.
+class Profiling {
+ public:
+  explicit Profiling(int device_id) : device_id_(device_id) {
+    ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_start")(device_id_);
+  }
+  Profiling(const Profiling&) = delete;
+  Profiling& operator=(const Profiling&) = delete;
+  ~Profiling() {
+    if (!running_) return;
+    try {
+      (void)stop();
+    } catch (const std::exception&) {
+      // What made the run fail is on its way, and tells more.
+    }
+  }
+  // JSON: [kernel, start_ns, end_ns] of each launch.
+  [[nodiscard]] std::string stop() {
+    running_ = false;
+    const auto stop = ffi::Function::GetGlobalRequired("adrenoc.opencl.profile_stop");
+    return stop(device_id_).cast<std::string>();
+  }
+
+ private:
+  int device_id_;
+  bool running_ = true;
+};
+
+void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
+  all->hits += one.hits;
+  all->misses += one.misses;
+  all->damaged += one.damaged;
+  if (!one.unsaved.empty()) all->unsaved = one.unsaved;
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
+    : bundle_(std::move(bundle)) {
+  // Before the device is used, whose context is made by them.
+  opencl::set_hints(options.hints);
+  const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
+  device_ = chosen.device;
+  device_name_ = chosen.name;
+  DeviceAPI::Get(device_)->SetDevice(device_);
+  load_programs(options.no_record);
+  const Stopwatch building;
+  std::future<opencl::BuildReport> build;
+  if (device_.device_type == kDLOpenCL) build = start_build(options);
+  upload_constants();
+  if (build.valid()) {
+    finish_build(std::move(build));
+    // Regions of CLML, while nobody waits for a run; each that cannot run has its own kernels.
+    clml::set_cache_folder(options.cache_folder);
+    for (const Program& program : programs_) {
+      (void)clml::prepare_regions(program.module(), device_.device_id);
+    }
+  }
+  times_.build_ms = building.ms();
+  // What a program that knows of one shape only expects: the bundle's own.
+  choose(whole_bucket(buckets(), buckets().size() - 1));
+}
+
+void Model::load_programs(bool no_record) {
+  const Stopwatch watch;
+  claim_loader_name();
+  const auto recording = no_record ? opencl::Recording::kOff : opencl::Recording::kBest;
+  for (const Bucket& bucket : buckets()) {
+    programs_.emplace_back(bucket.library_path, device_, recording);
+  }
+  times_.open_ms = watch.ms();
+}
+
+void Model::upload_constants() {
+  const Stopwatch watch;
+  Constants constants(*bundle_, device_);
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    const Manifest& manifest = buckets()[i].manifest;
+    Tensors inputs;
+    for (const TensorSpec& spec : manifest.inputs) {
+      inputs.push_back(empty_tensor(spec.shape, spec.dtype, device_, "global"));
+    }
+    inputs_.push_back(std::move(inputs));
+    programs_[i].take_constants(manifest, &constants);
+  }
+  synchronize();
+  times_.constants_ms = watch.ms();
+}
+
+std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) const {
+  opencl::ProgramSources sources;
+  sources.folder = options.cache_folder;
+  sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
+  sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
+  return std::async(std::launch::async, [this, sources] {
+    opencl::BuildReport all;
+    for (const Program& program : programs_) {
+      add_report(opencl::build_programs(program.module(), device_.device_id, sources), &all);
+    }
+    return all;
+  });
+}
+
+void Model::finish_build(std::future<opencl::BuildReport> build) {
+  const opencl::BuildReport report = build.get();
+  times_.cache_hits = report.hits;
+  times_.cache_misses = report.misses;
+  times_.cache_damaged = report.damaged;
+  unsaved_programs_ = report.unsaved;
+}
+
+void Model::choose(Chosen chosen) {
+  // What another bucket keeps for its next run is memory that this one may need.
+  if (chosen.bucket != chosen_.bucket) programs_[chosen_.bucket].forget();
+  chosen_ = std::move(chosen);
+  bound_inputs_.assign(chosen_.inputs.size(), {});
+  bound_outputs_.assign(chosen_.outputs.size(), {});
+}
+
+const Manifest& Model::chosen_manifest() const { return buckets()[chosen_.bucket].manifest; }
+
+template <typename Work>
+auto Model::at_work(Work work) -> decltype(work()) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    return work();
+  } catch (const ffi::Error& error) {
+    if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;
+    throw Failure(ADRENOC_DEVICE_FAILED,
+                  opencl::explained(error.message(), opencl::device_at(device_.device_id)));
+  }
+}
+
+void Model::trim() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Program& program : programs_) program.forget();
+}
+
+const char* Model::notes() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  notes_.clear();
+  const auto add = [this](const std::string& note) {
+    if (!note.empty()) notes_ += (notes_.empty() ? "" : "\n") + note;
+  };
+  if (device_.device_type == kDLOpenCL) {
+    opencl::Device& device = opencl::device_at(device_.device_id);
+    add(other_gpu_note(manifest().target, device.info()));
+    for (const std::string& note : opencl::to_notes(device.hint_uses())) add(note);
+  }
+  if (!unsaved_programs_.empty()) {
+    add("the built kernels are not kept, so the next start builds them again: " +
+        unsaved_programs_);
+  }
+  return notes_.c_str();
+}
+
+void Model::run() {
+  at_work([this] { run_once(); });
+}
+
+void Model::run_once() {
+  opencl::HandedOver memory(device_, bound_memory());
+  const Tensors inputs = upload();
+  const Stopwatch computing;
+  const Tensors outputs = launch(inputs);
+  synchronize();
+  times_.compute_ms = computing.ms();
+  if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
+
+  const Stopwatch downloading;
+  download(outputs);
+  memory.give_back();
+  times_.download_ms = downloading.ms();
+  ++times_.runs;
+}
+
+Model::Pace Model::run_repeatedly(uint32_t runs) {
+  if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
+  return at_work([this, runs] { return run_in_a_row(runs); });
+}
+
+Model::Pace Model::run_in_a_row(uint32_t runs) {
+  opencl::HandedOver memory(device_, bound_memory());
+  const Tensors inputs = upload();
+  synchronize();
+  const Stopwatch computing;
+  Tensors outputs;
+  for (uint32_t i = 0; i < runs; ++i) {
+    outputs.clear();  // else the next run would need outputs of its own
+    outputs = launch(inputs);
+  }
+  const double host_ms = computing.ms() / runs;
+  synchronize();
+  const double ms = computing.ms() / runs;
+  download(outputs);
+  memory.give_back();
+  times_.runs += runs;
+  return {ms, host_ms};
+}
+
+const char* Model::profile() {
+  return at_work([this] { return run_profiled(); });
+}
+
+const char* Model::run_profiled() {
+  opencl::HandedOver memory(device_, bound_memory());
+  const Tensors inputs = upload();
+  Profiling profiling(device_.device_id);
+  const Tensors outputs = launch(inputs);
+  profile_ = profiling.stop();
+  download(outputs);
+  memory.give_back();
+  ++times_.runs;
+  return profile_.c_str();
+}
+
+Model::Tensors Model::upload() {
+  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
+    if (bound_inputs_[i].host == nullptr && !bound_inputs_[i].memory.has_value()) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
+    }
+  }
+  DeviceAPI::Get(device_)->SetDevice(device_);
+  const Stopwatch uploading;
+  Tensors inputs = inputs_[chosen_.bucket];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (bound_inputs_[i].memory.has_value()) {
+      inputs[i] = *bound_inputs_[i].memory;
+    } else {
+      upload_filled(chosen_.inputs[i], bound_inputs_[i].host, chosen_manifest().inputs[i],
+                    &inputs[i], &scratch_);
+    }
+  }
+  times_.upload_ms = uploading.ms();
+  return inputs;
+}
+
+Model::Tensors Model::launch(const Tensors& inputs) {
+  return programs_[chosen_.bucket].launch(inputs);
+}
+
+void Model::check_output(const Tensor& tensor, const TensorSpec& spec) const {
+  const ffi::Shape shape(spec.shape);
+  if (tensor.Shape().size() == shape.size() &&
+      std::equal(shape.begin(), shape.end(), tensor.Shape().begin()) &&
+      tensor.DataType() == ffi::StringToDLDataType(spec.dtype)) {
+    return;
+  }
+  refuse_bundle("model.so gives `" + spec.name +
+                "` another shape or dtype than the manifest promises");
+}
+
+void Model::download(const Tensors& outputs) {
+  const std::vector<TensorSpec>& specs = chosen_manifest().outputs;
+  if (outputs.size() != specs.size()) {
+    refuse_bundle("model.so gives " + std::to_string(outputs.size()) +
+                  " outputs, the manifest promises " + std::to_string(specs.size()));
+  }
+  bool in_queue = false;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    check_output(outputs[i], specs[i]);
+    BoundOutput& bound = bound_outputs_[i];
+    if (bound.memory.has_value()) {
+      bound.memory->CopyFrom(outputs[i]);
+      in_queue = true;
+    } else if (bound.host != nullptr) {
+      download_cropped(outputs[i], specs[i], chosen_.outputs[i], bound.host, &scratch_);
+    }
+  }
+  if (in_queue) synchronize();
+}
+
+adrenoc_times Model::times() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return times_;
+}
+
+adrenoc_launching Model::launching() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  launching_ = programs_[chosen_.bucket].report();
+  adrenoc_launching told{};
+  told.launches = static_cast<uint32_t>(launching_.launches);
+  told.api_calls = static_cast<uint32_t>(launching_.api_calls);
+  told.host_ms = launching_.host_ms;
+  told.mode = launching_.mode.c_str();
+  told.reason = launching_.reason.c_str();
+  return told;
+}
+
+void Model::synchronize() const { DeviceAPI::Get(device_)->StreamSync(device_, nullptr); }
+
+}  // namespace adrenoc_runtime

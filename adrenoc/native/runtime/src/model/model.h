@@ -1,0 +1,132 @@
+// A bundle that is loaded on a device and can run.
+#ifndef ADRENOC_RUNTIME_MODEL_MODEL_H_
+#define ADRENOC_RUNTIME_MODEL_MODEL_H_
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/runtime/tensor.h>
+
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adrenoc.h"
+#include "bundle/bundle.h"
+#include "model/program.h"
+#include "modules/program_build.h"
+#include "opencl/hints.h"
+
+namespace adrenoc_runtime {
+
+struct LoadOptions {
+  bool trust_files = false;
+  std::string device;
+  std::string opencl_library;
+  std::string cache_folder;
+  bool qualcomm_programs = false;
+  bool no_record = false;
+  opencl::Hints hints;
+};
+
+class Model {
+ public:
+  // Loads all buckets: moves the constants to the device and builds the kernels.  Throws Failure.
+  Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
+
+  [[nodiscard]] const Manifest& manifest() const { return bundle_->manifest(); }
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return bundle_->buckets(); }
+  [[nodiscard]] const std::string& device_name() const { return device_name_; }
+
+  // The tensors in the shapes that were chosen; good until others are.
+  [[nodiscard]] const TensorSpec& input(size_t index) const;
+  [[nodiscard]] const TensorSpec& output(size_t index) const;
+  // Chooses shapes, nothing for an input that may have any; what was bound is forgotten.
+  void set_shapes(const std::vector<std::optional<Shape>>& shapes);
+
+  void bind_input(size_t index, const void* data, size_t bytes);
+  void bind_output(size_t index, void* data, size_t bytes);
+  // Memory of the device that an app made, see external_memory.h.
+  enum class Memory { kOpenClBuffer, kHardwareBuffer };
+  void bind_input_memory(size_t index, void* memory, Memory kind);
+  void bind_output_memory(size_t index, void* memory, Memory kind);
+  // The cl_context and cl_device_id, null on the CPU.
+  [[nodiscard]] void* opencl_context() const;
+  [[nodiscard]] void* opencl_device() const;
+
+  // Gives back what is kept for the next run.
+  void trim();
+  // A line for each thing that a developer should know; good until the next call.
+  [[nodiscard]] const char* notes();
+
+  void run();
+  struct Pace {
+    double ms;
+    double host_ms;
+  };
+  [[nodiscard]] Pace run_repeatedly(uint32_t runs);
+  // JSON: [kernel, start_ns, end_ns] of each launch of one run; good until the next call.
+  [[nodiscard]] const char* profile();
+  [[nodiscard]] adrenoc_times times() const;
+  // Of the last run; the texts are good until the next call.
+  [[nodiscard]] adrenoc_launching launching();
+
+ private:
+  using Tensor = tvm::runtime::Tensor;
+  using Tensors = std::vector<Tensor>;
+  // Where a run reads an input from, or writes an output to: at most one of the two.
+  struct BoundInput {
+    const void* host = nullptr;
+    std::optional<Tensor> memory;
+  };
+  struct BoundOutput {
+    void* host = nullptr;
+    std::optional<Tensor> memory;
+  };
+
+  // Works under the lock; what a device says of a failure is explained by how it is then.
+  template <typename Work>
+  auto at_work(Work work) -> decltype(work());
+  void run_once();
+  [[nodiscard]] Pace run_in_a_row(uint32_t runs);
+  [[nodiscard]] const char* run_profiled();
+  void load_programs(bool no_record);
+  void upload_constants();
+  // Builds kernels in the background, while constants move to the device.
+  [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
+  void finish_build(std::future<opencl::BuildReport> build);
+  void choose(Chosen chosen);
+  [[nodiscard]] Tensor wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
+                            Memory kind) const;
+  [[nodiscard]] const Manifest& chosen_manifest() const;
+  // What is bound to memory of the device.
+  [[nodiscard]] Tensors bound_memory() const;
+  // Gives what `main` reads.
+  [[nodiscard]] Tensors upload();
+  [[nodiscard]] Tensors launch(const Tensors& inputs);
+  void check_output(const Tensor& tensor, const TensorSpec& spec) const;
+  void download(const Tensors& outputs);
+  void synchronize() const;
+
+  // The bundle comes first, so that it goes last: the programs' code lies in its files.
+  std::unique_ptr<Bundle> bundle_;
+  DLDevice device_;
+  std::string device_name_;
+  std::vector<Program> programs_;  // one a bucket
+  std::vector<Tensors> inputs_;    // of each program, for what comes from the host
+  Chosen chosen_;
+  std::vector<BoundInput> bound_inputs_;
+  std::vector<BoundOutput> bound_outputs_;
+  std::vector<char> scratch_;
+  opencl::LaunchReport launching_;
+  adrenoc_times times_{};
+  std::string profile_;
+  std::string unsaved_programs_;
+  std::string notes_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_MODEL_MODEL_H_

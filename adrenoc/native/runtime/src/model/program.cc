@@ -1,0 +1,84 @@
+#include "model/program.h"
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/memory/memory_manager.h>
+
+#include "base/failure.h"
+
+namespace adrenoc_runtime {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::Tensor;
+
+Program::Program(const std::string& library_path, DLDevice device, opencl::Recording recording)
+    : device_(device), recording_(recording) {
+  try {
+    // Named, because Module::LoadFromFile goes by the path's ending, which this one lacks.
+    const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+    module_ = open(ffi::String(library_path), ffi::String("so")).cast<ffi::Module>();
+    const auto load = (*module_)->GetFunction("vm_load_executable", true);
+    if (!load.has_value()) refuse_bundle("model.so holds no program");
+    machine_ = (*load)().cast<ffi::Module>();
+    const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
+    std::vector<ffi::AnyView> arguments;
+    const auto add = [&](DLDevice each) {
+      arguments.emplace_back(static_cast<int64_t>(each.device_type));
+      arguments.emplace_back(static_cast<int64_t>(each.device_id));
+      arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
+    };
+    // Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+    add(device);
+    add(DLDevice{kDLCPU, 0});
+    ffi::Any nothing;
+    initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
+    const auto main = (*machine_)->GetFunction("main", false);
+    if (!main.has_value()) refuse_bundle("model.so has no function `main`");
+    main_ = *main;
+  } catch (const ffi::Error& error) {
+    refuse_bundle("model.so cannot be loaded: " + error.message());
+  }
+}
+
+void Program::take_constants(const Manifest& manifest, Constants* constants) {
+  for (const ParamSpec& spec : manifest.params) constants_.push_back(constants->get(spec));
+}
+
+ffi::Any Program::compute(const std::vector<Tensor>& inputs) {
+  std::vector<ffi::AnyView> views(inputs.begin(), inputs.end());
+  views.insert(views.end(), constants_.begin(), constants_.end());
+  if (device_.device_type != kDLOpenCL) {
+    ffi::Any result;
+    main_.CallPacked(views.data(), static_cast<int>(views.size()), &result);
+    return result;
+  }
+  if (bound_run_ == nullptr) {
+    bound_run_ =
+        std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
+    inputs_ = inputs;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].same_as(inputs_[i])) continue;
+    bound_run_->rebind(i, inputs[i]);
+    inputs_[i] = inputs[i];
+  }
+  return bound_run_->run();
+}
+
+std::vector<Tensor> Program::launch(const std::vector<Tensor>& inputs) {
+  const ffi::Any result = compute(inputs);
+  if (const auto one = result.as<Tensor>()) return {*one};
+  const auto several = result.cast<ffi::Array<Tensor>>();
+  return {several.begin(), several.end()};
+}
+
+void Program::forget() {
+  if (bound_run_ != nullptr) bound_run_->forget();
+}
+
+opencl::LaunchReport Program::report() const {
+  return bound_run_ == nullptr ? opencl::LaunchReport() : bound_run_->report();
+}
+
+}  // namespace adrenoc_runtime

@@ -1,0 +1,56 @@
+// The code of one bucket on a device, with its constants.
+#ifndef ADRENOC_RUNTIME_MODEL_PROGRAM_H_
+#define ADRENOC_RUNTIME_MODEL_PROGRAM_H_
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
+#include <tvm/runtime/tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bundle/manifest.h"
+#include "launch/bound_run.h"
+#include "model/constants.h"
+
+namespace adrenoc_runtime {
+
+class Program {
+ public:
+  // Loads model.so from `library_path`.  Throws Failure (bad bundle).
+  Program(const std::string& library_path, DLDevice device, opencl::Recording recording);
+
+  // Moves what `main` reads beside its inputs.
+  void take_constants(const Manifest& manifest, Constants* constants);
+
+  [[nodiscard]] tvm::ffi::Module module() const { return *module_; }
+
+  // Starts the kernels; the device's queue holds them when it returns.  Gives the outputs.
+  // The next call may write to the same outputs.
+  [[nodiscard]] std::vector<tvm::runtime::Tensor> launch(
+      const std::vector<tvm::runtime::Tensor>& inputs);
+
+  // Gives back what is kept for the next launch.
+  void forget();
+
+  // How the last launch reached the device.
+  [[nodiscard]] opencl::LaunchReport report() const;
+
+ private:
+  [[nodiscard]] tvm::ffi::Any compute(const std::vector<tvm::runtime::Tensor>& inputs);
+
+  DLDevice device_;
+  opencl::Recording recording_;
+  tvm::ffi::Optional<tvm::ffi::Module> module_;
+  tvm::ffi::Optional<tvm::ffi::Module> machine_;
+  tvm::ffi::Function main_;
+  std::vector<tvm::runtime::Tensor> constants_;
+  std::vector<tvm::runtime::Tensor> inputs_;  // of the last launch
+  std::unique_ptr<opencl::BoundRun> bound_run_;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_MODEL_PROGRAM_H_

@@ -1,0 +1,121 @@
+// The allocator that TVM's virtual machine asks for storage on an OpenCL device.
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/runtime/memory/memory_manager.h>
+
+#include <atomic>
+#include <memory>
+
+#include "api/device_api.h"
+#include "opencl/device.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::memory::AllocatorType;
+using tvm::runtime::memory::Buffer;
+
+// Adds nothing to the device's memory pool but the book-keeping that TVM wants: the pool already
+// reuses what is freed, so "naive" and "pooled" allocators are the same.
+class OpenClAllocator final : public tvm::runtime::memory::Allocator {
+ public:
+  explicit OpenClAllocator(AllocatorType type) : Allocator(type) {}
+
+  Buffer Alloc(tvm::Device device, size_t bytes, size_t, DLDataType) final {
+    return made(device, bytes, bytes_in_advance(device, bytes));
+  }
+
+  Buffer Alloc(tvm::Device device, ffi::Shape shape, DLDataType type,
+               const std::string& scope) final {
+    const size_t bytes = ffi::GetDataSize(static_cast<size_t>(shape.Product()), type);
+    // TVM's own planner gives the size of a storage in bytes, even when textures will lie in it.
+    if (shape.size() <= 1 || !texture_convention(scope).has_value()) {
+      return made(device, bytes, bytes_in_advance(device, bytes));
+    }
+    return made(device, bytes,
+                OpenClDeviceApi::global().AllocDataSpace(device, static_cast<int>(shape.size()),
+                                                         shape.data(), type, ffi::String(scope)));
+  }
+
+  // A tensor in a storage that was planned for several tensors, of which one is alive at a time.
+  // In the storage of an image these are tensors of its own width, height and format, with as
+  // many layers or fewer.  In a storage of bytes a texture has no place, so it gets an image of
+  // its own: the pool then does the sharing that the plan had in mind.
+  void* CreateView(const Buffer& buffer, ffi::Shape shape, DLDataType type,
+                   const std::string& scope) final {
+    const auto* whole = static_cast<const Descriptor*>(buffer.data);
+    const auto convention = texture_convention(scope);
+    if (!convention.has_value()) {
+      TVM_FFI_THROW(ValueError) << "A view of " << whole->spec().one()
+                                << " can only be a texture, but got scope \"" << scope << '"';
+    }
+    const ImageExtent extent =
+        image_extent(shape.data(), static_cast<int>(shape.size()), *convention);
+    const StorageSpec spec = StorageSpec::image(extent, image_channel_type(type));
+    if (!whole->is_image()) {
+      return new Descriptor(device_at(buffer.device.device_id).memory(), spec, convention,
+                            Descriptor::When::kNow);
+    }
+    check_image_view(whole->spec(), spec);
+    return new Descriptor(*whole, *convention);
+  }
+
+  void FreeView(tvm::Device, void* data) final { delete static_cast<Descriptor*>(data); }
+
+  void Free(const Buffer& buffer) final {
+    used_bytes_ -= buffer.size;
+    OpenClDeviceApi::global().FreeDataSpace(buffer.device, buffer.data);
+  }
+
+  // Clears the pool of every device in use: TVM does not say which one it means.
+  void Clear() final { release_all_pools(); }
+
+  [[nodiscard]] size_t UsedMemory() const final { return used_bytes_; }
+
+ protected:
+  [[nodiscard]] bool AllowMemoryScope(const std::string&) const final { return true; }
+
+ private:
+  Buffer made(tvm::Device device, size_t bytes, void* data) {
+    used_bytes_ += bytes;
+    Buffer buffer;
+    buffer.data = data;
+    buffer.size = bytes;
+    buffer.device = device;
+    buffer.alloc_type = type();
+    return buffer;
+  }
+
+  static void* bytes_in_advance(tvm::Device device, size_t bytes) {
+    return new Descriptor(device_at(device.device_id).memory(), StorageSpec::buffer(bytes),
+                          std::nullopt, Descriptor::When::kAtFirstUse);
+  }
+
+  static void check_image_view(const StorageSpec& whole, const StorageSpec& view) {
+    if (view.extent.width != whole.extent.width || view.extent.height != whole.extent.height ||
+        view.extent.layers > whole.extent.layers || view.channel_type != whole.channel_type) {
+      TVM_FFI_THROW(ValueError) << view.one() << " cannot share the memory of " << whole.one()
+                                << ": width, height and format must be the same, and the layers "
+                                   "no more";
+    }
+  }
+
+  std::atomic<size_t> used_bytes_{0};
+};
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def_packed(
+      "DeviceAllocator.opencl", [](ffi::PackedArgs args, ffi::Any* result) {
+        tvm::runtime::memory::Allocator* allocator =
+            new OpenClAllocator(static_cast<AllocatorType>(args[1].cast<int>()));
+        *result = static_cast<void*>(allocator);
+      });
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

@@ -1,0 +1,72 @@
+#include "base/side_by_side.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace adrenoc_runtime {
+namespace {
+
+constexpr size_t kMaxThreads = 8;
+// What a compiler of OpenCL C takes for one kernel, generously.
+constexpr unsigned long long kBytesOfOneBuild = 128ULL << 20;
+
+// What the system says that programs can still take; 0 where it does not say.
+unsigned long long available_bytes() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "re"),
+                                                             std::fclose);
+  std::array<char, 256> line{};
+  while (file != nullptr && std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.data(), "MemAvailable: %llu kB", &kib) == 1) return kib << 10;
+  }
+  return 0;
+}
+
+}  // namespace
+
+size_t build_threads(size_t count) {
+  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  size_t threads = std::min({std::max<size_t>(count, 1), cores, kMaxThreads});
+  if (const unsigned long long bytes = available_bytes(); bytes != 0) {
+    threads = static_cast<size_t>(
+        std::clamp<unsigned long long>(bytes / kBytesOfOneBuild, 1, threads));
+  }
+  return threads;
+}
+
+void side_by_side(size_t count, size_t threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  std::vector<char> done(count, 0);  // not bool: each is written by a thread of its own
+  const auto take = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+        done[i] = 1;
+      } catch (...) {
+        next = count;  // all before this one have begun, and end
+      }
+    }
+  };
+  if (threads > 1) {
+    std::vector<std::future<void>> others;
+    try {
+      while (others.size() + 1 < threads) others.push_back(std::async(std::launch::async, take));
+    } catch (const std::system_error&) {
+      // The system gives no more threads: those that are there do.
+    }
+    take();
+    for (std::future<void>& other : others) other.get();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (!done[i]) work(i);
+  }
+}
+
+}  // namespace adrenoc_runtime

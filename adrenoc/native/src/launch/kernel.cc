@@ -1,0 +1,144 @@
+#include "launch/kernel.h"
+
+#include <tvm/ffi/error.h>
+
+#include <cstring>
+#include <utility>
+
+#include "files/trace.h"
+#include "launch/call_sites.h"
+#include "launch/capture.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+std::string argument_text(const KernelArgument& argument) {
+  if (argument.storage != nullptr) return (*argument.storage)->spec.one();
+  return "a scalar of " + std::to_string(argument.bytes) + " bytes";
+}
+
+std::string work_size_text(const WorkSize& work) {
+  std::string text;
+  for (cl_uint i = 0; i < work.dimensions; ++i) {
+    text += (i ? " x " : "") + std::to_string(work.local[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+void set_kernel_argument(cl_kernel handle, const std::string& kernel, size_t index,
+                         const KernelArgument& argument) {
+  cl_mem memory = nullptr;
+  const void* value = argument.value;
+  if (argument.storage != nullptr) {
+    memory = (*argument.storage)->mem.get();
+    value = &memory;
+  }
+  const cl_int code =
+      api().clSetKernelArg(handle, static_cast<cl_uint>(index), argument.bytes, value);
+  if (code == CL_SUCCESS) return;
+  TVM_FFI_THROW(RuntimeError) << "Argument " << index << " of kernel " << kernel
+                              << ": clSetKernelArg failed with " << error_name(code) << " for "
+                              << argument_text(argument);
+}
+
+Kernel::Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProgram> program,
+               KernelText text, size_t arguments)
+    : device_(device),
+      name_(std::move(name)),
+      program_(std::move(program)),
+      text_(std::move(text)),
+      arguments_(arguments) {
+  instance_.handle = new_handle();
+  ADRENOC_CL_CALL(clGetKernelWorkGroupInfo, instance_.handle.get(), device_.id(),
+                  CL_KERNEL_WORK_GROUP_SIZE, sizeof(max_work_group_size_), &max_work_group_size_,
+                  nullptr);
+  check_local_memory();
+}
+
+void Kernel::check_local_memory() const {
+  cl_ulong needed = 0;
+  const cl_int code =
+      api().clGetKernelWorkGroupInfo(instance_.handle.get(), device_.id(),
+                                     CL_KERNEL_LOCAL_MEM_SIZE, sizeof(needed), &needed, nullptr);
+  const cl_ulong there = device_.info().local_memory_bytes;
+  if (code != CL_SUCCESS || needed <= there) return;
+  TVM_FFI_THROW(RuntimeError) << "Kernel " << name_ << " shares " << needed
+                              << " bytes in local memory, but " << device_.info().name << " has "
+                              << there << "; compile the model for this GPU";
+}
+
+void Kernel::check_work_group(const WorkSize& work) const {
+  size_t items = 1;
+  for (cl_uint i = 0; i < work.dimensions; ++i) {
+    items *= work.local[i];
+    const size_t limit = device_.info().max_work_item_sizes[i];
+    if (work.local[i] > limit) {
+      TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of "
+                                << work_size_text(work) << " work-items, but "
+                                << device_.info().name << " takes at most " << limit
+                                << " in dimension " << i;
+    }
+  }
+  if (items > max_work_group_size_) {
+    TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of "
+                              << work_size_text(work) << " = " << items << " work-items, but "
+                              << device_.info().name << " takes at most " << max_work_group_size_
+                              << " for this kernel";
+  }
+}
+
+void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arguments) {
+  check_work_group(work);
+  const QueueLock queue = device_.lock_queue();
+  trace("launching kernel", name_);
+  CallSites* sites = CallSites::current();
+  KernelInstance* const own = sites == nullptr ? nullptr : sites->next(*this);
+  KernelInstance& instance = own == nullptr ? instance_ : *own;
+  for (size_t i = 0; i < arguments.size(); ++i) set_argument(instance, i, arguments[i]);
+  cl_event event = nullptr;
+  const bool recording = device_.profiler().is_recording();
+  const cl_int code = api().clEnqueueNDRangeKernel(
+      queue.get(), instance.handle.get(), work.dimensions, nullptr, work.global.data(),
+      work.local.data(), 0, nullptr, recording ? &event : nullptr);
+  if (code != CL_SUCCESS) {
+    TVM_FFI_THROW(RuntimeError) << "Launch of kernel " << name_
+                                << ": clEnqueueNDRangeKernel failed with " << error_name(code)
+                                << ", work-group " << work_size_text(work);
+  }
+  if (recording) device_.profiler().record(name_, EventHandle(event));
+  if (Capture* capture = Capture::current()) capture->add(device_, *this, work, arguments);
+  device_.launched(queue.get(), 1);
+}
+
+// Drivers take about as long for an argument as for a launch, and between two runs few change.
+void Kernel::set_argument(KernelInstance& instance, size_t index,
+                          const KernelArgument& argument) const {
+  if (index >= instance.kept.size()) instance.kept.resize(index + 1);
+  KernelInstance::Kept wanted{argument.bytes, 0};
+  if (argument.storage != nullptr) {
+    wanted.value = (*argument.storage)->number;
+  } else {
+    std::memcpy(&wanted.value, argument.value, argument.bytes);
+  }
+  KernelInstance::Kept& kept = instance.kept[index];
+  if (kept.bytes == wanted.bytes && kept.value == wanted.value) return;
+  kept.bytes = 0;
+  set_kernel_argument(instance.handle.get(), name_, index, argument);
+  kept = wanted;
+}
+
+KernelHandle Kernel::new_handle() const {
+  KernelHandle made = program_->new_kernel(text_.program);
+  for (size_t i = 0; i < text_.constants.size(); ++i) {
+    const KernelConstant& constant = text_.constants[i];
+    set_kernel_argument(made.get(), name_, arguments_ + i,
+                        {constant.bytes, constant.value.data(), nullptr});
+  }
+  return made;
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

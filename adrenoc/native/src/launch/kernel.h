@@ -1,0 +1,81 @@
+// One kernel of a program that was built for a device.
+#ifndef ADRENOC_NATIVE_LAUNCH_KERNEL_H_
+#define ADRENOC_NATIVE_LAUNCH_KERNEL_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "opencl/cl_api.h"
+#include "opencl/device.h"
+#include "programs/built_program.h"
+#include "programs/kernel_text.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// A scalar of at most 8 bytes, or memory.
+struct KernelArgument {
+  size_t bytes;
+  const void* value;                               // null for memory
+  const std::shared_ptr<Storage>* storage = nullptr;  // null for a scalar
+};
+
+// Sets one argument of an OpenCL kernel.  Throws RuntimeError, naming `kernel`.
+void set_kernel_argument(cl_kernel handle, const std::string& kernel, size_t index,
+                         const KernelArgument& argument);
+
+// Work-items: all of them, and those of one work-group.
+struct WorkSize {
+  cl_uint dimensions;
+  std::array<size_t, 3> global;
+  std::array<size_t, 3> local;
+};
+
+// An OpenCL object of a kernel, and what each of its arguments was set to last: the number of a
+// storage, or the bits of a scalar.
+struct KernelInstance {
+  struct Kept {
+    size_t bytes = 0;  // 0 while it is not known
+    uint64_t value = 0;
+  };
+
+  KernelHandle handle;
+  std::vector<Kept> kept;
+};
+
+class Kernel {
+ public:
+  // The kernel `text.program` of a program, known as `name`; its constants follow `arguments`
+  // others.
+  Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProgram> program,
+         KernelText text, size_t arguments);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  // Another OpenCL object of the same kernel, with arguments of its own; its constants are set.
+  [[nodiscard]] KernelHandle new_handle() const;
+
+  // Throws ValueError when the work-group is larger than the device takes for this kernel.
+  void launch(const WorkSize& work, const std::vector<KernelArgument>& arguments);
+
+ private:
+  void check_local_memory() const;
+  void check_work_group(const WorkSize& work) const;
+  void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
+
+  Device& device_;
+  const std::string name_;
+  const std::shared_ptr<const BuiltProgram> program_;
+  const KernelText text_;
+  const size_t arguments_;
+  KernelInstance instance_;  // guarded by the device's lock_queue()
+  size_t max_work_group_size_ = 0;
+};
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_LAUNCH_KERNEL_H_

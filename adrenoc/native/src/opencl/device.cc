@@ -1,0 +1,212 @@
+#include "opencl/device.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+// As often as TFLite's GPU delegate does it (lite/delegates/gpu/cl/inference_context.cc).
+constexpr size_t kKernelsPerFlush = 24;
+
+thread_local uint64_t thread_kernel_launches = 0;
+
+int kind_rank(const DeviceInfo& info) {
+  if (info.type == "gpu") return 0;
+  if (info.type == "accelerator") return 1;
+  return info.type == "cpu" ? 2 : 3;
+}
+
+// The ids behind a two-step query; `absent` is the code that means "none".
+template <typename Id, typename Query>
+std::vector<Id> list_ids(Query query, cl_int absent, const char* call) {
+  cl_uint count = 0;
+  const cl_int code = query(0, nullptr, &count);
+  if (code == absent) return {};
+  check(code, call);
+  std::vector<Id> ids(count);
+  if (count != 0) check(query(count, ids.data(), nullptr), call);
+  return ids;
+}
+
+std::vector<std::unique_ptr<Device>> find_devices() {
+  std::vector<std::unique_ptr<Device>> devices;
+  const auto platforms =
+      list_ids<cl_platform_id>([](cl_uint n, cl_platform_id* out,
+                                  cl_uint* count) { return api().clGetPlatformIDs(n, out, count); },
+                               CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
+  for (cl_platform_id platform : platforms) {
+    const auto ids = list_ids<cl_device_id>(
+        [platform](cl_uint n, cl_device_id* out, cl_uint* count) {
+          return api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, out, count);
+        },
+        CL_DEVICE_NOT_FOUND, "clGetDeviceIDs");
+    for (cl_device_id id : ids) {
+      try {
+        devices.push_back(std::make_unique<Device>(platform, id));
+      } catch (const tvm::ffi::Error& error) {
+        // One broken driver must not hide the devices of the others.
+        LOG(WARNING) << "An OpenCL device is left out: " << error.what();
+      }
+    }
+  }
+  std::stable_sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) {
+    return kind_rank(a->info()) < kind_rank(b->info());
+  });
+  return devices;
+}
+
+// A queue of a priority: by a call that OpenCL 1.x does not have.
+cl_command_queue create_queue_with(cl_context context, cl_device_id id,
+                                   std::vector<cl_ulong> properties, bool profiling, cl_int* code) {
+  using Create = cl_command_queue (*)(cl_context, cl_device_id, const cl_ulong*, cl_int*);
+  const auto create =
+      reinterpret_cast<Create>(library_symbol("clCreateCommandQueueWithProperties"));
+  if (create == nullptr) {
+    *code = CL_INVALID_OPERATION;
+    return nullptr;
+  }
+  if (profiling) {
+    properties.insert(properties.end(), {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE});
+  }
+  properties.push_back(0);
+  count_api_call();
+  return create(context, id, properties.data(), code);
+}
+
+}  // namespace
+
+Device::Device(cl_platform_id platform, cl_device_id id)
+    : platform_(platform), id_(id), info_(query_device_info(platform, id)) {}
+
+void Device::initialize() {
+  std::call_once(initialized_, [this] {
+    hints_ = wanted_hints();
+    hint_properties_ = hint_properties(hints_, info_);
+    ContextHandle context = make_context();
+    queue_ = make_queue(context.get(), false);
+    memory_ = std::make_unique<MemoryPool>(context.get(), info_);
+    context_ = std::move(context);
+    is_used_ = true;
+  });
+}
+
+ContextHandle Device::make_context() {
+  cl_int code = CL_SUCCESS;
+  if (!hint_properties_.context.empty()) {
+    const intptr_t* properties = hint_properties_.context.data();
+    ContextHandle made(api().clCreateContext(properties, 1, &id_, nullptr, nullptr, &code));
+    if (code == CL_SUCCESS) return made;
+    refused_hints(error_name(code), &hint_properties_.uses);
+  }
+  ContextHandle made(api().clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &code));
+  check(code, "clCreateContext");
+  return made;
+}
+
+QueueHandle Device::make_queue(cl_context context, bool profiling) {
+  cl_int code = CL_SUCCESS;
+  if (!hint_properties_.queue.empty()) {
+    QueueHandle made(create_queue_with(context, id_, hint_properties_.queue, profiling, &code));
+    if (code == CL_SUCCESS) return made;
+    refused_hints(error_name(code), &hint_properties_.uses);
+    hint_properties_.queue.clear();
+  }
+  QueueHandle made(
+      api().clCreateCommandQueue(context, id_, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code));
+  check(code, "clCreateCommandQueue");
+  return made;
+}
+
+std::vector<HintUse> Device::hint_uses() {
+  initialize();
+  const Hints wanted = wanted_hints();
+  std::vector<HintUse> uses;
+  {
+    const QueueLock queue = lock_queue();
+    uses = hint_properties_.uses;
+  }
+  const auto add = [&uses](const char* hint, Level asked, Level had) {
+    if (asked == had || asked == Level::kUnset) return;
+    uses.push_back({hint, level_name(asked), "",
+                    "the device was in use by this process before it was asked for"});
+  };
+  add("performance", wanted.performance, hints_.performance);
+  add("priority", wanted.priority, hints_.priority);
+  return uses;
+}
+
+cl_context Device::context() {
+  initialize();
+  return context_.get();
+}
+
+MemoryPool& Device::memory() {
+  initialize();
+  return *memory_;
+}
+
+QueueLock Device::lock_queue() {
+  initialize();
+  std::unique_lock<std::mutex> lock(queue_mutex_);
+  return {std::move(lock), queue_.get()};
+}
+
+void Device::release_pool_if_used() {
+  if (is_used_) memory_->release_pool();
+}
+
+void Device::finish() {
+  const QueueLock queue = lock_queue();
+  ADRENOC_CL_CALL(clFinish, queue.get());
+  unflushed_kernels_ = 0;
+}
+
+uint64_t kernel_launches() { return thread_kernel_launches; }
+
+void Device::launched(cl_command_queue queue, size_t kernels) {
+  thread_kernel_launches += kernels;
+  unflushed_kernels_ += kernels;
+  if (unflushed_kernels_ < kKernelsPerFlush) return;
+  unflushed_kernels_ = 0;
+  ADRENOC_CL_CALL(clFlush, queue);
+}
+
+void Device::want_profiling(bool wanted) {
+  const QueueLock queue = lock_queue();
+  const int users = profiling_users_ + (wanted ? 1 : -1);
+  if ((users > 0) != (profiling_users_ > 0)) {
+    // Whether a queue records times is fixed when it is made.
+    ADRENOC_CL_CALL(clFinish, queue.get());
+    queue_ = make_queue(context_.get(), users > 0);
+    ++queue_number_;
+  }
+  profiling_users_ = users;
+}
+
+void release_all_pools() {
+  if (library_path().empty()) return;  // then none was used
+  for (const auto& device : all_devices()) device->release_pool_if_used();
+}
+
+const std::vector<std::unique_ptr<Device>>& all_devices() {
+  // Never destroyed: tensors that outlive static destructors still point into it.
+  static const auto* devices = new std::vector<std::unique_ptr<Device>>(find_devices());
+  return *devices;
+}
+
+Device& device_at(int device_id) {
+  const auto& devices = all_devices();
+  if (device_id < 0 || static_cast<size_t>(device_id) >= devices.size()) {
+    TVM_FFI_THROW(ValueError) << "There is no OpenCL device " << device_id << ": " << library_path()
+                              << " has " << devices.size() << " devices";
+  }
+  return *devices[static_cast<size_t>(device_id)];
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

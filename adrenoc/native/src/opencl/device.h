@@ -1,0 +1,111 @@
+// One OpenCL device: its context, its queue, its memory; and the list of all of them.
+#ifndef ADRENOC_NATIVE_OPENCL_DEVICE_H_
+#define ADRENOC_NATIVE_OPENCL_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "opencl/cl_api.h"
+#include "opencl/device_info.h"
+#include "opencl/hints.h"
+#include "opencl/memory.h"
+#include "opencl/profiler.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// The right to use a device's queue.  OpenCL lets one thread at a time set the arguments of a
+// kernel, and the queue can be exchanged for a profiling one, so commands are given under a lock.
+class QueueLock {
+ public:
+  QueueLock(std::unique_lock<std::mutex> lock, cl_command_queue queue)
+      : lock_(std::move(lock)), queue_(queue) {}
+  [[nodiscard]] cl_command_queue get() const { return queue_; }
+
+  // Until another lock is assigned, which may hold another queue.
+  void unlock() { lock_.unlock(); }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  cl_command_queue queue_;
+};
+
+class Device {
+ public:
+  Device(cl_platform_id platform, cl_device_id id);
+
+  [[nodiscard]] const DeviceInfo& info() const { return info_; }
+  [[nodiscard]] cl_device_id id() const { return id_; }
+  [[nodiscard]] cl_platform_id platform() const { return platform_; }
+
+  // These three make the context at their first call, which takes some drivers a second.
+  [[nodiscard]] cl_context context();
+  [[nodiscard]] MemoryPool& memory();
+  [[nodiscard]] QueueLock lock_queue();
+
+  // What became of the hints that the context and the queue were made with, and of those that were
+  // asked for since.
+  [[nodiscard]] std::vector<HintUse> hint_uses();
+
+  // Gives back pooled memory, if the device has been used at all.
+  void release_pool_if_used();
+
+  // Returns when all commands have ended.
+  void finish();
+
+  // Makes the queue record times; each call with true needs one with false.
+  void want_profiling(bool wanted);
+
+  // The rest is guarded by lock_queue().
+
+  [[nodiscard]] Profiler& profiler() { return profiler_; }
+
+  // Changes when the queue is exchanged for another one.
+  [[nodiscard]] uint64_t queue_number() const { return queue_number_; }
+
+  // Tells that kernels were given to the queue, by one command or several: every so often they are
+  // flushed to the device, so that it begins while the host gives the rest.
+  void launched(cl_command_queue queue, size_t kernels);
+
+ private:
+  void initialize();
+  [[nodiscard]] ContextHandle make_context();
+  [[nodiscard]] QueueHandle make_queue(cl_context context, bool profiling);
+
+  const cl_platform_id platform_;
+  const cl_device_id id_;
+  const DeviceInfo info_;
+  std::once_flag initialized_;
+  std::atomic<bool> is_used_{false};
+  Hints hints_;
+  HintProperties hint_properties_;
+  ContextHandle context_;
+  std::unique_ptr<MemoryPool> memory_;
+  std::mutex queue_mutex_;
+  QueueHandle queue_;
+  uint64_t queue_number_ = 0;
+  size_t unflushed_kernels_ = 0;
+  int profiling_users_ = 0;
+  Profiler profiler_;
+};
+
+// How many kernels this thread has launched, those of recordings included.
+[[nodiscard]] uint64_t kernel_launches();
+
+// All devices: GPUs first, then accelerators, then CPUs; within a kind as the platforms list
+// them.  The place in this list is TVM's device_id.  Throws RuntimeError without a library.
+[[nodiscard]] const std::vector<std::unique_ptr<Device>>& all_devices();
+
+// Gives back what waits in the pools of all devices that were used.
+void release_all_pools();
+
+// Throws ValueError for an id that no device has.
+[[nodiscard]] Device& device_at(int device_id);
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_OPENCL_DEVICE_H_

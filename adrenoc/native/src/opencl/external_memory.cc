@@ -1,0 +1,193 @@
+#include "opencl/external_memory.h"
+
+#include <dlfcn.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/dtype.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/failure.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr const char* kQualcommExtension = "cl_qcom_android_ahardwarebuffer_host_ptr";
+// Of OpenCL's own working group, and still provisional: the second choice.
+constexpr const char* kKhronosExtension = "cl_khr_external_memory_android_hardware_buffer";
+constexpr uint32_t kBlobFormat = 0x21;  // AHARDWAREBUFFER_FORMAT_BLOB: `width` bytes, one row
+
+// AHardwareBuffer_Desc of android/hardware_buffer.h.
+struct HardwareBufferFacts {
+  uint32_t width;
+  uint32_t height;
+  uint32_t layers;
+  uint32_t format;
+  uint64_t usage;
+  uint32_t stride;
+  uint32_t reserved0;
+  uint64_t reserved1;
+};
+using Describe = void (*)(const void* buffer, HardwareBufferFacts* facts);
+
+// Opened at run time: it came with API level 26.
+Describe find_describe() {
+  constexpr const char* name = "AHardwareBuffer_describe";
+  void* found = dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) {
+    void* library = dlopen("libnativewindow.so", RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) found = dlsym(library, name);
+  }
+  return reinterpret_cast<Describe>(found);
+}
+
+template <typename T>
+T memory_fact(cl_mem memory, cl_uint what) {
+  T value{};
+  ADRENOC_CL_CALL(clGetMemObjectInfo, memory, what, sizeof(value), &value, nullptr);
+  return value;
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Failure(ADRENOC_BAD_ARGUMENT, message);
+}
+
+// Hands a descriptor to a tensor of TVM, which ends it.
+struct Given {
+  Descriptor* descriptor;
+  void AllocData(DLTensor* tensor) const { tensor->data = descriptor; }
+  void FreeData(DLTensor*) const { delete descriptor; }
+};
+
+tvm::runtime::Tensor tensor_in(MemHandle memory, size_t bytes, DLDevice device,
+                               ffi::ShapeView shape, DLDataType dtype, bool is_handed_over) {
+  auto storage = std::make_shared<Storage>();
+  storage->is_handed_over = is_handed_over;
+  storage->spec = StorageSpec::buffer(bytes);
+  storage->mem = std::move(memory);
+  return ffi::Tensor::FromNDAlloc(Given{new Descriptor(std::move(storage))}, shape, dtype, device);
+}
+
+using CreateBuffer = MemHandle (*)(Device& device, void* buffer, size_t bytes);
+
+MemHandle create_by_host_pointer(Device& device, void* buffer, size_t bytes) {
+  cl_mem_android_ahardwarebuffer_host_ptr_qcom external = {
+      CL_MEM_ANDROID_AHARDWAREBUFFER_HOST_PTR_QCOM, CL_MEM_HOST_WRITEBACK_QCOM, buffer};
+  cl_int code = CL_SUCCESS;
+  MemHandle memory(api().clCreateBuffer(
+      device.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR | CL_MEM_EXT_HOST_PTR_QCOM, bytes,
+      &external, &code));
+  check(code, "clCreateBuffer of an AHardwareBuffer");
+  return memory;
+}
+
+MemHandle create_by_import(Device& device, void* buffer, size_t) {
+  const cl_ulong properties[] = {CL_EXTERNAL_MEMORY_HANDLE_ANDROID_HARDWARE_BUFFER,
+                                 static_cast<cl_ulong>(reinterpret_cast<uintptr_t>(buffer)), 0};
+  cl_int code = CL_SUCCESS;
+  const ExternalMemoryApi functions = load_external_memory_api(device.platform());
+  count_api_call();
+  // The buffer's own size holds: it has to be left out.
+  MemHandle memory(functions.create_buffer(device.context(), properties, CL_MEM_READ_WRITE, 0,
+                                           nullptr, &code));
+  check(code, "clCreateBufferWithProperties of an AHardwareBuffer");
+  return memory;
+}
+
+size_t bytes_of(ffi::ShapeView shape, DLDataType dtype) {
+  size_t elements = 1;
+  for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
+  return ffi::GetDataSize(elements, dtype);
+}
+
+}  // namespace
+
+tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, ffi::ShapeView shape,
+                                      DLDataType dtype) {
+  const size_t bytes = bytes_of(shape, dtype);
+  if (memory_fact<cl_uint>(buffer, CL_MEM_TYPE) != CL_MEM_OBJECT_BUFFER) {
+    refuse("the cl_mem is an image, expected a buffer");
+  }
+  if (memory_fact<cl_context>(buffer, CL_MEM_CONTEXT) != device_at(device.device_id).context()) {
+    refuse("the cl_mem is of another context; make it in the one of adrenoc_opencl_context");
+  }
+  const auto room = memory_fact<size_t>(buffer, CL_MEM_SIZE);
+  if (room < bytes) {
+    refuse("the cl_mem has " + std::to_string(room) + " bytes, expected " + std::to_string(bytes));
+  }
+  ADRENOC_CL_CALL(clRetainMemObject, buffer);
+  return tensor_in(MemHandle(buffer), room, device, shape, dtype, false);
+}
+
+tvm::runtime::Tensor tensor_in_hardware_buffer(DLDevice device, void* buffer,
+                                               ffi::ShapeView shape, DLDataType dtype) {
+  const size_t bytes = bytes_of(shape, dtype);
+  Device& place = device_at(device.device_id);
+  const bool is_qualcomm = place.info().has_extension(kQualcommExtension);
+  if (!is_qualcomm && !place.info().has_extension(kKhronosExtension)) {
+    throw Failure(ADRENOC_UNSUPPORTED,
+                  place.info().name + " cannot use an AHardwareBuffer as memory: it lacks " +
+                      kQualcommExtension + " and " + kKhronosExtension);
+  }
+  const Describe describe = find_describe();
+  if (describe == nullptr) {
+    throw Failure(ADRENOC_UNSUPPORTED, "this system has no AHardwareBuffer (Android 8 and newer)");
+  }
+  HardwareBufferFacts facts{};
+  describe(buffer, &facts);
+  if (facts.format != kBlobFormat) {
+    refuse("the AHardwareBuffer has format " + std::to_string(facts.format) +
+           ", expected AHARDWAREBUFFER_FORMAT_BLOB (33)");
+  }
+  if (facts.width < bytes) {
+    refuse("the AHardwareBuffer has " + std::to_string(facts.width) + " bytes, expected " +
+           std::to_string(bytes));
+  }
+  const CreateBuffer create = is_qualcomm ? create_by_host_pointer : create_by_import;
+  return tensor_in(create(place, buffer, facts.width), facts.width, device, shape, dtype,
+                   !is_qualcomm);
+}
+
+HandedOver::HandedOver(DLDevice device, const std::vector<tvm::runtime::Tensor>& tensors)
+    : device_(device) {
+  std::vector<cl_mem> wanted;
+  for (const tvm::runtime::Tensor& tensor : tensors) {
+    const Storage& storage = *static_cast<const Descriptor*>(tensor->data)->storage();
+    if (storage.is_handed_over) wanted.push_back(storage.mem.get());
+  }
+  if (wanted.empty()) return;
+  Device& place = device_at(device.device_id);
+  functions_ = load_external_memory_api(place.platform());
+  count_api_call();
+  check(functions_.acquire(place.lock_queue().get(), static_cast<cl_uint>(wanted.size()),
+                           wanted.data(), 0, nullptr, nullptr),
+        "clEnqueueAcquireExternalMemObjectsKHR");
+  memory_ = std::move(wanted);
+}
+
+HandedOver::~HandedOver() {
+  try {
+    give_back();
+  } catch (const std::exception&) {
+    // What made the run fail is on its way, and tells more.
+  }
+}
+
+void HandedOver::give_back() {
+  if (memory_.empty()) return;
+  const std::vector<cl_mem> memory = std::exchange(memory_, {});
+  Device& place = device_at(device_.device_id);
+  count_api_call();
+  check(functions_.release(place.lock_queue().get(), static_cast<cl_uint>(memory.size()),
+                           memory.data(), 0, nullptr, nullptr),
+        "clEnqueueReleaseExternalMemObjectsKHR");
+  place.finish();
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

@@ -1,0 +1,209 @@
+#include "opencl/memory.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+// A pool that waits for reuse may hold this part of the device's memory at most.
+constexpr size_t kPoolShare = 4;
+
+// Sizes in eighths of a power of two: at most an eighth of a buffer is wasted, and buffers of
+// nearly the same size can stand in for each other.
+size_t size_class(size_t bytes) {
+  size_t step = 256;
+  while (step * 16 <= bytes) step *= 2;
+  return std::max(step, (bytes + step - 1) / step * step);
+}
+
+}  // namespace
+
+uint64_t new_storage_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+std::string StorageSpec::text() const {
+  const std::string size = std::to_string(bytes) + " bytes";
+  if (!is_image()) return "buffer of " + size;
+  return "image of " + std::to_string(extent.width) + " x " + std::to_string(extent.height) +
+         " texels in " + std::to_string(extent.layers) + " layers (" + size + ")";
+}
+
+std::string StorageSpec::one() const { return (is_image() ? "an " : "a ") + text(); }
+
+StorageSpec StorageSpec::buffer(size_t bytes) {
+  StorageSpec spec;
+  spec.bytes = bytes;
+  return spec;
+}
+
+StorageSpec StorageSpec::image(const ImageExtent& extent, cl_uint channel_type) {
+  StorageSpec spec;
+  spec.extent = extent;
+  spec.channel_type = channel_type;
+  spec.bytes = extent.texels() * texel_bytes(channel_type);
+  return spec;
+}
+
+MemoryPool::MemoryPool(cl_context context, const DeviceInfo& info)
+    : context_(context), info_(info) {}
+
+void MemoryPool::check_limits(const StorageSpec& spec) const {
+  if (spec.is_image()) {
+    if (!info_.has_images) {
+      TVM_FFI_THROW(ValueError) << info_.name << " has no images: cannot allocate " << spec.one();
+    }
+    if (spec.extent.width > info_.image_max_width || spec.extent.height > info_.image_max_height ||
+        spec.extent.layers > info_.image_max_layers) {
+      TVM_FFI_THROW(ValueError) << spec.one() << " is beyond the limits of " << info_.name
+                                << ": " << info_.image_max_width << " x " << info_.image_max_height
+                                << " texels in " << info_.image_max_layers << " layers";
+    }
+  }
+  if (spec.bytes > info_.max_allocation_bytes) {
+    TVM_FFI_THROW(ValueError) << "A single " << spec.text() << " is beyond the limit of "
+                              << info_.name << ": " << info_.max_allocation_bytes << " bytes";
+  }
+}
+
+std::unique_ptr<Storage> MemoryPool::create(const StorageSpec& spec, cl_int* code) const {
+  cl_mem mem = nullptr;
+  if (spec.is_image()) {
+    const cl_image_format format = {CL_RGBA, spec.channel_type};
+    cl_image_desc description = {};
+    description.image_type = CL_MEM_OBJECT_IMAGE2D_ARRAY;
+    description.image_width = spec.extent.width;
+    description.image_height = spec.extent.height;
+    description.image_array_size = spec.extent.layers;
+    mem = api().clCreateImage(context_, CL_MEM_READ_WRITE, &format, &description, nullptr, code);
+  } else {
+    mem = api().clCreateBuffer(context_, CL_MEM_READ_WRITE, spec.bytes, nullptr, code);
+  }
+  if (*code != CL_SUCCESS) return nullptr;
+  auto storage = std::make_unique<Storage>();
+  storage->spec = spec;
+  storage->mem = MemHandle(mem);
+  return storage;
+}
+
+std::unique_ptr<Storage> MemoryPool::take_pooled(const StorageSpec& spec) {
+  const auto found = free_.find(spec);
+  if (found == free_.end()) return nullptr;
+  std::vector<std::unique_ptr<Storage>>& free = found->second;
+  // The oldest: then runs that ask for the same get the same, in whatever order they gave it back,
+  // and arguments of kernels stay as they were set.
+  const auto is_older = [](const auto& one, const auto& other) {
+    return one->number < other->number;
+  };
+  const auto oldest = std::min_element(free.begin(), free.end(), is_older);
+  std::unique_ptr<Storage> storage = std::move(*oldest);
+  free.erase(oldest);
+  if (free.empty()) free_.erase(found);
+  pooled_bytes_ -= spec.bytes;
+  ++reuses_;
+  return storage;
+}
+
+std::shared_ptr<Storage> MemoryPool::allocate(const StorageSpec& request) {
+  StorageSpec spec = request;
+  check_limits(spec);
+  // Rounding up must not turn a request that the device can serve into one that it cannot.
+  if (!spec.is_image()) {
+    spec.bytes = std::min<size_t>(size_class(spec.bytes), info_.max_allocation_bytes);
+  }
+
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<Storage> storage = take_pooled(spec);
+  if (storage == nullptr) {
+    cl_int code = CL_SUCCESS;
+    storage = create(spec, &code);
+    if (storage == nullptr && is_out_of_memory(code)) {
+      clear_locked();
+      storage = create(spec, &code);
+    }
+    if (storage == nullptr) {
+      const char* call = spec.is_image() ? "clCreateImage" : "clCreateBuffer";
+      if (!is_out_of_memory(code)) {
+        TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code) << " for "
+                                    << spec.one() << " on " << info_.name;
+      }
+      TVM_FFI_THROW(MemoryError) << call << " failed with " << error_name(code) << ": no room for "
+                                 << spec.one() << " on " << info_.name << ", where "
+                                 << allocated_bytes_ << " bytes are in use by this process";
+    }
+  }
+  allocated_bytes_ += spec.bytes;
+  peak_bytes_ = std::max(peak_bytes_, allocated_bytes_ + pooled_bytes_);
+  ++(spec.is_image() ? images_ : buffers_);
+  // The pool belongs to a device, and devices live as long as the process.
+  return {storage.release(), [this](Storage* freed) { recycle(std::unique_ptr<Storage>(freed)); }};
+}
+
+void MemoryPool::recycle(std::unique_ptr<Storage> storage) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const StorageSpec& spec = storage->spec;
+  allocated_bytes_ -= spec.bytes;
+  --(spec.is_image() ? images_ : buffers_);
+  if (pooled_bytes_ + spec.bytes > info_.global_memory_bytes / kPoolShare) return;
+  pooled_bytes_ += spec.bytes;
+  const StorageSpec key = spec;
+  free_[key].push_back(std::move(storage));
+}
+
+void MemoryPool::clear_locked() {
+  free_.clear();
+  pooled_bytes_ = 0;
+}
+
+void MemoryPool::release_pool() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  clear_locked();
+  peak_bytes_ = allocated_bytes_;
+}
+
+size_t MemoryPool::allocated_bytes() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return allocated_bytes_;
+}
+
+tvm::ffi::json::Object MemoryPool::stats() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  tvm::ffi::json::Object stats;
+  stats.Set("allocated_bytes", static_cast<int64_t>(allocated_bytes_));
+  stats.Set("peak_bytes", static_cast<int64_t>(peak_bytes_));
+  stats.Set("pooled_bytes", static_cast<int64_t>(pooled_bytes_));
+  stats.Set("images", images_);
+  stats.Set("buffers", buffers_);
+  stats.Set("reuses", reuses_);
+  return stats;
+}
+
+Descriptor::Descriptor(MemoryPool& pool, const StorageSpec& spec,
+                       std::optional<TextureConvention> convention, When when)
+    : pool_(&pool), spec_(spec), convention_(convention) {
+  if (when == When::kNow) (void)storage();
+}
+
+Descriptor::Descriptor(std::shared_ptr<Storage> storage)
+    : pool_(nullptr), spec_(storage->spec), convention_(std::nullopt) {
+  std::call_once(allocated_, [&] { storage_ = std::move(storage); });
+}
+
+Descriptor::Descriptor(const Descriptor& whole, TextureConvention convention)
+    : pool_(whole.pool_), spec_(whole.spec_), convention_(convention) {
+  std::call_once(allocated_, [&] { storage_ = whole.storage(); });
+}
+
+const std::shared_ptr<Storage>& Descriptor::storage() const {
+  std::call_once(allocated_, [this] { storage_ = pool_->allocate(spec_); });
+  return storage_;
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

@@ -1,0 +1,129 @@
+// Device memory: buffers and images behind one descriptor, kept for reuse when they are freed.
+#ifndef ADRENOC_NATIVE_OPENCL_MEMORY_H_
+#define ADRENOC_NATIVE_OPENCL_MEMORY_H_
+
+#include <tvm/ffi/extra/json.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "opencl/cl_api.h"
+#include "opencl/device_info.h"
+#include "opencl/texture_shape.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// What kind of memory: a buffer of `bytes`, or an image of `extent` whose texels take `bytes`.
+struct StorageSpec {
+  size_t bytes = 0;
+  ImageExtent extent;
+  cl_uint channel_type = 0;  // 0 for a buffer
+
+  [[nodiscard]] bool is_image() const { return channel_type != 0; }
+  [[nodiscard]] bool operator<(const StorageSpec& other) const { return key() < other.key(); }
+  // "buffer of 64 bytes", "image of 4 x 5 texels in 2 layers (640 bytes)".
+  [[nodiscard]] std::string text() const;
+  // "a buffer of 8 bytes", "an image of ...".
+  [[nodiscard]] std::string one() const;
+
+  [[nodiscard]] static StorageSpec buffer(size_t bytes);
+  [[nodiscard]] static StorageSpec image(const ImageExtent& extent, cl_uint channel_type);
+
+ private:
+  [[nodiscard]] std::tuple<size_t, size_t, size_t, size_t, cl_uint> key() const {
+    return {bytes, extent.width, extent.height, extent.layers, channel_type};
+  }
+};
+
+[[nodiscard]] uint64_t new_storage_number();
+
+// One OpenCL memory object.  Its number is no other's, while handles of released objects come
+// again.
+struct Storage {
+  StorageSpec spec;
+  MemHandle mem;
+  // Memory of an app that commands may use only between an acquire and a release.
+  bool is_handed_over = false;
+  const uint64_t number = new_storage_number();
+};
+
+// The memory of one device.  What is freed waits in a pool for a request of the same kind: an
+// image of the same extents and format, or a buffer of the same size class.  The device's queue
+// is in order, so memory may be handed out again while kernels that use it are still under way.
+class MemoryPool {
+ public:
+  MemoryPool(cl_context context, const DeviceInfo& info);
+
+  // Throws ValueError when the device can never hold it, MemoryError when it is full now.
+  [[nodiscard]] std::shared_ptr<Storage> allocate(const StorageSpec& spec);
+
+  // Gives back what waits in the pool, and starts the peak anew from what is in use.
+  void release_pool();
+
+  // In use now.
+  [[nodiscard]] size_t allocated_bytes();
+
+  // allocated_bytes: in use now.  pooled_bytes: waiting for reuse.  peak_bytes: the most that
+  // both together have ever been.  images, buffers: in use now.
+  [[nodiscard]] tvm::ffi::json::Object stats();
+
+ private:
+  void check_limits(const StorageSpec& spec) const;
+  [[nodiscard]] std::unique_ptr<Storage> create(const StorageSpec& spec, cl_int* code) const;
+  [[nodiscard]] std::unique_ptr<Storage> take_pooled(const StorageSpec& spec);
+  void recycle(std::unique_ptr<Storage> storage);
+  void clear_locked();
+
+  const cl_context context_;
+  const DeviceInfo& info_;
+  std::mutex mutex_;
+  std::map<StorageSpec, std::vector<std::unique_ptr<Storage>>> free_;
+  size_t allocated_bytes_ = 0;
+  size_t pooled_bytes_ = 0;
+  size_t peak_bytes_ = 0;
+  int64_t images_ = 0;
+  int64_t buffers_ = 0;
+  int64_t reuses_ = 0;
+};
+
+// What the data pointer of a TVM tensor points to.  Several descriptors can share a storage:
+// views.  The alignment is the one that TVM promises for data pointers.
+class alignas(64) Descriptor {
+ public:
+  // Memory of its own, taken from the pool now, or only when it is first used.
+  enum class When { kNow, kAtFirstUse };
+  Descriptor(MemoryPool& pool, const StorageSpec& spec, std::optional<TextureConvention> convention,
+             When when);
+
+  // Memory that somebody else made; it goes when nobody holds the storage any more.
+  explicit Descriptor(std::shared_ptr<Storage> storage);
+
+  // A view: the memory of another descriptor, perhaps mapped by another convention.
+  Descriptor(const Descriptor& whole, TextureConvention convention);
+
+  [[nodiscard]] const StorageSpec& spec() const { return spec_; }
+  [[nodiscard]] bool is_image() const { return spec_.is_image(); }
+  // How a tensor's axes map to the image; nothing for a buffer.
+  [[nodiscard]] std::optional<TextureConvention> convention() const { return convention_; }
+  [[nodiscard]] cl_mem mem() const { return storage()->mem.get(); }
+  // Its memory, which is taken now if it was to be taken at the first use.
+  [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
+
+ private:
+  MemoryPool* const pool_;  // null where the storage was given
+  const StorageSpec spec_;
+  const std::optional<TextureConvention> convention_;
+  mutable std::once_flag allocated_;
+  mutable std::shared_ptr<Storage> storage_;
+};
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_OPENCL_MEMORY_H_

@@ -1,0 +1,243 @@
+#include "rpc/rpc_session.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+#include <tvm/runtime/tensor.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/failure.h"
+#include "files/file_store.h"
+#include "files/mapped_file.h"
+#include "files/private_files.h"
+#include "files/safetensors.h"
+#include "files/trace.h"
+#include "modules/program_build.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+namespace ffi = tvm::ffi;
+using tvm::runtime::Tensor;
+
+constexpr uint64_t kStoreBytes = uint64_t{4} << 30;
+
+// The bytes of a socket, of which no message may be longer than allowed.  TVM's own channel makes
+// room for whatever length a message claims to have.
+class BoundedSocket {
+ public:
+  BoundedSocket(int descriptor, uint64_t max_message_bytes)
+      : descriptor_(descriptor), max_message_bytes_(max_message_bytes) {}
+
+  int64_t send_some(const ffi::Bytes& bytes) const {
+    while (true) {
+      const ssize_t sent = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      return sent < 0 ? -1 : sent;
+    }
+  }
+
+  // At most `bytes`; nothing once the peer has left.
+  ffi::Bytes receive_some(int64_t bytes) {
+    buffer_.resize(static_cast<size_t>(std::min<int64_t>(bytes, kPieceBytes)));
+    ssize_t received = -1;
+    do {
+      received = recv(descriptor_, buffer_.data(), buffer_.size(), 0);
+    } while (received < 0 && errno == EINTR);
+    if (received < 0) TVM_FFI_THROW(RuntimeError) << "The peer vanished: " << std::strerror(errno);
+    follow(buffer_.data(), static_cast<size_t>(received));
+    return ffi::Bytes(buffer_.data(), static_cast<size_t>(received));
+  }
+
+ private:
+  static constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+  // A message is its length in eight bytes, then that many bytes.
+  void follow(const char* data, size_t bytes) {
+    while (bytes != 0) {
+      if (left_ != 0) {
+        const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, bytes));
+        left_ -= taken;
+        data += taken;
+        bytes -= taken;
+        continue;
+      }
+      length_[have_++] = *data++;
+      --bytes;
+      if (have_ < sizeof(length_)) continue;
+      std::memcpy(&left_, length_, sizeof(left_));
+      have_ = 0;
+      if (left_ > max_message_bytes_) {
+        TVM_FFI_THROW(ValueError) << "The peer announced a message of " << left_
+                                  << " bytes; at most " << max_message_bytes_ << " are taken";
+      }
+    }
+  }
+
+  int descriptor_;
+  uint64_t max_message_bytes_;
+  std::string buffer_;
+  char length_[sizeof(uint64_t)] = {};
+  size_t have_ = 0;
+  uint64_t left_ = 0;
+};
+
+// A peer names files, not places.
+std::string place_in(const std::string& folder, const std::string& name) {
+  if (name.empty() || name == "." || name == ".." || name == kTraceFile ||
+      name.find('/') != name.npos) {
+    TVM_FFI_THROW(ValueError) << "A file name of a peer is one name without folders, got \""
+                              << name << "\"";
+  }
+  return folder + "/" + name;
+}
+
+ffi::Module load_library(const std::string& path) {
+  // Named, because Module::LoadFromFile goes by the path's ending.
+  const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
+  return open(ffi::String(path), ffi::String("so")).cast<ffi::Module>();
+}
+
+// The constants of files in the store, mapped once.
+class StoredConstants {
+ public:
+  explicit StoredConstants(const FileStore& store) : store_(store) {}
+
+  Tensor load(const std::string& sha256, const std::string& name, DLDevice device,
+              const std::string& scope) {
+    try {
+      const StoredTensor& stored = find(sha256, name);
+      ffi::Optional<ffi::String> memory;
+      if (scope != "global") memory = ffi::String(scope);
+      Tensor tensor = Tensor::Empty(ffi::Shape(stored.shape), ffi::StringToDLDataType(stored.dtype),
+                                    device, memory);
+      if (!stored.data.empty()) tensor.CopyFromBytes(stored.data.data(), stored.data.size());
+      return tensor;
+    } catch (const Failure& failure) {
+      TVM_FFI_THROW(ValueError) << failure.what();
+      TVM_FFI_UNREACHABLE();
+    }
+  }
+
+ private:
+  struct File {
+    MappedFile mapped;
+    std::map<std::string, StoredTensor> tensors;
+  };
+
+  const StoredTensor& find(const std::string& sha256, const std::string& name) {
+    auto known = files_.find(sha256);
+    if (known == files_.end()) {
+      MappedFile mapped(store_.path(sha256));
+      auto tensors = read_safetensors(mapped.content(), sha256);
+      known = files_.emplace(sha256, File{std::move(mapped), std::move(tensors)}).first;
+    }
+    const auto found = known->second.tensors.find(name);
+    if (found == known->second.tensors.end()) {
+      refuse_bundle("the file " + sha256 + " has no constant " + name);
+    }
+    return found->second;
+  }
+
+  const FileStore& store_;
+  std::map<std::string, File> files_;
+};
+
+void define(const char* name, const ffi::Function& function) {
+  ffi::Function::SetGlobal(name, function, /*override=*/true);
+}
+
+// Not when the library is loaded: TVM's Python server defines its own under the same names.
+void define_uploads(const std::string& folder) {
+  define("tvm.rpc.server.workpath", ffi::Function::FromTyped([folder](const ffi::String& name) {
+           return ffi::String(place_in(folder, name));
+         }));
+  // TVM's own does not look whether all was written.
+  define("tvm.rpc.server.upload", ffi::Function::FromTyped([folder](const ffi::String& name,
+                                                                    const ffi::Bytes& content) {
+           write_file(place_in(folder, name), {content.data(), content.size()});
+         }));
+  define("tvm.rpc.server.load_module", ffi::Function::FromTyped([folder](const ffi::String& name) {
+           return load_library(place_in(folder, name));
+         }));
+}
+
+void define_store(const std::string& folder, const std::string& store_folder) {
+  auto store = std::make_shared<FileStore>(store_folder + "/files", kStoreBytes);
+  auto constants = std::make_shared<StoredConstants>(*store);
+  define("adrenoc.store.has", ffi::Function::FromTyped([store](const ffi::String& sha256) {
+           return store->has(sha256);
+         }));
+  define("adrenoc.store.keep",
+         ffi::Function::FromTyped([store, folder](const ffi::String& name,
+                                                  const ffi::String& sha256) {
+           store->keep(place_in(folder, name), sha256);
+         }));
+  define("adrenoc.store.load_module", ffi::Function::FromTyped([store](const ffi::String& sha256) {
+           return load_library(store->path(sha256));
+         }));
+  define("adrenoc.store.tensor",
+         ffi::Function::FromTyped([store, constants](const ffi::String& sha256,
+                                                     const ffi::String& name, int device_type,
+                                                     int device_id, const ffi::String& scope) {
+           const DLDevice device{static_cast<DLDeviceType>(device_type), device_id};
+           return constants->load(sha256, name, device, scope);
+         }));
+}
+
+// As adrenoc/device/rpc_refusal.py has it.
+constexpr const char* kRefused = "The session was not started: ";
+constexpr int kDrainSeconds = 5;
+
+}  // namespace
+
+void refuse_rpc(int descriptor, const std::string& reason) {
+  const auto answer = ffi::Function::GetGlobalRequired("rpc.ReturnException");
+  answer(descriptor, ffi::String(kRefused + reason));
+  shutdown(descriptor, SHUT_WR);
+  // Closed while the peer still sends, its answer would be lost on the way.
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(kDrainSeconds);
+  char dropped[1 << 12];
+  for (pollfd waiting{descriptor, POLLIN, 0}; Clock::now() < end;) {
+    const int ready = poll(&waiting, 1, 100);
+    if (ready > 0 && recv(descriptor, dropped, sizeof(dropped), 0) <= 0) return;
+  }
+}
+
+void serve_rpc(int descriptor, const RpcSession& session) {
+  open_trace(session.folder + "/" + kTraceFile);
+  define_uploads(session.folder);
+  if (!session.store.empty()) {
+    (void)make_private_folder(session.store);  // using it tells what was wrong
+    define_store(session.folder, session.store);
+    opencl::set_program_folder(session.store + "/programs");
+  }
+  auto peer = std::make_shared<BoundedSocket>(descriptor, session.max_message_bytes);
+  const auto send = ffi::Function::FromTyped(
+      [peer](const ffi::Bytes& bytes) { return peer->send_some(bytes); });
+  const auto receive = ffi::Function::FromTyped(
+      [peer](int64_t bytes) { return peer->receive_some(bytes); });
+  ffi::Function::GetGlobalRequired("rpc.ServerLoop")(send, receive);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def(
+      "adrenoc.rpc.serve", [](int descriptor, const ffi::String& folder, const ffi::String& store,
+                              int64_t max_message_bytes) {
+        serve_rpc(descriptor, {folder, store, static_cast<uint64_t>(max_message_bytes)});
+      });
+}
+
+}  // namespace adrenoc_runtime

@@ -1,0 +1,195 @@
+#include "trials/trial_measure.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/timer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "launch/copy.h"
+#include "trials/output_difference.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace json = tvm::ffi::json;
+
+// Old contents of the output, every byte: numbers that are finite in each type.
+constexpr unsigned char kOldContents[] = {0x3c, 0x41, 0x46};
+constexpr size_t kMeasurements = 7;
+// Long kernels vary less, in parts: fewer measurements tell as much.
+constexpr size_t kFewestMeasurements = 3;
+constexpr double kLongMeasuring_us = 300e3;
+// A measurement repeats a short kernel until it takes so long.
+constexpr double kMeasurement_us = 3000;
+constexpr double kMostRepeats = 10000;
+
+size_t dense_bytes(const DLTensor& tensor) {
+  size_t elements = 1;
+  for (int i = 0; i < tensor.ndim; ++i) elements *= static_cast<size_t>(tensor.shape[i]);
+  return elements * ((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
+}
+
+DLTensor on_host(const DLTensor& like, std::vector<char>* data) {
+  DLTensor host = like;
+  host.data = data->data();
+  host.device = DLDevice{kDLCPU, 0};
+  host.byte_offset = 0;
+  host.strides = nullptr;
+  return host;
+}
+
+// One candidate at work.
+class TrialRun {
+ public:
+  TrialRun(const Candidate& candidate, size_t index) : candidate_(candidate), index_(index) {
+    for (const DLTensor* tensor : candidate_.arguments) {
+      const auto& descriptor = *static_cast<const Descriptor*>(tensor->data);
+      arguments_.push_back({sizeof(cl_mem), nullptr, &descriptor.storage()});
+    }
+    value_.resize(dense_bytes(output()));
+  }
+
+  // Whether more is to be measured: not where it is slower than `stop_us`.
+  bool replay(double stop_us) {
+    std::vector<char> again(value_.size());
+    for (size_t i = 0; i < std::size(kOldContents); ++i) {
+      fill(kOldContents[i]);
+      const double time_us = timed_us(1);
+      read(i == 0 ? &value_ : &again);
+      if (i == 0) continue;  // the first run of a kernel takes some drivers longer
+      if (again != value_) {
+        throw RefusedCandidate("unstable", index_,
+                               "different outputs in " + std::to_string(i + 1) +
+                                   " runs on the same input");
+      }
+      shortest_us_ = i == 1 ? time_us : std::min(shortest_us_, time_us);
+      if (stop_us > 0 && time_us > stop_us) return false;
+    }
+    return true;
+  }
+
+  void compare(const TrialSettings& settings) {
+    if (settings.reference == nullptr) return;
+    const DLTensor& reference = *settings.reference;
+    if (dense_bytes(reference) != value_.size()) {
+      TVM_FFI_THROW(ValueError) << "The reference has " << dense_bytes(reference)
+                                << " bytes, the output " << value_.size();
+    }
+    DLDataType type = output().dtype;
+    if (settings.is_bytes) type = DLDataType{kDLUInt, 8, 1};
+    const size_t element_bytes = static_cast<size_t>(type.bits + 7) / 8;
+    const auto* wanted = static_cast<const char*>(reference.data) + reference.byte_offset;
+    error_ = output_difference(value_.data(), wanted, value_.size() / element_bytes, type);
+    if (!(error_ <= settings.tolerance)) {
+      char text[96];
+      std::snprintf(text, sizeof(text), "off by %.1e of the largest value, at most %.1e", error_,
+                    settings.tolerance);
+      throw RefusedCandidate("wrong", index_, text);
+    }
+  }
+
+  // One measurement.
+  void measure() {
+    const double repeats = std::ceil(kMeasurement_us / std::max(shortest_us_, 0.1));
+    const auto count = static_cast<size_t>(std::clamp(repeats, 1.0, kMostRepeats));
+    times_us_.push_back(timed_us(count) / static_cast<double>(count));
+  }
+
+  [[nodiscard]] double shortest_us() const { return shortest_us_; }
+  void take_shortest() { times_us_.push_back(shortest_us_); }
+  [[nodiscard]] double last_us() const { return times_us_.back(); }
+  [[nodiscard]] double error() const { return error_; }
+  [[nodiscard]] json::Array times_us() const {
+    json::Array times;
+    for (const double time_us : times_us_) times.push_back(time_us);
+    return times;
+  }
+
+ private:
+  [[nodiscard]] const DLTensor& output() const { return *candidate_.arguments.back(); }
+
+  void fill(unsigned char byte) {
+    std::vector<char> old(value_.size(), static_cast<char>(byte));
+    copy_tensor(on_host(output(), &old), output());
+  }
+
+  void read(std::vector<char>* to) {
+    const DLTensor host = on_host(output(), to);
+    copy_tensor(output(), host);
+  }
+
+  // By the device's own clock.
+  double timed_us(size_t launches) {
+    tvm::runtime::Timer timer = tvm::runtime::Timer::Start(output().device);
+    for (size_t i = 0; i < launches; ++i) launch();
+    timer->Stop();
+    return static_cast<double>(timer->SyncAndGetElapsedNanos()) * 1e-3;
+  }
+
+  void launch() {
+    try {
+      candidate_.kernel->launch(candidate_.work, arguments_);
+    } catch (const tvm::ffi::Error& error) {
+      // The device takes no such work-group of this kernel: nothing has run.
+      if (error.kind() == "ValueError") throw RefusedCandidate("group", index_, error.message());
+      throw;
+    }
+  }
+
+  const Candidate& candidate_;
+  const size_t index_;
+  std::vector<KernelArgument> arguments_;
+  std::vector<char> value_;
+  double shortest_us_ = 0;
+  double error_ = 0;
+  std::vector<double> times_us_;
+};
+
+json::Object trial_result(const std::vector<TrialRun>& runs) {
+  json::Array times;
+  json::Array errors;
+  for (const TrialRun& run : runs) {
+    times.push_back(run.times_us());
+    errors.push_back(run.error());
+  }
+  json::Object result;
+  result.Set("times_us", times);
+  result.Set("errors", errors);
+  return result;
+}
+
+}  // namespace
+
+json::Object measure_candidates(const std::vector<Candidate>& candidates,
+                                const TrialSettings& settings) {
+  const double stop_us = candidates.size() == 1 ? settings.stop_us : 0;
+  std::vector<TrialRun> runs;
+  runs.reserve(candidates.size());
+  for (size_t i = 0; i < candidates.size(); ++i) runs.emplace_back(candidates[i], i);
+  for (TrialRun& run : runs) {
+    const bool is_slow = !run.replay(stop_us);
+    run.compare(settings);
+    if (!is_slow) continue;
+    run.take_shortest();
+    return trial_result(runs);
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (size_t i = 0; i < kMeasurements; ++i) {
+    for (TrialRun& run : runs) run.measure();
+    if (stop_us > 0 && runs.front().last_us() > stop_us) break;
+    const double spent_us =
+        std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    if (i + 1 >= kFewestMeasurements && spent_us > kLongMeasuring_us) break;
+  }
+  return trial_result(runs);
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

@@ -1,0 +1,243 @@
+#include "trials/trials.h"
+
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/side_by_side.h"
+#include "modules/module.h"
+#include "opencl/device.h"
+#include "trials/watchdog.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+constexpr size_t kMostBuilders = 8;
+constexpr size_t kConstantsFrom = 0;  // candidates share no programs, so they have no constants
+
+// A few threads that build kernels, in the order in which they are asked.  Never destroyed: a
+// build that hangs would be waited for.
+class Builders {
+ public:
+  [[nodiscard]] static Builders& global() {
+    static auto* all = new Builders();
+    return *all;
+  }
+
+  template <typename Work>
+  auto submit(Work work) -> std::future<decltype(work())> {
+    auto task = std::make_shared<std::packaged_task<decltype(work())()>>(std::move(work));
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.emplace_back([task] { (*task)(); });
+    }
+    has_work_.notify_one();
+    return task->get_future();
+  }
+
+ private:
+  Builders() {
+    const size_t threads = build_threads(kMostBuilders);
+    for (size_t i = 0; i < threads; ++i) std::thread([this] { work(); }).detach();
+  }
+
+  void work() {
+    while (true) {
+      std::function<void()> task;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        has_work_.wait(lock, [this] { return !waiting_.empty(); });
+        task = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable has_work_;
+  std::deque<std::function<void()>> waiting_;
+};
+
+struct TrialKernel {
+  std::future<std::unique_ptr<Kernel>> built;
+  WorkSize work;
+};
+
+struct OpenTrial {
+  std::vector<TrialKernel> kernels;
+};
+
+struct OpenTrials {
+  std::mutex mutex;
+  int64_t next = 1;
+  std::map<int64_t, std::shared_ptr<OpenTrial>> all;
+};
+
+OpenTrials& open_trials() {
+  static auto* known = new OpenTrials();
+  return *known;
+}
+
+std::shared_ptr<OpenTrial> trial_of(int64_t number) {
+  OpenTrials& known = open_trials();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  const auto found = known.all.find(number);
+  if (found == known.all.end()) TVM_FFI_THROW(ValueError) << "There is no trial " << number;
+  return found->second;
+}
+
+json::Object trial_request(const std::string& text) {
+  ffi::String error;
+  const json::Value whole = json::Parse(ffi::String(text), &error);
+  const auto object = whole.as<json::Object>();
+  if (!object.has_value()) TVM_FFI_THROW(ValueError) << "A trial is no JSON object: " << error;
+  return *object;
+}
+
+double seconds_of(const json::Object& request, const char* name) {
+  const json::Value value = request.at(ffi::String(name));
+  if (const auto whole = value.as<int64_t>()) return static_cast<double>(*whole);
+  return value.cast<double>();
+}
+
+WorkSize work_size_of(const json::Object& kernel) {
+  const auto global = kernel.at(ffi::String("global")).cast<json::Array>();
+  const auto local = kernel.at(ffi::String("local")).cast<json::Array>();
+  WorkSize work{3, {1, 1, 1}, {1, 1, 1}};
+  for (size_t i = 0; i < 3; ++i) {
+    work.global[i] = static_cast<size_t>(global[static_cast<int64_t>(i)].cast<int64_t>());
+    work.local[i] = static_cast<size_t>(local[static_cast<int64_t>(i)].cast<int64_t>());
+  }
+  return work;
+}
+
+// Throws RefusedCandidate with the compiler's words.
+std::vector<std::unique_ptr<Kernel>> built_kernels(OpenTrial* trial) {
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  for (TrialKernel& kernel : trial->kernels) {
+    try {
+      kernels.push_back(kernel.built.get());
+    } catch (const ffi::Error& error) {
+      throw RefusedCandidate("build", kernels.size(), error.message());
+    }
+  }
+  return kernels;
+}
+
+TrialSettings settings_of(const json::Object& request, const std::vector<const DLTensor*>& tensors) {
+  TrialSettings settings;
+  settings.tolerance = seconds_of(request, "tolerance");
+  settings.stop_us = seconds_of(request, "stop_us");
+  settings.is_bytes = request.at(ffi::String("bytes")).cast<bool>();
+  if (request.at(ffi::String("compare")).cast<bool>()) settings.reference = tensors.at(0);
+  return settings;
+}
+
+json::Object measured_trial(OpenTrial* trial, const json::Object& request,
+                            const std::vector<const DLTensor*>& tensors) {
+  const std::vector<std::unique_ptr<Kernel>> kernels = built_kernels(trial);
+  const TrialSettings settings = settings_of(request, tensors);
+  const auto counts = request.at(ffi::String("counts")).cast<json::Array>();
+  size_t next = settings.reference != nullptr ? 1 : 0;
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const auto count = static_cast<size_t>(counts[static_cast<int64_t>(i)].cast<int64_t>());
+    if (next + count > tensors.size()) TVM_FFI_THROW(ValueError) << "A trial lacks tensors";
+    Candidate candidate{kernels[i].get(), trial->kernels[i].work, {}};
+    for (size_t end = next + count; next < end; ++next) candidate.arguments.push_back(tensors[next]);
+    candidates.push_back(std::move(candidate));
+  }
+  return measure_candidates(candidates, settings);
+}
+
+}  // namespace
+
+int64_t start_trial(int device_id, const std::string& text) {
+  const json::Object request = trial_request(text);
+  const double limit_s = seconds_of(request, "limit_s");
+  auto trial = std::make_shared<OpenTrial>();
+  Device& device = device_at(device_id);
+  for (const json::Value& value : request.at(ffi::String("kernels")).cast<json::Array>()) {
+    const auto kernel = value.cast<json::Object>();
+    const std::string name = kernel.at(ffi::String("name")).cast<std::string>();
+    const std::string source =
+        with_samplers(kernel.at(ffi::String("source")).cast<std::string>());
+    auto built = Builders::global().submit([&device, name, source, limit_s] {
+      const Watchdog watchdog(limit_s);
+      const std::vector<const std::string*> texts = {&source};
+      auto program = std::make_shared<const BuiltProgram>(device, std::vector<std::string>{name}, texts);
+      return std::make_unique<Kernel>(device, name, std::move(program), KernelText{name, {}},
+                                      kConstantsFrom);
+    });
+    trial->kernels.push_back({std::move(built), work_size_of(kernel)});
+  }
+  OpenTrials& known = open_trials();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  known.all[known.next] = std::move(trial);
+  return known.next++;
+}
+
+bool trial_is_built(int64_t number, int64_t wait_ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  const std::shared_ptr<OpenTrial> trial = trial_of(number);
+  return std::all_of(
+      trial->kernels.begin(), trial->kernels.end(), [end](const TrialKernel& kernel) {
+        return kernel.built.wait_until(end) == std::future_status::ready;
+      });
+}
+
+std::string measure_trial(int64_t number, const std::string& text,
+                          const std::vector<const DLTensor*>& tensors) {
+  const std::shared_ptr<OpenTrial> trial = trial_of(number);
+  {
+    OpenTrials& known = open_trials();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    known.all.erase(number);
+  }
+  const json::Object request = trial_request(text);
+  const Watchdog watchdog(seconds_of(request, "limit_s"));
+  json::Object result;
+  try {
+    result = measured_trial(trial.get(), request, tensors);
+  } catch (const RefusedCandidate& refused) {
+    result.Set("refused", ffi::String(refused.kind()));
+    result.Set("index", static_cast<int64_t>(refused.index()));
+    result.Set("detail", ffi::String(refused.what()));
+  }
+  return std::string(json::Stringify(result));
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("adrenoc.trials.start",
+           [](int device_id, const ffi::String& text) {
+             return start_trial(device_id, std::string(text));
+           })
+      .def("adrenoc.trials.is_built", trial_is_built)
+      .def_packed("adrenoc.trials.measure", [](ffi::PackedArgs args, ffi::Any* result) {
+        std::vector<const DLTensor*> tensors;
+        for (int i = 2; i < args.size(); ++i) tensors.push_back(args[i].cast<DLTensor*>());
+        *result = ffi::String(measure_trial(args[0].cast<int64_t>(), args[1].cast<std::string>(),
+                                            tensors));
+      });
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

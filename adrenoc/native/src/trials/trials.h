@@ -1,0 +1,33 @@
+// Candidate kernels of a tuner: built side by side while others are measured, one at a time.
+#ifndef ADRENOC_NATIVE_TRIALS_TRIALS_H_
+#define ADRENOC_NATIVE_TRIALS_TRIALS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trials/trial_measure.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// Begins to build the kernels of a trial in the background; returns its number.  `text` is JSON:
+// {"kernels": [{"name", "source", "global": [x, y, z], "local": [x, y, z]}...], "limit_s": 20}.
+// A build that takes longer than the limit ends this process.
+[[nodiscard]] int64_t start_trial(int device_id, const std::string& text);
+
+// Whether all its kernels are built, or refused, after waiting for at most `wait_ms`.
+[[nodiscard]] bool trial_is_built(int64_t number, int64_t wait_ms);
+
+// Measures it as `measure_candidates` does, and forgets it.  `text` is JSON: {"counts": [arguments
+// of each kernel...], "limit_s", "tolerance", "stop_us", "bytes": false, "compare": false};
+// `tensors` are those arguments, after the reference if there is one.  Returns JSON: what
+// `measure_candidates` does, or {"refused": KIND, "index": WHICH, "detail": TEXT}, KIND being build
+// too.  What takes longer than the limit ends this process.
+[[nodiscard]] std::string measure_trial(int64_t number, const std::string& text,
+                                        const std::vector<const DLTensor*>& tensors);
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_TRIALS_TRIALS_H_
