@@ -165,6 +165,7 @@ def _moves(make: Maker) -> list[Value]:
         make.conv_transpose(x, 4, (2, 2), 2, "SAME"),
         make.conv_transpose(x, 6, (3, 3), 2, "SAME"),
         make.conv_transpose(x, 3, (3, 3), 2, "VALID"),
+        make.conv_transpose(x, 4, (1, 1), 3, "SAME"),
     ]
 
 

@@ -148,8 +148,10 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
         if int(operator.options.get("Padding", 0)) == _SAME:
             pad = max(0, (-(-want // stride) - 1) * stride + taps - want) // 2
         before.append(taps - 1 - pad)
-        spread = np.arange((have - 1) * stride + 1)
-        indices.append(np.where(spread % stride, -1, spread // stride))
+        # A window of one element has no border, so zeros stand for what lies beyond the last one.
+        spread = np.arange(want if (kh, kw) == (1, 1) else (have - 1) * stride + 1)
+        outside = (spread % stride != 0) | (spread // stride >= have)
+        indices.append(np.where(outside, -1, spread // stride))
     indices.append(np.arange(depth))
     if min(before) < 0:
         raise NotImplementedError("a padding wider than its kernel")
