@@ -222,9 +222,9 @@ def run_if_firmware(
     inputs = make_inputs(firmware.inputs, files, seed=seed)
     expected = None
     if reference is not None:
-        from adrenoc.check.reference import run_reference_kernels
+        from adrenoc.check.firmware import expected_outputs
 
-        expected = run_reference_kernels(reference, inputs)
+        expected = expected_outputs(firmware, reference, inputs)
     result = run_firmware(path, firmware, inputs)
     if save is not None:
         _save(save, result)

@@ -17,6 +17,7 @@ from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
 from adrenoc.files.read import read_plain
+from adrenoc.mcu.borders import Border
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.print_c import print_cmake, print_model, print_self_test
 from adrenoc.mcu.program import Program
@@ -24,7 +25,7 @@ from adrenoc.text.json_text import read_json
 
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = listed_kind("firmware folder")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class Firmware:
     sha256: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    borders: tuple[Border, ...]
+    """What numbers of inputs, then outputs, stand for."""
     arena_bytes: int
     constant_bytes: int
     layers: tuple[Layer, ...]
@@ -62,12 +65,17 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
         tensor = network.tensors[index]
         return TensorSpec(name=tensor.name, shape=tensor.shape, dtype="int8")
 
+    def border(index: int) -> Border:
+        tensor, dtype = network.tensors[index], network.dtypes.get(index, "int8")
+        return Border(scale=tensor.scale, zero=tensor.zero, dtype=dtype)
+
     return Firmware(
         name=network.name,
         device=program.core.name,
         sha256=sha256,
         inputs=tuple(spec(i) for i in network.inputs),
         outputs=tuple(spec(i) for i in network.outputs),
+        borders=tuple(border(i) for i in (*network.inputs, *network.outputs)),
         arena_bytes=program.memory.size_bytes,
         constant_bytes=program.constant_bytes,
         layers=tuple(
@@ -142,6 +150,7 @@ def open_firmware(path: Path) -> Firmware:
             sha256=str(plain["sha256"]),
             inputs=tuple(_spec(entry) for entry in plain["inputs"]),
             outputs=tuple(_spec(entry) for entry in plain["outputs"]),
+            borders=tuple(Border(**entry) for entry in plain["borders"]),
             arena_bytes=int(plain["arena_bytes"]),
             constant_bytes=int(plain["constant_bytes"]),
             layers=tuple(Layer(**entry) for entry in plain["layers"]),

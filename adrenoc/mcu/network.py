@@ -201,6 +201,8 @@ class Network:
     """What a report calls each operator."""
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
     """Tensors that are known beforehand, beside weights."""
+    dtypes: Mapping[int, str] = field(default_factory=dict)
+    """Inputs and outputs that are not int8 in the model: what they are there."""
 
     def shape4(self, index: int) -> tuple[int, int, int, int]:
         """A tensor's shape as N, H, W, C, with ones before what it has."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adrenoc.decision import Decision
+from adrenoc.mcu.borders import border_decision
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.fold_constants import fold_constants
 from adrenoc.mcu.fuse_sums import fuse_sums
@@ -57,7 +58,7 @@ class Program:
 
 def make_program(original: Network, core: Core) -> Program:
     """Fold what cannot vary, choose kernels and plan memory."""
-    decisions: list[Decision] = []
+    decisions = [border_decision(original.tensors[i].name, d) for i, d in original.dtypes.items()]
     network = fold_constants(original, decisions)
     if core.has_dsp:
         network = fuse_sums(network, decisions)

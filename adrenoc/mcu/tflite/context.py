@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -73,10 +73,6 @@ class Importing:
         """A tensor that the file does not have."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
-
-    def resize(self, index: int, shape: tuple[int, ...]) -> None:
-        """Give a constant another shape."""
-        self.tensors[index] = replace(self.tensors[index], shape=shape)
 
     def result(self, operator: Operator) -> TensorInfo:
         """What the file says of the output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,8 +40,10 @@ def _operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
         value = made.constants.get(places[1])
         if value is None:
             raise NotImplementedError(f"{list(shapes[1])}, repeated to {list(target)}")
+        # Others may read the constant as it is, or repeat it to another shape.
+        grown = replace(made.tensors[places[1]], shape=target)
+        places[1] = made.new_tensor(grown)
         made.constants[places[1]] = np.broadcast_to(value.reshape(shapes[1]), target)
-        made.resize(places[1], target)
     return places[0], places[1], swapped
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from adrenoc.errors import CompileError, UnsupportedOperatorError
 from adrenoc.importers.tflite.file import GraphInfo, TFLiteFile
-from adrenoc.mcu.network import Network
+from adrenoc.mcu.network import Network, sources_of
 from adrenoc.mcu.tflite.context import Importing
 from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
 from adrenoc.mcu.tflite.filters import FILTERS
 from adrenoc.mcu.tflite.moves import MOVES
+from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
 
 _TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **TABLES}
@@ -32,7 +33,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             f"{path} holds {len(file.graphs)} graphs; microcontrollers get models of one",
             hint="convert it without control flow",
         )
-    graph = file.main
+    graph, dtypes = strip_borders(file.main)
     _refuse_other_data(path, graph)
     _refuse_other_outputs(path, graph)
     made = Importing(graph=graph)
@@ -52,6 +53,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             + "; ".join(refused),
             hint=f"adrenoc check {path} --device adreno, or take them out of the model",
         )
+    read = {index for operator in made.operators for index in sources_of(operator)}
     return Network(
         name=path.stem,
         tensors=tuple(made.tensors),
@@ -59,7 +61,8 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         inputs=graph.inputs,
         outputs=graph.outputs,
         labels=tuple(made.labels),
-        constants=made.constants,
+        constants={index: value for index, value in made.constants.items() if index in read},
+        dtypes=dtypes,
     )
 
 

@@ -32,8 +32,6 @@ def _moved(
     """A move, of the source's index on each axis (-1: outside) and the source's axis of each."""
     source = made.info(operator, 0)
     check_same_quanta(source, made.result(operator))
-    if len(source.shape) > 4:
-        raise NotImplementedError(f"{len(source.shape)} axes")
     return Move(
         source=made.data(operator),
         result=operator.outputs[0],
@@ -46,9 +44,14 @@ def _offsets(
     shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    found = [np.zeros(1, np.int64)] * (4 - len(shape))
+    found = []
     for axis, index in zip(axes or range(len(shape)), indices, strict=True):
-        found.append(np.where(index < 0, -1, index * steps[axis]))
+        offsets = np.where(index < 0, -1, index * steps[axis])
+        if len(offsets) > 1 or offsets[0]:
+            found.append(offsets)
+    if len(found) > 4:
+        raise NotImplementedError(f"{len(found)} axes of more than one element")
+    found = [np.zeros(1, np.int64)] * (4 - len(found)) + found
     return found[0], found[1], found[2], found[3]
 
 
@@ -69,6 +72,13 @@ def _transpose(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.info(operator, 0)
     order = [int(a) % len(source.shape) for a in made.constant(operator, 1, "int32").reshape(-1)]
     return _moved(made, operator, [np.arange(source.shape[a]) for a in order], order)
+
+
+def _tile(made: Importing, operator: Operator) -> NetworkOperator:
+    source = made.info(operator, 0)
+    times = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
+    pairs = zip(source.shape, times, strict=True)
+    return _moved(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
 
 
 def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
@@ -180,6 +190,7 @@ MOVES: dict[str, Translation] = {
     "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
     "SLICE": _slice,
     "STRIDED_SLICE": _strided_slice,
+    "TILE": _tile,
     "TRANSPOSE": _transpose,
     "TRANSPOSE_CONV": _transposed_convolution,
 }

@@ -1,0 +1,76 @@
+"""Models whose inputs and outputs are not int8: firmware has them so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.mcu.borders import Border
+from tests.mcu.judge import evaluate_and_compare, needs_emulator
+from tests.mcu.maker import Maker, Value
+from tests.tflite.build import T
+
+
+def _outer(inner: Value, dtype: str) -> T:
+    if dtype == "float32":
+        return T(shape=inner.shape)
+    return T(dtype=dtype, shape=inner.shape, scales=[inner.scale], zeros=[inner.zero + 128])
+
+
+def _converted(dtype: str) -> bytes:
+    """A model that converts its input, and its output back."""
+    make = Maker(seed=3)
+    like = make.input(1, 6, 5, 4)
+    make.graph.inputs.clear()
+    outer = make.graph.add(_outer(like, dtype))
+    make.graph.inputs.append(outer)
+    inner = T(dtype="int8", shape=like.shape, scales=[like.scale], zeros=[like.zero])
+    (index,) = make.graph.op("QUANTIZE", [outer], [inner])
+    x = Value(index=index, shape=like.shape, scale=like.scale, zero=like.zero)
+    y = make.conv(x, 8, (3, 3), relu="RELU")
+    kind = "DEQUANTIZE" if dtype == "float32" else "QUANTIZE"
+    make.graph.outputs += make.graph.op(kind, [y.index], [_outer(y, dtype)])
+    return make.model.write()
+
+
+@needs_emulator
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_conversions_at_the_borders_are_left_to_the_firmware(
+    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model, out = tmp_path / "m.tflite", tmp_path / "fw"
+    model.write_bytes(_converted(dtype))
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [border["dtype"] for border in said["borders"]] == [dtype, dtype]
+    assert sum(dtype in decision["reason"] for decision in said["decisions"]) == 2
+    assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert run["passed"] is True
+    assert len(run["layers"]) == 1
+
+
+def test_a_constant_that_two_operators_repeat_differently() -> None:
+    make = Maker(seed=1)
+    one = make.constant(1)
+    parts = [make.input(1, 1, 1, 12), make.input(1, 2, 2, 20)]
+    evaluate_and_compare(
+        make.finish(*(make.binary("MUL", part, one, "MulOptions") for part in parts))
+    )
+
+
+def test_tile_repeats() -> None:
+    make = Maker(seed=1)
+    x = make.input(1, 3, 2, 5)
+    evaluate_and_compare(make.finish(make.moved("TILE", x, [[1, 2, 1, 3]], (1, 6, 2, 15))))
+
+
+def test_numbers_go_through_a_border_unchanged() -> None:
+    stored = np.arange(-128, 128).astype(np.int8)
+    for dtype in ("float32", "uint8", "int8"):
+        border = Border(scale=float(np.float32(0.0371)), zero=-7, dtype=dtype)
+        assert (border.for_firmware(border.for_model(stored)) == stored).all()
