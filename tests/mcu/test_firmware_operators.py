@@ -37,6 +37,7 @@ def _filters(make: Maker) -> list[Value]:
         {"channels": 2, "size": (1, 1, 33), "kernel": (1, 1)},
         {"channels": 16, "size": (3, 7, 8), "strides": (2, 2)},
         {"channels": 9, "size": (5, 4, 12), "kernel": (3, 3)},
+        {"channels": 6, "size": (1, 5, 8), "strides": (2, 3)},
     ]
     for number, form in enumerate(forms):
         how = dict(form)

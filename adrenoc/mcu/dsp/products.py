@@ -34,7 +34,8 @@ def product_kernel(operator: Convolution, network: Network, scratch_bytes: int) 
     rule = stored(operator)
     (_, _, _), (height, width, channels) = images_of(operator, network)
     pixels = height * width
-    if operator.window.kernel == (1, 1) and pixels < _FEW_PIXELS and not rule.doubled:
+    side_by_side = operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
+    if side_by_side and pixels < _FEW_PIXELS and not rule.doubled:
         return _rows(operator, network, rule, pixels)
     if 3 * channels > MOST_OFFSET:
         raise NotImplementedError(f"rows of {channels} channels")
