@@ -153,6 +153,11 @@ def bits_of(dtype: str) -> int:
     return 8 if dtype == "bool" else int("".join(c for c in dtype if c.isdigit()))
 
 
+def bytes_of(dtype: str) -> int:
+    """Bytes of one element of a scalar dtype as it lies in memory."""
+    return bits_of(dtype) // 8
+
+
 def const_int(expr: Expr) -> int | None:
     """The value of a constant integer expression, else None."""
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None

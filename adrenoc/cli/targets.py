@@ -31,7 +31,8 @@ def targets_command(device: Target | Core | None, as_json: bool) -> None:
         return
     if device is not None:
         if as_json:
-            console.print_json(_facts(device))
+            whole = {"cost": device.cost, "cost_sources": dict(device.cost_sources)}
+            console.print_json({**_facts(device), **whole})
         else:
             _show_one(device)
         return
@@ -79,6 +80,7 @@ def _facts(target: Target) -> dict[str, Any]:
         "llvm_triple": target.llvm_triple,
         "limits": target.limits,
         "performance": target.performance,
+        "cost": target.cost.name,
         "sources": dict(target.sources),
         "digest": target.digest(),
     }
@@ -120,6 +122,7 @@ def _show_one(target: Target) -> None:
         for key, value in asdict(getattr(target, group)).items()
         if value is not None
     ]
+    rows.append(("cost", target.cost.name, "what estimates of kernels reckon with: --json has it"))
     console.print_table(("fact", "value", "source"), rows, right=("value",))
     for quirk in target.gpu.quirks:
         console.blank()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+FLOAT_BYTES = 4
 LANES = 4
 """Channels a texel: RGBA."""
 

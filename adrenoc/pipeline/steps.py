@@ -168,8 +168,7 @@ def where_faster(change: CostedPass, *, in_regions: bool = False) -> Callable[[S
     """The step of a pass that the cost model of the target decides."""
 
     def run(state: State) -> State:
-        limits, performance = state.target.limits, state.target.performance
-        costs = CostModel.of(state.options, limits, performance)
+        costs = CostModel.of(state.options, state.target)
         return _changed(state, lambda graph: change(graph, costs, state.log), in_regions)
 
     return run
@@ -227,8 +226,7 @@ def lower_step(state: State) -> State:
     program = lower(
         graph_of(state),
         state.options,
-        state.target.limits,
-        state.target.performance,
+        state.target,
         state.log,
         state.region_graphs,
         tuning=_tuning(state),

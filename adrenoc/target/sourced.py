@@ -2,7 +2,8 @@
 
 A value is written `key = { value = 16384, source = "CL query, Adreno 750, driver E031.45" }`.
 What many values share is written once, under `[sources]`, and cited: `clinfo = "..."` there and
-`source = "@clinfo"`, or `source = "@clinfo: in MB"`, at the values.
+`source = "@clinfo"`, or `source = "@clinfo: in MB"`, at the values.  One that was fitted is a table
+`[sources.NAME]` of `text`, `date` and `command`.
 
 The fields of the dataclass say which keys there are and of which type.
 """
@@ -10,6 +11,7 @@ The fields of the dataclass say which keys there are and of which type.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 import types
 import typing
@@ -81,10 +83,12 @@ class SourcedFile:
         return value
 
     def table(self, section: str) -> dict[str, Any]:
-        """The table `[section]`; empty where there is none."""
-        value = self.tables.get(section, {})
-        if not isinstance(value, dict):
-            raise self.wrong(section, f"seen {value!r}", f"a table [{section}]")
+        """The table `[section]`, or `[outer.section]`; empty where there is none."""
+        value: Any = self.tables
+        for part in section.split("."):
+            value = value.get(part, {})
+            if not isinstance(value, dict):
+                raise self.wrong(section, f"seen {value!r}", f"a table [{section}]")
         return value
 
     def value(self, table: Mapping[str, Any], key: str, hint: Any, section: str = "") -> Any:
@@ -120,9 +124,23 @@ class SourcedFile:
             if key not in known:
                 guess = did_you_mean(key, known)
                 raise self.wrong(name, f'seen "@{key}"{guess}', "a key of the table [sources]")
+            if isinstance(known[key], dict):
+                return self._dated(known[key], f"sources.{key}")
             return self.text(known, key, "sources")
 
         return re.sub(r"@(\w+)", written_out, source)
+
+    def _dated(self, source: dict[str, Any], name: str) -> str:
+        """A source that tells when, and by which command, as one text."""
+        self.check_keys(source, {"text", "date", "command"}, name)
+        parts = [self.text(source, "text", name)]
+        if "date" in source:
+            if type(source["date"]) is not datetime.date:
+                raise self.wrong(f"{name}.date", f"seen {source['date']!r}", "a date: 2026-11-21")
+            parts.append(source["date"].isoformat())
+        if "command" in source:
+            parts.append(self.text(source, "command", name))
+        return "; ".join(parts)
 
     def facts(self, cls: type[T], section: str) -> T:
         """Read the table `[section]` into the dataclass `cls`.
@@ -130,16 +148,23 @@ class SourcedFile:
         Raises:
             TargetError: a key is unknown, or a value is missing, of another type or unsourced.
         """
-        table = self.table(section)
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        self.check_keys(table, {field.name for field in fields}, section)
-        hints = typing.get_type_hints(cls)
-        values = {
-            field.name: self.value(table, field.name, hints[field.name], section)
-            for field in fields
-            if field.name in table or field.default is dataclasses.MISSING
-        }
+        values = self.stated(cls, section)
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if field.name not in values and field.default is dataclasses.MISSING:
+                expected = "{ value = ..., source = ... }"
+                raise self.wrong(_joined(section, field.name), "missing", expected)
         return cls(**values)
+
+    def stated(self, cls: type, section: str) -> dict[str, Any]:
+        """The values that the table `[section]` has for the dataclass `cls`, all or some.
+
+        Raises:
+            TargetError: a key is unknown, or a value of another type or unsourced.
+        """
+        table = self.table(section)
+        self.check_keys(table, {field.name for field in dataclasses.fields(cls)}, section)
+        hints = typing.get_type_hints(cls)
+        return {key: self.value(table, key, hints[key], section) for key in table}
 
     def _converted(self, value: Any, hint: Any, name: str) -> Any:
         kind = _kind(hint)

@@ -1,8 +1,9 @@
 """The device that is compiled for, found by name in `targets/`.
 
 `targets/gpu/*.toml` describe GPUs, `targets/soc/*.toml` the Snapdragons that carry them, and
-`targets/stand_ins/*.toml` GPUs of other makers that kernels can be timed on.  Each value there is
-a table `{ value = ..., source = "..." }`; a value that nobody knows is absent, but for the few that
+`targets/stand_ins/*.toml` GPUs of other makers that kernels can be timed on, `targets/cost/*.toml`
+what estimates of kernels reckon with.  Each value there is a table
+`{ value = ..., source = "..." }`; a value that nobody knows is absent, but for the few that
 `targets/assumed.toml` states for all.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
 from adrenoc.target.common_gpu import common_gpu
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost.read import UNKNOWN, CostTables
 from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk, Soc
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.text.spelling import did_you_mean
@@ -39,10 +42,14 @@ class Target:
 
     name: str
     gpu: Gpu
+    cost: Cost
+    """What estimates of kernels reckon with, by the table that the GPU's file names."""
     soc: Soc | None = None
     host: bool = False
     options: tuple[tuple[str, Any], ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
+    cost_sources: tuple[tuple[str, str], ...] = ()
+    """The same of `cost` ("cost.conv_local.turn_slots")."""
 
     @property
     def title(self) -> str:
@@ -88,11 +95,11 @@ class Target:
 
     def source_of(self, key: str) -> str | None:
         """Where the value of `key` ("limits.local_mem_bytes") is known from."""
-        return dict(self.sources).get(key)
+        return dict(self.cost_sources if key.startswith("cost.") else self.sources).get(key)
 
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""
-        facts = asdict(replace(self, sources=()))
+        facts = asdict(replace(self, sources=(), cost_sources=()))
         for quirk in facts["gpu"]["quirks"]:
             del quirk["text"], quirk["source"]
         return sha256_json({**facts, "llvm_triple": self.llvm_triple})
@@ -132,6 +139,7 @@ class _Catalog:
         stems = sorted(path.stem for path in folder.glob("gpu/*.toml"))
         self.gpu_names = [stem for stem in stems if stem != "host"]
         self.stand_ins = sorted(path.stem for path in folder.glob("stand_ins/*.toml"))
+        self.costs = CostTables(folder)
         self.gpu: Callable[[str], Target] = cache(self._read_gpu)
 
     @cached_property
@@ -166,7 +174,14 @@ class _Catalog:
         if wanted == "adreno":
             targets = [self.gpu(gpu) for gpu in self.gpu_names]
             gpu_of_all, sources = common_gpu([(t.gpu, dict(t.sources)) for t in targets])
-            return Target(name="adreno", gpu=gpu_of_all, sources=tuple(sources.items()))
+            cost, of_cost = self.costs.named(UNKNOWN)
+            return Target(
+                name="adreno",
+                gpu=gpu_of_all,
+                cost=cost,
+                sources=tuple(sources.items()),
+                cost_sources=tuple(of_cost.items()),
+            )
         if family == "adreno":
             gpu = device.removeprefix("a")
             if gpu in self.gpu_names:
@@ -198,6 +213,8 @@ class _Catalog:
         return replace(
             own,
             name=phone.name.replace("adreno", "host"),
+            cost=phone.cost,
+            cost_sources=phone.cost_sources,
             gpu=replace(own.gpu, limits=both.limits, performance=phone.performance),
             sources=tuple({**dict(own.sources), **dict(phone.sources), **kept}.items()),
             host=True,
@@ -211,7 +228,7 @@ class _Catalog:
 
     def _read_gpu(self, name: str, *, folder: str = "gpu") -> Target:
         file = SourcedFile(self.folder / folder / f"{name}.toml")
-        tables = ("sources", "limits", "performance", "extensions", "options", "quirks")
+        tables = ("sources", "limits", "performance", "cost", "extensions", "options", "quirks")
         file.check_keys(file.tables, {"title", "generation", "clml_version", *tables})
         title = file.text(file.tables, "title")
         generation = file.value(file.tables, "generation", str)
@@ -238,9 +255,12 @@ class _Catalog:
             else None,
             quirks=quirks,
         )
+        cost, of_cost = self.costs.of_file(file)
         return Target(
             name=f"adreno:a{name}" if folder == "gpu" else f"host:{name}",
             gpu=gpu,
+            cost=cost,
+            cost_sources=tuple(of_cost.items()),
             options=_read_options(file),
             sources=tuple(file.sources.items()),
         )

@@ -82,6 +82,7 @@ class TunePlan:
             options=self.options,
             limits=self.target.limits,
             performance=self.target.performance,
+            cost=self.target.cost,
             log=DecisionLog(),
         )
         # Chosen already: there may be thousands of others to compare it with.

@@ -76,7 +76,7 @@ def test_any_candidate(seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) 
     choice = random.Random(seed)
 
     def one(work: Any, limits: Any, machine: Any) -> Scored[ExpansionTile]:
-        tile = choice.choice(list(candidates(work, limits)))
+        tile = choice.choice(list(candidates(work, limits, machine.cost)))
         return Scored(lambda: [tile], lambda _: 0.0)
 
     monkeypatch.setattr(rules, "scored", one)

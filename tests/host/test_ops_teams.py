@@ -11,6 +11,7 @@ from run_op import Ops
 from adrenoc.families.reduce import lines_tile as lines
 from adrenoc.families.reduce.lines import LineTile, Members
 from adrenoc.families.reduce.lines_tile import LineWork
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 SHAPE = (2, 7, 9, 13)
@@ -24,7 +25,7 @@ def forced(request: Any, monkeypatch: pytest.MonkeyPatch) -> LineTile:
     group = (team, lines_beside, 1) if members is Members.ALONG_X else (lines_beside, team, 1)
     tile = LineTile(work_group=group, members=members)
 
-    def candidates(_work: LineWork, _limits: Limits) -> Iterator[LineTile]:
+    def candidates(_work: LineWork, _limits: Limits, _costs: Cost) -> Iterator[LineTile]:
         yield tile
 
     monkeypatch.setattr(lines, "candidates", candidates)

@@ -16,6 +16,7 @@ from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
 from adrenoc.families.winograd.winograd_tile import WinogradTile
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.precision import keep_grown
+from adrenoc.target.target import load_target
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
     known = Machine.of
-    monkeypatch.setattr(Machine, "of", lambda p: replace(known(p), winograd_least_pixels=1))
+    monkeypatch.setattr(Machine, "of", lambda *of: replace(known(*of), winograd_least_pixels=1))
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
 
 
@@ -33,6 +34,9 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
     monkeypatch.setattr(split_winograd, "WORTH", 1e-9)
     monkeypatch.setattr(split_winograd, "WORTH_THREE", 1e9)
+
+
+FEW_COLUMNS = load_target("adreno").cost.winograd_conv.few_columns
 
 
 def _tile(
@@ -53,7 +57,7 @@ def _tile(
         slices=slices,
         chunk=chunk,
         unroll=unroll,
-        route=route or (Route.BUFFER if columns < winograd_conv.FEW_COLUMNS else Route.LOCAL),
+        route=route or (Route.BUFFER if columns < FEW_COLUMNS else Route.LOCAL),
     )
 
 

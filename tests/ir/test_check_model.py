@@ -38,7 +38,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Winograd's algorithm in three kernels, in whatever is large enough for it to count."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
     known = Machine.of
-    monkeypatch.setattr(Machine, "of", lambda p: replace(known(p), winograd_least_pixels=1))
+    monkeypatch.setattr(Machine, "of", lambda *of: replace(known(*of), winograd_least_pixels=1))
 
 
 def _ladder() -> onnx.ModelProto:

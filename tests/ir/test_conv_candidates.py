@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adrenoc.families.conv import conv_tile
-from adrenoc.families.conv.conv_tile_local import MOST_PADDING, local_counts
+from adrenoc.families.conv.conv_tile_local import local_counts
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_work import ConvWork
@@ -46,11 +46,11 @@ def test_a_product_of_tiles_has_schedules(
         half=half,
         weight_sets=16,
     )
-    found = list(multiply_candidates(work, LIMITS))
+    found = list(multiply_candidates(work, LIMITS, TARGET.cost))
     assert found
     for tile in found:
         window = whole_turns(in_blocks, tile.turn)
-        assert in_blocks <= window <= MOST_PADDING * in_blocks
+        assert in_blocks <= window <= TARGET.cost.conv_local.most_padding * in_blocks
         assert tile.chunk % tile.unroll == 0
         assert tile.chunk * tile.slices <= window
 
@@ -73,7 +73,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
         half=half,
     )
     tiling = Tiling.of(winograd(2), work.out)
-    for tile in conv_candidates(work, tiling, LIMITS, textures=True):
+    for tile in conv_candidates(work, tiling, LIMITS, TARGET.cost, textures=True):
         assert tile.threads <= LIMITS.max_work_group_size
         assert tile.chunk % (tile.slices * tile.unroll) == 0
         assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.slices)
@@ -83,7 +83,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
 
 @pytest.mark.parametrize("half", [False, True])
 def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
-    machine = Machine.of(TARGET.performance)
+    machine = Machine.of(TARGET.performance, TARGET.cost)
 
     def work() -> ConvWork:
         return ConvWork(
@@ -104,7 +104,8 @@ def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
 
 def _registers_660(work: ConvWork, **actions: Any) -> float:
     tile = ConvTile(route=Route.LOCAL, work_group=(4, 32, 1), **actions)
-    return local_counts(work, tile, Machine.of(load_target("adreno:a660").performance)).registers
+    target = load_target("adreno:a660")
+    return local_counts(work, tile, Machine.of(target.performance, target.cost)).registers
 
 
 def test_registers_of_convolutions_as_built() -> None:
@@ -146,5 +147,5 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
         storage_bytes=2 if half else 4,
         half=half,
     )
-    tiles = conv_tile.scored(work, target.limits, Machine.of(target.performance))
+    tiles = conv_tile.scored(work, target.limits, Machine.of(target.performance, target.cost))
     assert min(tiles, key=tiles).route is Route.LOCAL

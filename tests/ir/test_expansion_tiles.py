@@ -59,9 +59,10 @@ def _work(channels: int, wide: int, size: int, *, half: bool) -> ExpansionWork:
 @pytest.mark.parametrize(("channels", "size"), [(24, 56), (160, 7), (1024, 14)])
 def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
     """For the first sums of a deep network become float after the pairs are chosen."""
-    limits = load_target("adreno:a660").limits
+    target = load_target("adreno:a660")
+    limits = target.limits
     work = _work(channels, 4 * channels, size, half=True)
-    tiles = list(candidates(work, limits))
+    tiles = list(candidates(work, limits, target.cost))
     assert tiles
     for tile in tiles:
         region = Region.of(work.depthwise, work.source, work.out, tile.rows, tile.columns)
@@ -69,5 +70,5 @@ def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
 
 
 def test_no_tile_where_local_memory_cannot_hold_the_weights() -> None:
-    limits = load_target("adreno:a660").limits
-    assert not list(candidates(_work(2048, 2048, 7, half=True), limits))
+    target = load_target("adreno:a660")
+    assert not list(candidates(_work(2048, 2048, 7, half=True), target.limits, target.cost))

@@ -30,7 +30,7 @@ WORK = SeparableWork(
 def test_an_activation_between_the_two_takes_registers() -> None:
     """With it, twelve sums of floats and the texels of three pixels spill on the Adreno 660."""
     target = load_target("adreno:a660")
-    machine = Machine.of(target.performance)
+    machine = Machine.of(target.performance, target.cost)
 
     def held(finish_work: int) -> int:
         tiles = scored(replace(WORK, finish_work=finish_work), target.limits, machine)
@@ -53,7 +53,7 @@ def test_threads_that_share_sums_take_registers() -> None:
         ),
         finish_work=8,
     )
-    tiles = scored(work, target.limits, Machine.of(target.performance))
+    tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
     tile = min(tiles, key=tiles)
     assert tile.slices == 1 or tile.pixels * tile.out_blocks < 9
 
@@ -71,6 +71,6 @@ def test_pixels_that_lie_apart_take_registers() -> None:
         ),
         finish_work=8,
     )
-    tiles = scored(work, target.limits, Machine.of(target.performance))
+    tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
     tile = min(tiles, key=tiles)
     assert tile.rolled or (tile.pixels, tile.out_blocks) != (2, 4)

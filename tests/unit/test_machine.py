@@ -9,7 +9,8 @@ from adrenoc.target.target import load_target
 
 
 def _machine(gpu: str) -> Machine:
-    return Machine.of(load_target(f"adreno:{gpu}").performance)
+    target = load_target(f"adreno:{gpu}")
+    return Machine.of(target.performance, target.cost)
 
 
 @pytest.mark.parametrize(

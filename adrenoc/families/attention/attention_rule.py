@@ -10,13 +10,7 @@ from typing import Any
 from adrenoc.families.attention.attention import AttentionOperands, Rescore, Write, attention
 from adrenoc.families.attention.attention_tile import ROWS, AttentionTile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.families.shared.machine import (
-    LOCAL_READ_CLOCKS,
-    SPILLED,
-    TEXTURE_LATENCY_CLOCKS,
-    WAVE,
-    Machine,
-)
+from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Body, Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory, OperandSpec
@@ -25,21 +19,10 @@ from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, splatted
 from adrenoc.kernels.walk import LOWEST_HALF
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import Expr, bits_of, floordiv, iconst, simplify
+from adrenoc.tvmapi import Expr, bytes_of, floordiv, iconst, simplify
 
-MAX_THREADS = 256
-MAX_KEY_BLOCKS = 4
-"""Vectors of scores by four that stay in registers beside the rest."""
-UNROLLS = (1, 2)
-OVERHEAD_A_TEXEL = 6.0
-RUN_OVERHEAD = 150.0
-"""Slots a run beside reads and multiply-adds: maxima, exponentials, barriers."""
-RUN_WAITS = 4
-"""How often a run waits beside: at barriers, and for the first texels."""
-REGISTERS = 26
-"""Of a thread beside its scores, as the ISA of built kernels shows."""
-EXPONENTIAL_SLOTS = 8.0
 _ROLES = {2: "WC", 3: "HWC", 4: "NHWC"}
 
 
@@ -75,15 +58,15 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         keys=shapes[1][-2],
         depth_blocks=-(-shapes[0][-1] // LANES),
         value_blocks=-(-shapes[2][-1] // LANES),
-        storage_bytes=bits_of(context.options.storage_dtype) // 8,
-        power_bytes=bits_of(power) // 8,
-        query_bytes=bits_of(query) // 8,
+        storage_bytes=bytes_of(context.options.storage_dtype),
+        power_bytes=bytes_of(power),
+        query_bytes=bytes_of(query),
     )
-    machine = Machine.of(context.performance)
+    machine = context.machine
     tile = context.choose(
         node,
         "attention",
-        candidates(work, context.limits),
+        candidates(work, context.limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine, context.limits),
     )
     kernel = context.kernel(node, "attention")
@@ -167,18 +150,19 @@ def _write(
     return write
 
 
-def candidates(work: AttentionWork, limits: Limits) -> Iterator[AttentionTile]:
-    """Groups of 4 to 128 rows, as local memory allows; runs no longer than the keys need."""
-    for key_blocks in range(1, MAX_KEY_BLOCKS + 1):
+def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[AttentionTile]:
+    """Groups of few to many rows, as local memory allows; runs no longer than the keys need."""
+    cost = costs.attention
+    for key_blocks in range(1, cost.most_key_blocks + 1):
         if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
             break
-        for high in (1, 2, 4, 8, 16, 32):
+        for high in cost.heights:
             tile = AttentionTile(work_group=(work.value_blocks, high, 1), key_blocks=key_blocks)
             threads = work.value_blocks * high
-            if high > 1 and (threads > MAX_THREADS or high >= 2 * -(-work.rows // ROWS)):
+            if high > 1 and (threads > cost.most_threads or high >= 2 * -(-work.rows // ROWS)):
                 break
             if _shared_bytes(work, tile) <= limits.local_mem_bytes:
-                yield from (replace(tile, unroll=unroll) for unroll in UNROLLS)
+                yield from (replace(tile, unroll=unroll) for unroll in cost.unrolls)
 
 
 def _shared_bytes(work: AttentionWork, tile: AttentionTile) -> int:
@@ -189,35 +173,37 @@ def estimate_clocks(
     work: AttentionWork, tile: AttentionTile, machine: Machine, limits: Limits
 ) -> float:
     """Clocks of the whole operator."""
+    cost, rates = machine.cost.attention, machine.cost.pipes
     wide, high, _ = tile.work_group
     runs = math.ceil(work.keys / tile.run)
     key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
     texels = key_reads + work.keys
     queries = runs * work.depth_blocks * LANES
-    mads = 16 * (key_reads + work.keys)
+    mads = LANES * LANES * (key_reads + work.keys)
     local = queries + work.keys + runs * (wide + LANES * tile.key_blocks)
     widened = LANES * (
         (queries if work.query_bytes == 2 else 0) + (work.keys if work.power_bytes == 2 else 0)
     )
-    exponentials = runs * 16 * tile.key_blocks * EXPONENTIAL_SLOTS
-    slots = mads + texels * OVERHEAD_A_TEXEL + local + widened + exponentials + runs * RUN_OVERHEAD
-    threads = WAVE if wide * high > WAVE // 2 else WAVE // 2
+    exponentials = runs * LANES * LANES * tile.key_blocks * cost.exponential_slots
+    slots = mads + texels * cost.texel_slots + local + widened + exponentials
+    slots += runs * cost.run_slots
+    threads = machine.threads_of(wide * high)
     waves_a_group = math.ceil(wide * high / threads)
     groups = work.heads * math.ceil(work.rows / (ROWS * high))
     texture = texels / machine.texels_of(work.storage_bytes)
     busiest = max(
         threads * max(slots / machine.lanes, texture),
-        threads / WAVE * local * LOCAL_READ_CLOCKS,
+        threads / machine.wave * local * rates.local_read_clocks,
     )
     waits = work.depth_blocks + tile.run / LANES
-    serial = runs * (waits / tile.unroll + RUN_WAITS) * TEXTURE_LATENCY_CLOCKS
-    serial += threads / 64 * slots
-    registers = REGISTERS + 6 * tile.key_blocks
+    serial = runs * (waits / tile.unroll + cost.run_waits) * rates.texture_latency_clocks
+    serial += threads / rates.threads_a_slot * slots
+    registers = cost.registers + cost.key_block_registers * tile.key_blocks
     # A work-group of more than one small wave gets half of the registers, and spills the rest.
-    if threads == WAVE and registers > machine.registers / 2:
-        serial *= SPILLED
+    if threads == machine.wave and registers > machine.registers / 2:
+        serial *= rates.spilled
     # Waves of half the threads take half the registers.
-    by_registers = machine.resident_waves(registers * threads / WAVE)
+    by_registers = machine.resident_waves(registers * threads / machine.wave)
     by_memory = machine.waves_of_groups(
         wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 
-FOLDED_BYTES = 4
+FOLDED_BYTES = FLOAT_BYTES
 """Of a number that threads tell each other to fold."""
 ROWS = LANES
 """Query rows a thread: the lanes of a vector of scores."""

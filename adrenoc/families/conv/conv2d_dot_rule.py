@@ -13,14 +13,9 @@ from adrenoc.families.shared.conv_geometry import ConvGeometry, Oihw
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.dot_products import WORD_BYTES
 from adrenoc.families.shared.integer_bias import split_bias
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
 from adrenoc.ir.operand import WORDS
 from adrenoc.kernels.bytes_access import BytesAccess
-
-LOAD_WORK, EDGE_WORK = 7, 9
-"""Instructions of a load of bytes beside itself: its address; and that of the nearest pixel where
-it may lie outside, with a choice for each of its words (`scripts/bench_kernels`, Adreno 660)."""
 
 
 def no_dot_conv(geometry: ConvGeometry) -> str:
@@ -43,20 +38,21 @@ def dot_conv(
     spec = context.graph.operand(x_name)
     blocks = spec.extents.blocks
     # A read gives sixteen channels as four words: as a float texel gives four channels.
+    machine = context.machine
+    cost = machine.cost.conv_dot
     words = replace(
         work,
         in_blocks=-(-blocks // WORDS),
         channels=min(blocks, WORDS),
         storage_bytes=WORD_BYTES,
         half=False,
-        texel_work=LOAD_WORK + (EDGE_WORK if geometry.kernel != (1, 1) else 0),
+        texel_work=cost.load_work + (cost.edge_work if geometry.kernel != (1, 1) else 0),
         words=context.limits.dot_instructions,
     )
-    machine = Machine.of(context.performance)
     tile = context.choose(
         node,
         f"{family}_dot",
-        local_candidates(words, context.limits),
+        local_candidates(words, context.limits, machine.cost),
         lambda tile: local_clocks(words, tile, machine),
     )
     context.byte_costs.add(

@@ -22,25 +22,27 @@ from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 MOST_TILES = 32
 """Tiles that are tried again for a convolution with a prologue."""
 
 
-def candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
     """The tiles that suit the extents of a convolution."""
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
-        yield from local_candidates(work, limits)
+        yield from local_candidates(work, limits, costs)
     if work.image is None:
-        yield from texture_candidates(work, limits)
+        yield from texture_candidates(work, limits, costs)
 
 
 @lru_cache(maxsize=MOST_KNOWN)
 def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """The tiles that suit a convolution, each with its estimate."""
     return Scored(
-        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine)
+        lambda: candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine),
     )
 
 

@@ -1,8 +1,7 @@
 """Tiles of the convolution that keeps its weights in local memory, and what they cost.
 
 One pass of the innermost loop takes one input block and one kernel row.  Its instructions beside
-the multiply-adds, and its registers, are fitted to the machine code of built kernels
-(`scripts/bench_kernels`; Adreno 660, tiles of 1 to 8 pixels and 1 to 4 blocks).
+the multiply-adds, and its registers, are the target's (`ConvLocalCost`).
 """
 
 from __future__ import annotations
@@ -14,99 +13,66 @@ from typing import NamedTuple
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork
-from adrenoc.families.shared.machine import (
-    BUFFER_LATENCY_CLOCKS,
-    LOCAL_READ_CLOCKS,
-    WAVE,
-    Machine,
-)
-from adrenoc.ir.layout import LANES
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.weights import whole_turns
+from adrenoc.target.cost.conv_cost import ConvLocalCost
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
-SHARED_BYTES = 8192
-"""Local memory for the weights of a work-group: a quarter of what the listed GPUs have, so that
-several work-groups run beside each other."""
-TURN_SLOTS, TURN_ALU = 48.0, 27.0
-"""Instructions and empty slots of a turn of the loop beside reads and multiply-adds, and those of
-them that take the arithmetic pipe."""
-TEXEL_SLOTS, TEXEL_ALU = 2.4, 0.4
-"""The same for each texel: its column as a float."""
-NUMBERS_ALU, PIXEL_ALU = 6.0, 4.0
-"""Of each load of an image's numbers, which has an address of 64 bits, and of each texel that is
-put together of them."""
-CHUNK_SLOTS, CHUNK_ALU = 72.0, 15.0
-LOAD_SLOTS, LOAD_ALU = 22.0, 19.0
-"""To bring a chunk, and for each load of it."""
-CHUNK_WAITS, END_WAITS, TEXELS_A_WAIT = 3.0, 6.0, 12
-"""How often a thread waits for a chunk, and at the end; and how many texels it gets in a wait."""
-LOADS_A_WAIT = {False: 3.0, True: 1.5}
-"""The same of the numbers of an image, by whether they become halves."""
-END_SLOTS, SLICE_SLOTS = 30.0, 18.0
-"""At the end; and for each sum and each halving of the slices."""
-OTHER_REGISTERS, SLICE_REGISTERS, TAPS_REGISTERS, STRIDE_REGISTERS = 2.5, 3.0, 1.0, 0.25
-"""Full registers that coordinates, loop counters and pointers take; more of them where slices are
-added, where a row has several taps, and where those of neighbours lie apart."""
-WAITING_WEIGHTS = 3
-STEM_REGISTERS, BANDS_REGISTERS, STEM_WEIGHTS = 2.5, 0.5, 2
-"""The same of the only input block: no loop over turns, whose counters and pointers would be kept.
-Fitted to the waves that 60 built kernels keep on an Adreno 660 and 750, in floats and halves."""
-WORD_REGISTERS, WORDS_REGISTERS, WORDS_SLICES = 0.25, 5.3, 5.0
-"""Of bytes: for each load, which has an address of 64 bits; beside them; and more with slices."""
-NARROW_ROW = 3
-SLICES = (1, 2, 4, 8, 16)
-UNROLLS = (1, 2, 4)
-"""Input blocks a turn."""
-MOST_PADDING = 1.15
-"""Input blocks with those that fill up the last turn, for each that is there."""
 
-
-def local_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+def local_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
     """The tiles that suit the extents."""
-    e = work.out
-    for pixels in (1, 2, 3, 4, 5, 7):
+    e, cost = work.out, costs.conv_local
+    for pixels in cost.pixels:
         if pixels > 1 and pixels > -(-e.w // 2) and pixels != e.w:
             continue
-        for out_blocks in (1, 2, 3, 4):
-            if out_blocks > e.blocks or pixels * out_blocks > 16:
+        for out_blocks in cost.out_blocks:
+            if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
-            for group in groups_of(-(-e.w // pixels), e.h):
-                yield from _deep(work, limits, pixels, out_blocks, group)
+            for group in groups_of(-(-e.w // pixels), e.h, costs):
+                yield from _deep(work, limits, costs, pixels, out_blocks, group)
 
 
-def groups_of(columns: int, rows: int) -> Iterator[tuple[int, int]]:
+def groups_of(columns: int, rows: int, costs: Cost) -> Iterator[tuple[int, int]]:
     """Threads along W and H: whole rows where they are short, else powers of two."""
-    widths = {min(columns, w) for w in (4, 8, 16, 32)}
-    if columns <= WAVE // 4:
+    cost, wave = costs.conv_local, costs.pipes.wave_threads
+    widths = {min(columns, w) for w in cost.widths}
+    if columns <= cost.most_whole_row:
         widths.add(columns)
     for width in sorted(widths):
-        heights = {1 << i for i in range(6)} | ({rows} if rows <= WAVE // 2 else set())
-        heights |= {max(1, WAVE // width)}
+        heights = {*cost.heights} | ({rows} if rows <= cost.most_whole_column else set())
+        heights |= {max(1, wave // width)}
         for height in sorted(heights):
-            if width * height <= WAVE and height < 2 * rows:
+            if width * height <= wave and height < 2 * rows:
                 yield width, height
 
 
 def _deep(
-    work: ConvWork, limits: Limits, pixels: int, out_blocks: int, group: tuple[int, int]
+    work: ConvWork,
+    limits: Limits,
+    costs: Cost,
+    pixels: int,
+    out_blocks: int,
+    group: tuple[int, int],
 ) -> Iterator[ConvTile]:
     """The bands and slices that fill one wave."""
-    width, height = group
-    deepest = min(WAVE, limits.max_work_group_size) // (width * height)
+    (width, height), cost = group, costs.conv_local
+    deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // (width * height)
     runs = -(-work.out.blocks // out_blocks)
-    for slices in SLICES:
+    for slices in cost.slices:
         bands = min(deepest // slices, runs)
         if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
             break
         twice = 2 * slices
-        more = slices < SLICES[-1] and 2 * twice <= work.in_blocks and twice <= deepest
-        more = more and fills(work, twice)
-        if more and width * height * bands * slices < WAVE // 4:
+        more = slices < cost.slices[-1] and 2 * twice <= work.in_blocks and twice <= deepest
+        more = more and fills(work, twice, cost)
+        if more and width * height * bands * slices < cost.fewest_threads:
             continue
-        for unroll in UNROLLS:
-            if not fills(work, slices * unroll):
+        for unroll in cost.unrolls:
+            if not fills(work, slices * unroll, cost):
                 continue
-            chunk = _chunk(work, out_blocks * bands, slices, unroll)
+            chunk = _chunk(work, cost, out_blocks * bands, slices, unroll)
             # One turn of a chunk would share its registers with what brings the weights.
             if chunk > unroll or chunk == unroll == 1:
                 yield ConvTile(
@@ -121,27 +87,27 @@ def _deep(
                 )
 
 
-def fills(work: ConvWork, turn: int) -> bool:
+def fills(work: ConvWork, turn: int, cost: ConvLocalCost) -> bool:
     """Whether turns of so many input blocks leave little empty."""
-    return whole_turns(work.in_blocks, turn) <= MOST_PADDING * work.in_blocks
+    return whole_turns(work.in_blocks, turn) <= cost.most_padding * work.in_blocks
 
 
-def _chunk(work: ConvWork, group_blocks: int, slices: int, unroll: int) -> int:
+def _chunk(work: ConvWork, cost: ConvLocalCost, group_blocks: int, slices: int, unroll: int) -> int:
     """Input blocks of a slice at a time, in whole turns: the most that fit; 0 if none does.
 
     `group_blocks` are the output blocks of a work-group, whose weights it holds, four vectors each.
     All chunks are alike, so that the loop over them is not written twice, unless that makes many
     of them.
     """
-    element = 2 if work.half else 4
+    element = 2 if work.half else FLOAT_BYTES
     vectors, turn = work.geometry.kernel[1] * LANES * group_blocks, slices * unroll
-    fit = SHARED_BYTES // (vectors * LANES * element * turn)
+    fit = cost.shared_bytes // (vectors * LANES * element * turn)
     turns = whole_turns(work.in_blocks, turn) // turn
     most = min(fit, turns)
     if not most:
         return 0
     alike = next(n for n in range(most, 0, -1) if turns % n == 0)
-    return unroll * (alike if slices > 1 or 4 * alike >= most else most)
+    return unroll * (alike if slices > 1 or alike >= cost.alike_share * most else most)
 
 
 class Counts(NamedTuple):
@@ -165,25 +131,28 @@ class Counts(NamedTuple):
 def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
     counts = local_counts(work, tile, machine)
+    cost, rates = machine.cost.conv_local, machine.cost.pipes
     texels = counts.turns * counts.texels
     made = float(work.texel_work * texels)
     if work.image is not None:
         columns = len(work.geometry.columns(tile.pixels))
-        made += NUMBERS_ALU * texels + PIXEL_ALU * columns * counts.turns
-    alu = counts.alu + made + TEXEL_ALU * texels
-    slots = counts.slots + made + (1 + TEXEL_SLOTS) * texels
+        made += cost.numbers_alu * texels + cost.pixel_alu * columns * counts.turns
+    alu = counts.alu + made + cost.texel_alu * texels
+    slots = counts.slots + made + (1 + cost.texel_slots) * texels
     busiest = max(
-        WAVE * alu / machine.lanes,
-        WAVE * texels / machine.texels_of(work.load_bytes),
-        counts.reads * LOCAL_READ_CLOCKS,
+        machine.wave * alu / machine.lanes,
+        machine.wave * texels / machine.texels_of(work.load_bytes),
+        counts.reads * rates.local_read_clocks,
     )
-    at_once = TEXELS_A_WAIT if work.image is None else LOADS_A_WAIT[work.half]
+    at_once: float = cost.texels_a_wait
+    if work.image is not None:
+        at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
     waits = counts.waits + counts.turns * math.ceil(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
     waits = min(waits, texels + counts.chunks * _loads(work, tile))
-    serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
+    serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
     resident = machine.resident_waves(counts.registers)
-    pipes = machine.clocks(waves_of(work, tile), busiest, serial, resident)
+    pipes = machine.clocks(waves_of(work, tile, machine.wave), busiest, serial, resident)
     return machine.with_memory(pipes, machine.memory_clocks(bytes_of(work, tile)), resident)
 
 
@@ -191,7 +160,7 @@ def local_counts(
     work: ConvWork, tile: ConvTile, machine: Machine, *, parts_by_chunk: bool = False
 ) -> Counts:
     """What one thread does, whatever it is that makes its texels."""
-    kh, kw = work.geometry.kernel
+    cost, (kh, kw) = machine.cost.conv_local, work.geometry.kernel
     sums = tile.pixels * tile.out_blocks
     blocks = tile.unroll
     texels = blocks * work.loads(tile.pixels)
@@ -204,31 +173,31 @@ def local_counts(
     halvings = math.log2(tile.slices) * sums
     half = machine.half_rate if work.half else 1.0
     adding = flush * (chunks if parts_by_chunk else turns)
-    ends = END_SLOTS + SLICE_SLOTS * halvings
+    ends = cost.end_slots + cost.slice_slots * halvings
     return Counts(
-        alu=turns * (mads / half + TURN_ALU)
+        alu=turns * (mads / half + cost.turn_alu)
         + adding / half
-        + chunks * (CHUNK_ALU + LOAD_ALU * loads)
+        + chunks * (cost.chunk_alu + cost.load_alu * loads)
         + ends,
-        slots=turns * (mads + reads + TURN_SLOTS)
+        slots=turns * (mads + reads + cost.turn_slots)
         + adding
-        + chunks * (CHUNK_SLOTS + LOAD_SLOTS * loads)
+        + chunks * (cost.chunk_slots + cost.load_slots * loads)
         + ends,
         turns=turns,
         chunks=chunks,
         texels=texels,
         reads=turns * reads,
-        waits=CHUNK_WAITS * chunks + END_WAITS + math.log2(tile.slices),
-        registers=_registers(work, tile, texels),
+        waits=cost.chunk_waits * chunks + cost.end_waits + math.log2(tile.slices),
+        registers=_registers(work, tile, texels, cost),
     )
 
 
-def waves_of(work: ConvWork, tile: ConvTile) -> int:
+def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> int:
     """Waves of the whole kernel."""
     e = work.out
     wx, wy, deep = tile.work_group or (1, 1, 1)
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * _supers(work, tile)
-    return groups * math.ceil(wx * wy * deep / WAVE)
+    return groups * math.ceil(wx * wy * deep / wave)
 
 
 def _supers(work: ConvWork, tile: ConvTile) -> int:
@@ -259,31 +228,32 @@ def _loads(work: ConvWork, tile: ConvTile) -> int:
     return math.ceil(vectors * tile.chunk * tile.slices / per_load / threads)
 
 
-def _registers(work: ConvWork, tile: ConvTile, texels: int) -> float:
+def _registers(work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
     if work.words:
-        slices = WORDS_SLICES if tile.slices > 1 else 0
-        return sums + (1 + WORD_REGISTERS) * texels + WORDS_REGISTERS + slices
+        slices = cost.words_slice_registers if tile.slices > 1 else 0
+        return sums + (1 + cost.word_registers) * texels + cost.words_registers + slices
     if work.in_blocks == 1:
-        waiting, other = STEM_WEIGHTS, _stem_registers(work, tile)
+        waiting, other = cost.stem_weights, _stem_registers(work, tile, cost)
     else:
-        waiting = WAITING_WEIGHTS
-        other = OTHER_REGISTERS + (SLICE_REGISTERS if tile.slices > 1 else 0)
+        waiting = cost.waiting_weights
+        other = cost.other_registers + (cost.slice_registers if tile.slices > 1 else 0)
         if work.geometry.kernel[1] > 1:
-            other += TAPS_REGISTERS + (STRIDE_REGISTERS if work.geometry.strides[1] > 1 else 0)
+            other += cost.taps_registers
+            other += cost.stride_registers if work.geometry.strides[1] > 1 else 0
     if not work.half:
         return sums + texels + waiting + other
     partial = 2 if in_parts(work, tile) else 1
     return (sums * partial + texels + waiting) / 2 + other
 
 
-def _stem_registers(work: ConvWork, tile: ConvTile) -> float:
+def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> float:
     """Those of coordinates and pointers where there is one input block."""
     # Texels of one block share two addresses; of wide rows of an image, each load has its own.
-    if not work.half and (work.image is None or work.geometry.kernel[1] <= NARROW_ROW):
+    if not work.half and (work.image is None or work.geometry.kernel[1] <= cost.narrow_row):
         return 0.0
-    return STEM_REGISTERS + (BANDS_REGISTERS if tile.bands > 1 else 0)
+    return cost.stem_registers + (cost.bands_registers if tile.bands > 1 else 0)
 
 
 def in_parts(work: ConvWork, tile: ConvTile) -> bool:

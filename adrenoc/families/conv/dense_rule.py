@@ -18,7 +18,6 @@ from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import pack_uniform
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.dot_products import suits_dot
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.access import PlainAccess
 from adrenoc.kernels.epilogue import Finished
@@ -38,8 +37,7 @@ def dense_conv(
     work = conv_work(context.graph, node, geometry, context.options)
     if suits_dot(context, node, oihw, no_dot_conv(geometry)):
         return dot_conv(context, node, family, geometry, work, oihw)
-    machine = Machine.of(context.performance)
-    tiles = scored(work, context.limits, machine)
+    tiles = scored(work, context.limits, context.machine)
     tile = context.choose(node, family, tiles, tiles)
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.folded_input()

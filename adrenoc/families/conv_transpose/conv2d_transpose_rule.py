@@ -23,11 +23,11 @@ from adrenoc.families.shared.conv_geometry import ConvGeometry, as_four_letters
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.weights import blocks, pack_local
 from adrenoc.options import CompileOptions
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 
@@ -72,7 +72,7 @@ def least_phase_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Clocks of a transposed convolution of one group in its best tile."""
     phases = phases_of(transposed_geometry(graph, node))
     work, of_phase = _work(graph, node, phases, costs.options)
-    tiles = phase_candidates(work, phases, of_phase, costs.limits)
+    tiles = phase_candidates(work, phases, of_phase, costs.limits, costs.machine.cost)
     return min(estimate_clocks(work, tile, costs.machine) for tile in tiles)
 
 
@@ -86,11 +86,11 @@ def _work(
 
 
 def phase_candidates(
-    work: ConvWork, phases: Phases, of_phase: int, limits: Limits
+    work: ConvWork, phases: Phases, of_phase: int, limits: Limits, costs: Cost
 ) -> Iterator[ConvTile]:
     """The tiles that suit the extents, whose threads begin to read at one place."""
     apart = not (phases.alike(0) and phases.alike(1))
-    for tile in local_candidates(work, limits):
+    for tile in local_candidates(work, limits, costs):
         if not apart or of_phase % tile.out_blocks == 0:
             yield tile
 
@@ -98,11 +98,11 @@ def phase_candidates(
 def _by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
     """A convolution that makes the output's pixels of all phases."""
     work, of_phase = _work(context.graph, node, phases, context.options)
-    machine = Machine.of(context.performance)
+    machine = context.machine
     tile = context.choose(
         node,
         "conv2d_transpose",
-        phase_candidates(work, phases, of_phase, context.limits),
+        phase_candidates(work, phases, of_phase, context.limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, "conv2d_transpose", half=work.half)

@@ -22,33 +22,15 @@ from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.families.shared.integer_bias import split_bias
-from adrenoc.families.shared.machine import (
-    BUFFER_LATENCY_CLOCKS,
-    BYTES_PER_CLOCK,
-    LOCAL_READ_CLOCKS,
-    SPILLED,
-    TEXTURE_LATENCY_CLOCKS,
-    WAVE,
-    Machine,
-)
+from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
-
-MOST_MULTIPLIES = 320
-"""Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
-ROW_SLOTS, START_WAITS = 30.0, 3
-"""Of a kernel row that is a turn of a loop; and how often a thread waits beside those."""
-OTHER_REGISTERS = 6
-"""Full registers that have to be free beside vectors, or some of these go to memory."""
-START, TEXEL, STORE = 60.0, 7.0, 10.0
-"""Instructions of a thread beside its multiply-adds: in all, a texel read, a pixel stored."""
-WORD = 14.0
-"""Of a word read: its address in a buffer, that of the nearest pixel inside, and a choice."""
+from adrenoc.tvmapi import bytes_of
 
 
 def depthwise_rule(
@@ -61,7 +43,7 @@ def depthwise_rule(
 
     In float whatever the preset: see `adrenoc/families/depthwise/depthwise.py`.
     """
-    machine = Machine.of(context.performance)
+    machine = context.machine
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, work, oihw, machine)
     tiles = scored(work, context.limits, machine)
@@ -106,32 +88,32 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
 
 def blocks_held(taps: int, limits: Limits) -> int:
     """Blocks of channels whose taps local memory holds at once."""
-    return limits.local_mem_bytes // (taps * LANES * bits_of(ACCUMULATOR) // 8)
+    return limits.local_mem_bytes // (taps * LANES * bytes_of(ACCUMULATOR))
 
 
 @lru_cache(maxsize=MOST_KNOWN)
 def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[DepthwiseTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
-        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine)
+        lambda: candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine),
     )
 
 
-def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:
+def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[DepthwiseTile]:
     """The tiles that suit the extents."""
-    e, (kh, kw) = work.out, work.geometry.kernel
-    most = min(WAVE, limits.max_work_group_size)
+    e, (kh, kw), cost = work.out, work.geometry.kernel, costs.depthwise
+    most = min(costs.pipes.wave_threads, limits.max_work_group_size)
     held = blocks_held(kh * kw, limits)
-    for rows in (1, 2, 3, 4, 7):
-        for pixels in (1, 2, 3, 4, 7, 8):
+    for rows in cost.rows:
+        for pixels in cost.pixels:
             smallest = rows * pixels == 1
-            if (rows > e.h or pixels > e.w or rows * pixels * kh * kw > MOST_MULTIPLIES) and (
-                not smallest
-            ):
+            many = rows * pixels * kh * kw > cost.most_multiplies
+            if (rows > e.h or pixels > e.w or many) and not smallest:
                 continue
             columns, lines = -(-e.w // pixels), -(-e.h // rows)
-            for wx in {min(columns, 1 << i) for i in range(2, 6)}:
-                for wy in {min(lines, 1 << i) for i in range(5)}:
+            for wx in {min(columns, width) for width in cost.widths}:
+                for wy in {min(lines, height) for height in cost.heights}:
                     if wx * wy <= most:
                         deep = min(most // (wx * wy), e.n * e.blocks, held)
                         yield DepthwiseTile(rows=rows, pixels=pixels, work_group=(wx, wy, deep))
@@ -140,6 +122,7 @@ def candidates(work: ConvWork, limits: Limits) -> Iterator[DepthwiseTile]:
 def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
     e, geometry = work.out, work.geometry
+    cost, rates = machine.cost.depthwise, machine.cost.pipes
     kh, kw = geometry.kernel
     wx, wy, wz = tile.work_group
     columns = {
@@ -151,29 +134,33 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     texels = rows_read(geometry, tile.rows) * len(columns)
     taps = tile.rows * kh * kw
     mads = pixels * kh * kw * LANES * max(1, work.words)
-    other = START + (WORD if work.words else TEXEL) * texels + STORE * pixels
-    reads = BYTES_PER_CLOCK / WORD_BYTES if work.words else machine.texels_of(work.storage_bytes)
-    latency = BUFFER_LATENCY_CLOCKS if work.words else TEXTURE_LATENCY_CLOCKS
+    of_read = cost.word_slots if work.words else cost.texel_slots
+    other = cost.start_slots + of_read * texels + cost.store_slots * pixels
+    reads = machine.texels_of(work.storage_bytes)
+    if work.words:
+        reads = rates.bytes_per_clock / WORD_BYTES
+    latency = rates.buffer_latency_clocks if work.words else rates.texture_latency_clocks
     busiest = max(
-        WAVE * (mads + other) / machine.lanes,
-        WAVE * texels / reads,
-        taps * LOCAL_READ_CLOCKS,
+        machine.wave * (mads + other) / machine.lanes,
+        machine.wave * texels / reads,
+        taps * rates.local_read_clocks,
     )
     rows = rows_read(geometry, tile.rows)
-    serial = 2 * (mads + taps + other) + BUFFER_LATENCY_CLOCKS + rows * latency
+    serial = machine.slots_a_wave * (mads + taps + other)
+    serial += rates.buffer_latency_clocks + rows * latency
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / tile.rows / wy)
     groups *= math.ceil(e.n * e.blocks / wz)
-    waves = groups * math.ceil(wx * wy * wz / WAVE)
+    waves = groups * math.ceil(wx * wy * wz / machine.wave)
     if tile.rows == 1 and (work.words or kh > UNROLLED_ROWS):
         vectors = float(len(columns) + pixels + kw)
         registers = vectors + 1
-        serial = 2 * (mads + taps + other + ROW_SLOTS * kh)
-        serial += (START_WAITS + kh) * BUFFER_LATENCY_CLOCKS
+        serial = machine.slots_a_wave * (mads + taps + other + cost.row_slots * kh)
+        serial += (cost.start_waits + kh) * rates.buffer_latency_clocks
     else:  # compilers read ahead: most texels wait beside the sums and some of the taps
-        read = kh * kw if work.words else 0.5 * kh * kw
-        vectors = registers = 0.75 * texels + pixels + read
-    if vectors + OTHER_REGISTERS > machine.registers / 2:
-        serial *= SPILLED
+        read = kh * kw * (1 if work.words else cost.taps_ahead)
+        vectors = registers = cost.texels_ahead * texels + pixels + read
+    if vectors + cost.other_registers > machine.registers / 2:
+        serial *= rates.spilled
     resident = machine.resident_waves(registers)
     pipes = machine.clocks(waves, busiest, serial, resident)
     return machine.with_memory(pipes, machine.memory_clocks(_bytes(work)), resident)
@@ -183,4 +170,4 @@ def _bytes(work: ConvWork) -> int:
     """What memory has to move: the input, the output and the taps."""
     e, geometry = work.out, work.geometry
     pixels = e.n * e.h * e.w * (1 + math.prod(geometry.strides)) * work.storage_bytes
-    return (pixels + math.prod(geometry.kernel) * bits_of(ACCUMULATOR) // 8) * e.blocks * LANES
+    return (pixels + math.prod(geometry.kernel) * bytes_of(ACCUMULATOR)) * e.blocks * LANES

@@ -12,13 +12,12 @@ from adrenoc.families.separable.joined import depthwise_geometry, finish_work, f
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import body_instructions
 from adrenoc.kernels.weights import pack_local
 from adrenoc.options import CompileOptions
-from adrenoc.tvmapi import bits_of
+from adrenoc.tvmapi import bytes_of
 
 EXPANSION = "expand_depthwise_conv2d"
 """The operator's name in the planning graph."""
@@ -30,8 +29,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     Its attributes are those that `joined` describes.
     """
     work = expansion_work(context.graph, node, context.options)
-    machine = Machine.of(context.performance)
-    tiles = scored(work, context.limits, machine)
+    tiles = scored(work, context.limits, context.machine)
     tile = context.choose(node, EXPANSION, tiles, tiles)
     kernel = context.kernel(node, EXPANSION, half=work.half)
     x = kernel.input(node.inputs[0])
@@ -72,7 +70,7 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
         depthwise=depthwise_geometry(graph, node, node.inputs[2]),
         source=source.extents,
         out=graph.operand(node.output).extents,
-        storage_bytes=bits_of(options.storage_dtype) // 8,
+        storage_bytes=bytes_of(options.storage_dtype),
         half=pointwise_work(graph, node, options).half,
         finish_work=finish_work(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,

@@ -1,8 +1,7 @@
 """Tiles of an expansion with its depthwise convolution, and what they cost.
 
 The clocks of a work-group are those of its two phases.  Instructions beside the multiply-adds and
-registers are fitted to the machine code of built kernels (`scripts/bench_kernels`; Adreno 660 and
-750, inverted residual blocks of MobileNetV2 and EfficientNet).
+registers are the target's (`ExpansionCost`).
 """
 
 from __future__ import annotations
@@ -17,63 +16,12 @@ from adrenoc.families.depthwise.depthwise import UNROLLED_ROWS, rows_read
 from adrenoc.families.expansion.expansion_plan import ExpansionTile, Region
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
-from adrenoc.families.shared.machine import (
-    BUFFER_LATENCY_CLOCKS,
-    LOCAL_READ_CLOCKS,
-    SPILLED,
-    WAVE,
-    Machine,
-)
+from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
-from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost.depthwise_cost import ExpansionCost
 from adrenoc.target.gpu import Limits
-
-PIXELS, OUT_BLOCKS, BANDS = (1, 2, 4), (1, 2, 4), (1, 2, 4)
-MOST_SUMS, MOST_BLOCKS = 8, 8
-"""Of a thread; blocks of a work-group."""
-TEXELS_AT_ONCE = 4
-"""That a thread asks for: of more, compilers keep the weights in registers, too."""
-MADE = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1))
-"""Rows and columns that a thread makes at a time."""
-MADE_TRIED = 2
-FEWEST_PIXELS, MOST_PIXELS = 64, 360
-"""Of the rectangle of one block that is kept."""
-FEWEST_A_SIDE = 4
-"""Rows, and columns, of the output that a work-group makes."""
-MOST_ROUNDS = 4
-MOST_EMPTY = 1.15
-"""Rows and columns of all rectangles, for each that is there."""
-ROUND_ALU, TURN_ALU, TEXEL_ALU = 65.0, 8.0, 4.5
-ROUND_SLOTS, TURN_SLOTS, TEXEL_SLOTS = 75.0, 51.0, 6.5
-"""Instructions, and those with empty slots, beside the multiply-adds: of some wide pixels, of a
-turn of their loop, of a texel."""
-HALF_ALU, HELD_ALU = 8.0, 4.0
-"""Of a vector that becomes float, and half again; and of one that becomes float."""
-STORE_SLOTS, SHIFTED_SLOTS = 6.0, 5.0
-"""Of a wide pixel that is stored, and of a test whether it belongs to the work-group."""
-PLACE_ALU, MADE_ALU, OUTPUT_ALU = 16.0, 25.0, 6.0
-PLACE_SLOTS, MADE_SLOTS, OUTPUT_SLOTS = 45.0, 90.0, 10.0
-"""Of a place in the rectangle, of some output pixels, and of each."""
-TAPS_STORED = 2
-"""Vectors of taps, and of what else is read of each channel, that a thread brings."""
-WAITS = 7
-"""How often a thread waits, beside once a turn, and once where it makes output."""
-WIDE_HALF, WIDE_FLOAT = 2.0, 4.0
-MADE_HALF, MADE_FLOAT = 4.0, 6.0
-"""What coordinates and pointers take in each phase."""
-FINISHED_HALF, FINISHED_FLOAT = 2.0, 3.0
-"""Registers for each sum that is finished, beside what is read of each block."""
-BANDS_HALF, ONE_BAND_HALF = 2.0, 2.0
-"""More of them in halves where threads make different blocks, and fewer in any case."""
-HALF_WEIGHTS = 0.5
-"""Registers for each block of weights of a turn that waits, in halves."""
-AHEAD_HALF, AHEAD_FLOAT = 0.12, 0.5
-"""Registers for each wide pixel of the rows that compilers read ahead."""
-OUTPUT_HALF, OUTPUT_FLOAT = 1.2, 1.0
-"""Registers for each output pixel, which is a float beside wide pixels of either kind."""
-LOOPED_ROWS = 2
-"""That they read ahead where the loop over the rows of taps stays one."""
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,30 +55,32 @@ class ExpansionWork:
         return Region.of(self.depthwise, self.source, self.out, tile.rows, tile.columns)
 
 
-def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
+def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[ExpansionTile]:
     """The tiles that suit the extents and fit local memory."""
-    e = work.out
+    e, cost, wave = work.out, costs.expansion, costs.pipes.wave_threads
     # The first sums of deep networks are in float in the end, and have to fit so.
     in_float = replace(work, half=False)
-    for rows, columns in product(_shares(e.h), _shares(e.w)):
-        if rows * columns > MOST_PIXELS:
+    for rows, columns in product(_shares(e.h, cost), _shares(e.w, cost)):
+        if rows * columns > cost.most_pixels:
             continue
         region = Region.of(work.depthwise, work.source, e, rows, columns)
         whole = (rows, columns) == (e.h, e.w)
-        if region.pixels > MOST_PIXELS or (region.pixels < FEWEST_PIXELS and not whole):
+        if region.pixels > cost.most_pixels or (region.pixels < cost.fewest_pixels and not whole):
             continue
-        for out_blocks, bands, pixels in product(OUT_BLOCKS, BANDS, PIXELS):
+        for out_blocks, bands, pixels in product(cost.out_blocks, cost.bands, cost.pixels):
             blocks = out_blocks * bands
-            if blocks > max(1, min(MOST_BLOCKS, e.blocks)) or pixels * out_blocks > MOST_SUMS:
+            if blocks > max(1, min(cost.most_blocks, e.blocks)):
+                continue
+            if pixels * out_blocks > cost.most_sums:
                 continue
             if pixels > region.across.computed:
                 continue
             items = region.runs(pixels) * region.down.computed * bands
-            threads = min(WAVE if items > WAVE // 2 else WAVE // 2, limits.max_work_group_size)
-            if items > MOST_ROUNDS * threads:
+            threads = min(wave if items > wave // 2 else wave // 2, limits.max_work_group_size)
+            if items > cost.most_rounds * threads:
                 continue
-            unroll = _unroll(work.source.blocks, pixels)
-            for made_rows, made_columns in _made(work, rows, columns, blocks, threads):
+            unroll = _unroll(work.source.blocks, pixels, cost)
+            for made_rows, made_columns in _made(work, cost, (rows, columns), blocks, threads):
                 tile = ExpansionTile(
                     rows=rows,
                     columns=columns,
@@ -146,30 +96,38 @@ def candidates(work: ExpansionWork, limits: Limits) -> Iterator[ExpansionTile]:
                     yield tile
 
 
-def _shares(extent: int) -> list[int]:
+def _shares(extent: int, cost: ExpansionCost) -> list[int]:
     """Rows, or columns, of work-groups that share so many about equally."""
     shares = {-(-extent // n) for n in range(1, extent + 1)}
-    shares = {n for n in shares if -(-extent // n) * n <= MOST_EMPTY * extent}
-    return sorted(n for n in shares if n >= min(FEWEST_A_SIDE, extent))
+    shares = {n for n in shares if -(-extent // n) * n <= cost.most_empty * extent}
+    return sorted(n for n in shares if n >= min(cost.fewest_a_side, extent))
 
 
-def _unroll(blocks: int, pixels: int) -> int:
+def _unroll(blocks: int, pixels: int, cost: ExpansionCost) -> int:
     """Input blocks that are asked for at once, which divide all."""
-    most = max(TEXELS_AT_ONCE // pixels, 1)
+    most = max(cost.texels_at_once // pixels, 1)
     return max(n for n in range(1, most + 1) if blocks % n == 0)
 
 
 def _made(
-    work: ExpansionWork, rows: int, columns: int, blocks: int, threads: int
+    work: ExpansionWork, cost: ExpansionCost, kept: tuple[int, int], blocks: int, threads: int
 ) -> list[tuple[int, int]]:
     """The ways to share the output among threads that read the least."""
+    rows, columns = kept
 
     def reads(made: tuple[int, int]) -> float:
         items = rows * columns * blocks // (made[0] * made[1])
         return math.ceil(items / threads) * (_held(work, made) + made[0] * work.taps)
 
-    suited = [made for made in MADE if not rows % made[0] and not columns % made[1]]
-    return sorted(suited, key=reads)[:MADE_TRIED]
+    suited = [made for made in _ways_to_make(cost) if not rows % made[0] and not columns % made[1]]
+    return sorted(suited, key=reads)[: cost.made_tried]
+
+
+def _ways_to_make(cost: ExpansionCost) -> list[tuple[int, int]]:
+    """Rows and columns that a thread makes at a time, the shortest sides first."""
+    sides = cost.made_sides
+    ways = [(down, across) for down in sides for across in sides if down * across <= cost.most_made]
+    return sorted(ways, key=max)
 
 
 def _held(work: ExpansionWork, made: tuple[int, int]) -> int:
@@ -206,7 +164,8 @@ class _Counts:
 def scored(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
-        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine, limits)
+        lambda: candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, limits),
     )
 
 
@@ -215,19 +174,21 @@ def estimate_clocks(
 ) -> float:
     """Clocks of both on the target."""
     region, e = work.region(tile), work.out
+    cost, rates = machine.cost.expansion, machine.cost.pipes
     counts = _counts(work, tile, region, machine)
     busiest = max(
-        WAVE * counts.alu / machine.lanes,
-        WAVE * counts.texels / machine.texels_of(work.storage_bytes),
-        counts.reads * LOCAL_READ_CLOCKS,
+        machine.wave * counts.alu / machine.lanes,
+        machine.wave * counts.texels / machine.texels_of(work.storage_bytes),
+        counts.reads * rates.local_read_clocks,
     )
-    waves = math.ceil(tile.threads / WAVE)
+    waves = math.ceil(tile.threads / machine.wave)
     groups = region.down.count * region.across.count * e.n
     groups *= math.ceil(e.blocks / tile.group_blocks)
-    serial = 2 * counts.slots + counts.waits * BUFFER_LATENCY_CLOCKS
-    registers = _registers(work, tile)
+    serial = machine.slots_a_wave * counts.slots
+    serial += counts.waits * rates.buffer_latency_clocks
+    registers = _registers(work, tile, cost)
     if registers > machine.registers / 2:  # what does not fit goes to memory
-        serial *= SPILLED
+        serial *= rates.spilled
     shared = shared_bytes(work, tile, region)
     by_memory = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
@@ -237,74 +198,81 @@ def estimate_clocks(
 
 def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:
     """Both phases, each of whole rounds of all threads."""
+    cost = machine.cost.expansion
     items = region.runs(tile.pixels) * region.down.computed * tile.bands
     rounds = math.ceil(items / tile.threads)
     blocks = tile.window(work.source.blocks)
     turns, texels = blocks // tile.unroll, blocks * tile.pixels
     sums = tile.pixels * tile.out_blocks
     mads = blocks * sums * LANES * LANES
-    finish = work.finish_work + (HALF_ALU if work.half else 0)
-    wide_alu = ROUND_ALU + TURN_ALU * turns + TEXEL_ALU * texels + sums * finish
-    wide_slots = ROUND_SLOTS + TURN_SLOTS * turns + TEXEL_SLOTS * texels
-    wide_slots += sums * (finish + STORE_SLOTS + (SHIFTED_SLOTS if region.shifted else 0))
+    finish = work.finish_work + (cost.half_alu if work.half else 0)
+    wide_alu = cost.round_alu + cost.turn_alu * turns + cost.texel_alu * texels + sums * finish
+    wide_slots = cost.round_slots + cost.turn_slots * turns + cost.texel_slots * texels
+    shifted = cost.shifted_slots if region.shifted else 0
+    wide_slots += sums * (finish + cost.store_slots + shifted)
     made = (tile.made_rows, tile.made_columns)
     outputs, held = math.prod(made), _held(work, made)
     places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
     taps = tile.made_rows * work.taps
     of_blocks = tile.out_blocks if work.finish_work else 0
     of_taps = float(outputs * (work.taps * LANES + work.epilogue_work))
-    of_taps += held * (HELD_ALU if work.half else 0)
+    of_taps += held * (cost.held_alu if work.half else 0)
     return _Counts(
         alu=rounds * (mads / (machine.half_rate if work.half else 1.0) + wide_alu)
-        + places * PLACE_ALU
-        + made_rounds * (MADE_ALU + outputs * OUTPUT_ALU + of_taps),
+        + places * cost.place_alu
+        + made_rounds * (cost.made_alu + outputs * cost.output_alu + of_taps),
         slots=rounds * (mads + wide_slots)
-        + places * PLACE_SLOTS
-        + made_rounds * (MADE_SLOTS + outputs * OUTPUT_SLOTS + taps + of_taps),
-        reads=_brought(work, tile, region)
+        + places * cost.place_slots
+        + made_rounds * (cost.made_slots + outputs * cost.output_slots + taps + of_taps),
+        reads=_brought(work, tile, region, cost)
         + rounds * (blocks * LANES * tile.out_blocks + sums + of_blocks)
         + made_rounds * (held + taps),
         texels=rounds * texels + made_rounds * outputs,
-        waits=rounds * turns + made_rounds + WAITS,
+        waits=rounds * turns + made_rounds + cost.waits,
     )
 
 
-def _brought(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int:
+def _brought(work: ExpansionWork, tile: ExpansionTile, region: Region, cost: ExpansionCost) -> int:
     """Vectors that a thread stores before the products: weights, taps, zeros."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     zeros = region.held * tile.group_blocks if region.padded else 0
-    return TAPS_STORED + sum(math.ceil(count / tile.threads) for count in (weights, zeros))
+    return cost.taps_stored + sum(math.ceil(count / tile.threads) for count in (weights, zeros))
 
 
-def _registers(work: ExpansionWork, tile: ExpansionTile) -> float:
+def _registers(work: ExpansionWork, tile: ExpansionTile, cost: ExpansionCost) -> float:
     """Full registers of four that a thread needs, in the phase that needs more."""
-    return max(_registers_of_wide(work, tile), _registers_of_output(work, tile))
+    return max(_registers_of_wide(work, tile, cost), _registers_of_output(work, tile, cost))
 
 
-def _registers_of_wide(work: ExpansionWork, tile: ExpansionTile) -> float:
+def _registers_of_wide(work: ExpansionWork, tile: ExpansionTile, cost: ExpansionCost) -> float:
     sums, unroll = tile.pixels * tile.out_blocks, tile.unroll
     wide = float(sums + unroll * tile.pixels)
     # Compilers finish all sums at once, in float.
-    finished = sums * (FINISHED_HALF if work.half else FINISHED_FLOAT) + tile.out_blocks
+    of_sum = cost.finished_half_registers if work.half else cost.finished_float_registers
+    finished = sums * of_sum + tile.out_blocks
     if work.half:
         parts, _ = tile.parts(tile.window(work.source.blocks), half=True)
         totals = sums if parts > 1 else 0
-        wide = (wide + totals + HALF_WEIGHTS * unroll * tile.out_blocks) / 2 + WIDE_HALF
-        finished += totals / 2 + (BANDS_HALF if tile.bands > 1 else 0.0) - ONE_BAND_HALF
+        weights = cost.weights_half_registers * unroll * tile.out_blocks
+        wide = (wide + totals + weights) / 2 + cost.wide_half_registers
+        bands = cost.bands_half_registers if tile.bands > 1 else 0.0
+        finished += totals / 2 + bands - cost.saved_half_registers
     else:
-        wide += unroll * tile.out_blocks + WIDE_FLOAT
+        wide += unroll * tile.out_blocks + cost.wide_float_registers
     return max(wide, finished) if work.finish_work else wide
 
 
-def _registers_of_output(work: ExpansionWork, tile: ExpansionTile) -> float:
+def _registers_of_output(work: ExpansionWork, tile: ExpansionTile, cost: ExpansionCost) -> float:
     rows = rows_read(work.depthwise, tile.made_rows)
     if tile.made_rows == 1 and rows > UNROLLED_ROWS:  # a loop, which compilers keep
-        rows = LOOPED_ROWS
+        rows = cost.looped_rows
     held = rows * len(work.depthwise.columns(tile.made_columns))
     outputs = tile.made_rows * tile.made_columns
     if work.half:
-        return outputs * OUTPUT_HALF + held * AHEAD_HALF + MADE_HALF
-    return outputs * OUTPUT_FLOAT + held * AHEAD_FLOAT + MADE_FLOAT
+        registers = outputs * cost.output_half_registers + held * cost.ahead_half_registers
+        return registers + cost.made_half_registers
+    registers = outputs * cost.output_float_registers + held * cost.ahead_float_registers
+    return registers + cost.made_float_registers
 
 
 def _bytes(work: ExpansionWork) -> int:

@@ -14,31 +14,20 @@ from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.families.shared.integer_bias import split_bias
-from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.operand import WORDS, OperandSpec
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.flat_access import FlatAccess, flat_order
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.kernels.work_group import power_of_two
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
+from adrenoc.tvmapi import bytes_of
 
 FLATTENED = "flattened"
 """Attribute of a product of one vector that is read from the image that it is flattened from."""
-
-OTHER_REGISTERS = 2
-"""Full registers that coordinates and loop counters take, as the ISA of built kernels shows."""
-TEXEL_OVERHEAD = 5.0
-"""Instructions that a texture read takes beside itself: coordinates to float, centred, in a row."""
-LOOP_OVERHEAD = 6.0
-BARRIER_CLOCKS = 60
-"""Of one step of a fold in local memory: write, barrier, read."""
-THREADS_A_GROUP = (64, 128)
-SPLITS = (1, 2, 4, 8, 16, 32, 64)
-UNROLLS = (2, 1, 4)
-"""Of schedules alike the first: its weights come from memory, and two reads are under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +61,15 @@ def gemv_rule(
         vectors=out_extents.n * out_extents.h * out_extents.w,
         in_blocks=_read_blocks(context.graph.operand(x_name), node),
         out_blocks=out_extents.blocks,
-        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+        storage_bytes=bytes_of(context.options.storage_dtype),
     )
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, f"{family}_dot", work, oihw)
-    machine = Machine.of(context.performance)
+    machine = context.machine
     tile = context.choose(
         node,
         family,
-        candidates(work, context.limits),
+        candidates(work, context.limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, family)
@@ -112,14 +101,15 @@ def _dot_rule(
 ) -> KernelCall:
     """The same of bytes: a step takes sixteen inputs, and reads as many bytes as four floats."""
     x_name, weight_name = node.inputs[:2]
-    machine, limits = Machine.of(context.performance), context.limits
-    floats = min(estimate_clocks(work, tile, machine) for tile in candidates(work, limits))
+    machine, limits = context.machine, context.limits
+    tiles = candidates(work, limits, machine.cost)
+    floats = min(estimate_clocks(work, tile, machine) for tile in tiles)
     steps = -(-work.in_blocks // WORDS)
     work = replace(work, in_blocks=steps, storage_bytes=WORD_BYTES)
     tile = context.choose(
         node,
         family,
-        candidates(work, limits),
+        candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
     context.byte_costs.add(estimate_clocks(work, tile, machine), floats)
@@ -135,43 +125,45 @@ def _dot_rule(
     return kernel.call()
 
 
-def candidates(work: GemvWork, limits: Limits) -> Iterator[GemvTile]:
+def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile]:
     """Teams of any power of two that the input blocks feed, in groups of up to a wave."""
-    for splits in SPLITS:
+    cost = costs.gemv
+    for splits in cost.splits:
         if splits > work.in_blocks:
             break
-        for threads in THREADS_A_GROUP:
+        for threads in cost.threads:
             blocks = min(threads // splits, power_of_two(work.out_blocks))
-            shared = work.vectors * splits * blocks * 16 if splits > 1 else 0
+            shared = work.vectors * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
             if not blocks or shared > limits.local_mem_bytes:
                 continue
-            for unroll in UNROLLS:
+            for unroll in cost.unrolls:
                 if unroll == 1 or unroll * splits <= work.in_blocks:
                     yield GemvTile(work_group=(splits, blocks, 1), unroll=unroll)
 
 
 def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
     """Clocks of the whole product."""
+    cost, rates = machine.cost.gemv, machine.cost.pipes
     splits, blocks, _ = tile.work_group
     steps = math.ceil(work.in_blocks / splits)
-    texels = 4 + work.vectors
-    mads = 16 * work.vectors
-    overhead = TEXEL_OVERHEAD * texels + LOOP_OVERHEAD / tile.unroll
+    texels = LANES + work.vectors
+    mads = LANES * LANES * work.vectors
+    overhead = cost.texel_slots * texels + cost.loop_slots / tile.unroll
     alu = (mads + overhead) / machine.lanes
     texture = texels / machine.texels_of(work.storage_bytes)
-    threads_a_wave = WAVE if splits * blocks > WAVE // 2 else WAVE // 2
+    threads_a_wave = machine.threads_of(splits * blocks)
     waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
     busiest = threads_a_wave * steps * max(alu, texture)
-    held = (work.vectors + LANES) * tile.unroll + work.vectors + OTHER_REGISTERS
-    registers = held * threads_a_wave / WAVE
-    levels = math.ceil(math.log(splits, 4)) if splits > 1 else 0
+    held = (work.vectors + LANES) * tile.unroll + work.vectors + cost.other_registers
+    registers = held * threads_a_wave / machine.wave
+    levels = math.ceil(math.log(splits, LANES)) if splits > 1 else 0
     serial = (
-        math.ceil(steps / tile.unroll) * TEXTURE_LATENCY_CLOCKS
-        + steps * threads_a_wave / 64 * (mads + texels + overhead)
-        + levels * BARRIER_CLOCKS * (1 + work.vectors / 4)
+        math.ceil(steps / tile.unroll) * rates.texture_latency_clocks
+        + steps * threads_a_wave / rates.threads_a_slot * (mads + texels + overhead)
+        + levels * cost.barrier_clocks * (1 + work.vectors / LANES)
     )
     beside = machine.resident_waves(registers)
     pipes = machine.clocks(waves, busiest, serial, beside)
     weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
-    resident = beside * threads_a_wave / WAVE
+    resident = beside * threads_a_wave / machine.wave
     return machine.with_memory(pipes, machine.memory_clocks(weights), resident)

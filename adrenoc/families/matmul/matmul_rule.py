@@ -13,20 +13,13 @@ from adrenoc.families.matmul.gemv_rule import gemv_rule, suits_gemv
 from adrenoc.families.matmul.matmul import MatmulTile, matmul
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import Extents
+from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.work_group import pick_work_group
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
-
-ROWS = (1, 2, 4, 8)
-BLOCKS = (1, 2, 4)
-MAX_SUMS = 16
-"""Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
-SLOTS_A_TEXEL = 5.0
-LOOP_SLOTS = 8.0
-ADDRESS_REGISTERS = 8
+from adrenoc.tvmapi import bytes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +46,14 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     work = MatmulWork(
         out=context.graph.operand(node.output).extents,
         depth_blocks=context.graph.operand(a_name).extents.blocks,
-        storage_bytes=bits_of(context.options.storage_dtype) // 8,
+        storage_bytes=bytes_of(context.options.storage_dtype),
         half=context.options.compute_dtype == "float16",
     )
-    machine = Machine.of(context.performance)
+    machine = context.machine
     tile = context.choose(
         node,
         "matmul",
-        candidates(work, context.limits),
+        candidates(work, context.limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, "matmul", half=work.half)
@@ -70,39 +63,41 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def candidates(work: MatmulWork, limits: Limits) -> Iterator[MatmulTile]:
+def candidates(work: MatmulWork, limits: Limits, costs: Cost) -> Iterator[MatmulTile]:
     """Rows by blocks of columns, as many as there are and as registers hold."""
-    e = work.out
-    for rows in ROWS:
-        for blocks in BLOCKS:
-            if rows > max(e.w, 1) or blocks > e.blocks or rows * blocks > MAX_SUMS:
+    e, cost, wave = work.out, costs.matmul, costs.pipes.wave_threads
+    for rows in cost.rows:
+        for blocks in cost.blocks:
+            if rows > max(e.w, 1) or blocks > e.blocks or rows * blocks > cost.most_sums:
                 continue
             extents = (-(-e.w // rows), e.h, e.n * -(-e.blocks // blocks))
             usual = pick_work_group(extents, limits)
             yield MatmulTile(rows=rows, blocks=blocks, work_group=usual)
             x, y, z = usual
-            if 2 * x * y * z <= min(WAVE, limits.max_work_group_size) and 2 * z <= 2 * extents[2]:
+            if 2 * x * y * z <= min(wave, limits.max_work_group_size) and 2 * z <= 2 * extents[2]:
                 yield MatmulTile(rows=rows, blocks=blocks, work_group=(x, y, 2 * z))
 
 
 def estimate_clocks(work: MatmulWork, tile: MatmulTile, machine: Machine) -> float:
     """Clocks of the whole product."""
     e, sums = work.out, tile.rows * tile.blocks
+    cost, rates = machine.cost.matmul, machine.cost.pipes
     group = math.prod(tile.work_group)
-    threads = WAVE if group > WAVE // 2 else WAVE // 2
+    threads = machine.threads_of(group)
     grid = (-(-e.w // tile.rows), e.h, e.n * -(-e.blocks // tile.blocks))
     groups = math.prod(-(-g // t) for g, t in zip(grid, tile.work_group, strict=True))
     waves = groups * math.ceil(group / threads)
-    texels = tile.rows + 4 * tile.blocks
-    mads = 16 * sums
-    lanes = machine.lanes * (machine.half_rate if work.half and threads == WAVE else 1.0)
-    overhead = texels * SLOTS_A_TEXEL + LOOP_SLOTS
+    texels = tile.rows + LANES * tile.blocks
+    mads = LANES * LANES * sums
+    lanes = machine.lanes * (machine.half_rate if work.half and threads == machine.wave else 1.0)
+    overhead = texels * cost.texel_slots + cost.loop_slots
     texture = texels / machine.texels_of(work.storage_bytes)
     busiest = threads * work.depth_blocks * max(mads / lanes + overhead / machine.lanes, texture)
     slots = mads + texels + overhead
-    serial = work.depth_blocks * (TEXTURE_LATENCY_CLOCKS + threads / 64 * slots)
-    registers = (sums + texels) * (0.5 if work.half else 1.0) + ADDRESS_REGISTERS
-    resident = machine.resident_waves(registers * threads / WAVE)
+    issued = threads / rates.threads_a_slot * slots
+    serial = work.depth_blocks * (rates.texture_latency_clocks + issued)
+    registers = (sums + texels) * (0.5 if work.half else 1.0) + cost.address_registers
+    resident = machine.resident_waves(registers * threads / machine.wave)
     return machine.clocks(waves, busiest, serial, resident)
 
 

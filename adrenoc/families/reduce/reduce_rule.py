@@ -10,6 +10,7 @@ from adrenoc.families.reduce.lines_tile import LineWork, pick_line_tile
 from adrenoc.families.reduce.reduce import REDUCTIONS, reduce_axes
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.ir.graph import Node
+from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 
 
@@ -34,7 +35,7 @@ def pick_reduction_tile(
     roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
     source, result = x.extents, out.extents
     by_role = {"N": source.n, "C": source.blocks, "H": source.h, "W": source.w}
-    channels = min(4, result.c) if "C" in roles else 1  # each channel is a line of its own
+    channels = min(LANES, result.c) if "C" in roles else 1  # each channel is a line of its own
     work = LineWork(
         lines=(result.w, result.h, result.n * result.blocks),
         length=math.prod(by_role[role] for role in roles),

@@ -10,7 +10,6 @@ from adrenoc.families.separable.separable_tile import SeparableWork, scored
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
 from adrenoc.families.shared.conv_work import conv_work
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.weights import pack_local
 from adrenoc.options import CompileOptions
@@ -25,8 +24,7 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     Its attributes are those that `joined` describes.
     """
     work = separable_work(context.graph, node, context.options)
-    machine = Machine.of(context.performance)
-    tiles = scored(work, context.limits, machine)
+    tiles = scored(work, context.limits, context.machine)
     tile = context.choose(node, SEPARABLE, tiles, tiles)
     kernel = context.kernel(node, SEPARABLE, half=work.pointwise.half)
     x = kernel.input(node.inputs[0])

@@ -1,8 +1,7 @@
 """Tiles of a depthwise convolution with the 1x1 convolution after it, and what they cost.
 
 The 1x1 half costs what it does in `conv_tile_local`, but for its texels, which each thread
-computes.  What that takes is fitted to the machine code of built kernels (`scripts/bench_kernels`;
-Adreno 660 and 750, 3x3 to 16 and 24 channels).
+computes.  What that takes is the target's (`SeparableCost`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from adrenoc.families.conv.conv_tile_local import (
-    SLICE_REGISTERS,
     fills,
     groups_of,
     in_parts,
@@ -25,39 +23,12 @@ from adrenoc.families.separable.separable import SeparableTile
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_work import ConvWork
-from adrenoc.families.shared.machine import (
-    BUFFER_LATENCY_CLOCKS,
-    LOCAL_READ_CLOCKS,
-    SPILLED,
-    WAVE,
-    Machine,
-)
+from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
-from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost.depthwise_cost import SeparableCost
 from adrenoc.target.gpu import Limits
-
-SHARED_BYTES = (4096, 16384)
-"""Local memory of a work-group that is worth a try."""
-PIXELS, OUT_BLOCKS, SLICES = (1, 2, 3, 4), (1, 2, 3, 4, 5, 6, 8), (1, 2, 4, 8)
-MOST_SUMS = 16
-MOST_TEXELS = 16
-"""That a thread asks for at once, where all rows of taps are written out."""
-MOST_BLOCKS_A_PART = 8
-"""Input blocks whose products are added up in halves."""
-FEWEST_THREADS = WAVE // 2
-TEXEL_ALU, TEXEL_SLOTS = 5.0, 7.0
-"""Of a texel: its column and row as floats."""
-ROW_ALU, ROW_SLOTS = 15.0, 30.0
-"""Of a row of taps that stays a turn of a loop."""
-CHUNK_WAITS, LAST_WAITS = 5, 3
-"""How often a thread waits for a chunk, and for the last one."""
-OTHER_REGISTERS, CHUNK_REGISTERS = 2.0, 3.0
-"""What coordinates take, and what is kept where chunks follow each other."""
-FINISH_REGISTERS = 2.0
-"""What a bias and an activation between the two take."""
-STRIDE_REGISTERS = 4.0
-"""What coordinates take more where pixels lie apart."""
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,20 +48,22 @@ class SeparableWork:
         return self.depthwise.kernel[0] * self.depthwise.kernel[1]
 
 
-def candidates(work: SeparableWork, limits: Limits) -> Iterator[SeparableTile]:
+def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[SeparableTile]:
     """The tiles that suit the extents."""
-    e = work.pointwise.out
-    for pixels in PIXELS:
+    e, cost = work.pointwise.out, costs.separable
+    for pixels in cost.pixels:
         if pixels > 1 and 2 * pixels > e.w:
             continue
         texels = work.depthwise.kernel[0] * len(work.depthwise.columns(pixels))
-        for out_blocks in OUT_BLOCKS:
-            if out_blocks > e.blocks or pixels * out_blocks > MOST_SUMS:
+        for out_blocks in cost.out_blocks:
+            if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
-            for width, height in groups_of(-(-e.w // pixels), e.h):
-                for deep in _deep(work, limits, out_blocks, width * height):
-                    for chunk in _chunks(work, limits, out_blocks, pixels, (width, height), deep):
-                        for rolled in (False, True) if texels <= MOST_TEXELS else (True,):
+            for width, height in groups_of(-(-e.w // pixels), e.h, costs):
+                for deep in _deep(work, limits, costs, out_blocks, width * height):
+                    for chunk in _chunks(
+                        work, limits, cost, out_blocks, pixels, (width, height), deep
+                    ):
+                        for rolled in (False, True) if texels <= cost.most_texels else (True,):
                             yield SeparableTile(
                                 pixels=pixels,
                                 out_blocks=out_blocks,
@@ -104,23 +77,25 @@ def candidates(work: SeparableWork, limits: Limits) -> Iterator[SeparableTile]:
 
 
 def _deep(
-    work: SeparableWork, limits: Limits, out_blocks: int, threads: int
+    work: SeparableWork, limits: Limits, costs: Cost, out_blocks: int, threads: int
 ) -> Iterator[tuple[int, int]]:
     """Bands and slices."""
-    deepest = min(WAVE, limits.max_work_group_size) // threads
+    cost = costs.separable
+    deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // threads
     runs = -(-work.pointwise.out.blocks // out_blocks)
-    for slices in SLICES:
+    for slices in cost.slices:
         bands = min(deepest // slices, runs)
         if bands < 1 or (slices > 1 and 2 * slices > work.pointwise.in_blocks):
             return
-        enough = threads * bands * slices >= min(FEWEST_THREADS, limits.max_work_group_size)
-        if fills(work.pointwise, slices) and (enough or slices * 2 > deepest):
+        enough = threads * bands * slices >= min(cost.fewest_threads, limits.max_work_group_size)
+        if fills(work.pointwise, slices, costs.conv_local) and (enough or slices * 2 > deepest):
             yield bands, slices
 
 
 def _chunks(
     work: SeparableWork,
     limits: Limits,
+    cost: SeparableCost,
     out_blocks: int,
     pixels: int,
     group: tuple[int, int],
@@ -130,12 +105,12 @@ def _chunks(
     bands, slices = deep
     turns = -(-work.pointwise.in_blocks // slices)
     known = set()
-    for most in SHARED_BYTES:
+    for most in cost.shared_bytes:
         fit = [
             n
             for n in range(1, turns + 1)
             if turns % n == 0
-            and (n <= MOST_BLOCKS_A_PART or not work.pointwise.half)
+            and (n <= cost.most_blocks_a_part or not work.pointwise.half)
             and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, slices, n)
             <= min(most, limits.local_mem_bytes)
         ]
@@ -174,7 +149,8 @@ def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:
 def scored(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
-        lambda: candidates(work, limits), lambda tile: estimate_clocks(work, tile, machine, limits)
+        lambda: candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, limits),
     )
 
 
@@ -182,43 +158,46 @@ def estimate_clocks(
     work: SeparableWork, tile: SeparableTile, machine: Machine, limits: Limits
 ) -> float:
     """Clocks of both on the target."""
+    cost, rates = machine.cost.separable, machine.cost.pipes
     counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
     rows = work.depthwise.kernel[0]
     columns = len(work.depthwise.columns(tile.pixels))
     texels, turns = rows * columns, counts.turns
     made = tile.pixels * (work.taps * LANES + work.finish_work)
     passes = rows if tile.rolled else 0
-    alu = counts.alu + turns * (made + TEXEL_ALU * texels + ROW_ALU * passes)
+    alu = counts.alu + turns * (made + cost.texel_alu * texels + cost.row_alu * passes)
     reads = counts.reads + turns * (work.taps + 1)
-    slots = counts.slots + turns * (made + TEXEL_SLOTS * texels + ROW_SLOTS * passes + work.taps)
+    of_turn = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
+    slots = counts.slots + turns * of_turn
     busiest = max(
-        WAVE * alu / machine.lanes,
-        WAVE * turns * texels / machine.texels_of(work.pointwise.storage_bytes),
-        reads * LOCAL_READ_CLOCKS,
+        machine.wave * alu / machine.lanes,
+        machine.wave * turns * texels / machine.texels_of(work.pointwise.storage_bytes),
+        reads * rates.local_read_clocks,
     )
-    waits: float = turns * max(1, passes) + CHUNK_WAITS * (counts.chunks - 1) + LAST_WAITS
-    waits += math.log2(tile.slices)
-    serial = 2 * slots + waits * BUFFER_LATENCY_CLOCKS
-    registers = _registers(work, tile, columns if tile.rolled else texels)
-    registers += CHUNK_REGISTERS if counts.chunks > 1 else 0
+    waits: float = turns * max(1, passes) + cost.chunk_waits * (counts.chunks - 1)
+    waits += cost.last_waits + math.log2(tile.slices)
+    serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
+    registers = _registers(work, tile, columns if tile.rolled else texels, machine.cost)
+    registers += cost.chunk_registers if counts.chunks > 1 else 0
     if registers > machine.registers / 2:  # what does not fit goes to memory
-        serial *= SPILLED
+        serial *= rates.spilled
     threads, shared = math.prod(tile.work_group or (1,)), shared_bytes(work, tile)
     by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
-    pipes = machine.clocks(waves_of(work.pointwise, tile), busiest, serial, resident)
+    pipes = machine.clocks(waves_of(work.pointwise, tile, machine.wave), busiest, serial, resident)
     return machine.with_memory(pipes, machine.memory_clocks(_bytes(work, tile)), resident)
 
 
-def _registers(work: SeparableWork, tile: SeparableTile, texels: int) -> float:
+def _registers(work: SeparableWork, tile: SeparableTile, texels: int, costs: Cost) -> float:
     """Full registers of four that a thread needs."""
+    cost = costs.separable
     sums = float(tile.pixels * tile.out_blocks)
     if work.pointwise.half:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
-    finish = FINISH_REGISTERS if work.finish_work else 0.0
-    slices = SLICE_REGISTERS if tile.slices > 1 else 0.0
-    strided = STRIDE_REGISTERS if work.depthwise.strides[1] > 1 else 0.0
-    return sums + texels + tile.pixels + OTHER_REGISTERS + finish + slices + strided
+    finish = cost.finish_registers if work.finish_work else 0.0
+    slices = costs.conv_local.slice_registers if tile.slices > 1 else 0.0
+    strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0
+    return sums + texels + tile.pixels + cost.other_registers + finish + slices + strided
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> int:

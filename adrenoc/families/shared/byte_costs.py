@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from adrenoc.decision import DecisionLog
 from adrenoc.target.gpu import Performance
 
-_CLOCKS_PER_MS = 1e3
+_KILO = 1e3
 
 
 @dataclass(kw_only=True)
@@ -29,9 +29,9 @@ class ByteCosts:
         """Log both figures, in ms where the clock is known, and what was taken."""
         if not self.operators:
             return
-        unit, scale = "kclocks", 1e3
+        unit, scale = "kclocks", _KILO
         if performance.clock_mhz:
-            unit, scale = "ms", performance.clock_mhz * _CLOCKS_PER_MS
+            unit, scale = "ms", performance.clock_mhz * _KILO
         floats = f"{self.floats_clocks / scale:.3g} {unit} as {preset} numbers, layer by layer"
         faster = self.bytes_clocks <= self.floats_clocks
         log.add(

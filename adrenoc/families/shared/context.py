@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.families.shared.byte_costs import ByteCosts
+from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.rounding import Compute, rounded
 from adrenoc.families.shared.schedule import Schedules, T
 from adrenoc.families.shared.signature import signature
@@ -28,6 +29,7 @@ from adrenoc.kernels.spread import Piece, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.options import CompileOptions
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits, Performance
 from adrenoc.tuning_log import Tuning
 
@@ -58,6 +60,7 @@ class RuleContext:
     options: CompileOptions
     limits: Limits
     performance: Performance
+    cost: Cost
     log: DecisionLog
     params: dict[str, Param] = field(default_factory=dict)
     tuning: Tuning = field(default_factory=Tuning)
@@ -65,7 +68,14 @@ class RuleContext:
     schedules: Schedules = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schedules = Schedules(limits=self.limits, log=self.log, tuning=self.tuning)
+        self.schedules = Schedules(
+            limits=self.limits, cost=self.cost.work_groups, log=self.log, tuning=self.tuning
+        )
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The GPU as estimates see it."""
+        return Machine.of(self.performance, self.cost)
 
     def in_float32(self) -> RuleContext:
         """The same context for a node that is pinned to float32, whatever the options say."""

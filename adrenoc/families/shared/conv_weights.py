@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import pack_conv
@@ -27,7 +27,8 @@ from adrenoc.tvmapi import (
     tirx,
 )
 
-HALVES_A_LOAD = 8
+BYTES_A_LOAD = LANES * FLOAT_BYTES
+HALVES_A_LOAD = BYTES_A_LOAD // 2
 """Halves in one 16-byte load: two texels of weights."""
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.image_row_plan import RowPlan
 from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.ir.layout import LANES, Extents
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.body_cost import body_instructions, index_instructions
 from adrenoc.kernels.weights import group_window
 from adrenoc.options import CompileOptions
-from adrenoc.tvmapi import bits_of
+from adrenoc.tvmapi import bytes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ConvWork:
     @property
     def load_bytes(self) -> int:
         """Of a number that is loaded."""
-        return self.storage_bytes if self.image is None else 4
+        return self.storage_bytes if self.image is None else FLOAT_BYTES
 
     @property
     def pixel_bytes(self) -> int:
@@ -77,7 +77,7 @@ def conv_work(
         out=out,
         in_blocks=window,
         channels=min(in_channels, LANES) if window == 1 else LANES,
-        storage_bytes=bits_of(options.storage_dtype) // 8,
+        storage_bytes=bytes_of(options.storage_dtype),
         half=options.compute_dtype == "float16",
         texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from adrenoc.families.shared.machine import Machine
 from adrenoc.options import CompileOptions
-from adrenoc.target.gpu import Limits, Performance
+from adrenoc.target.gpu import Limits
+from adrenoc.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +19,10 @@ class CostModel:
     machine: Machine
 
     @staticmethod
-    def of(options: CompileOptions, limits: Limits, performance: Performance) -> CostModel:
+    def of(options: CompileOptions, target: Target) -> CostModel:
         """For a target's figures."""
-        return CostModel(options=options, limits=limits, machine=Machine.of(performance))
+        machine = Machine.of(target.performance, target.cost)
+        return CostModel(options=options, limits=target.limits, machine=machine)
 
     @property
     def in_float(self) -> CostModel:

@@ -1,7 +1,6 @@
 """What cost models need of a GPU: the rates of one micro shader processor.
 
-Rates that the target file does not state are those of the Adreno 660, the slowest pipe ratio of
-the listed GPUs.
+Rates that the target file does not state are those of its cost table, `[unstated]`.
 """
 
 from __future__ import annotations
@@ -9,25 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from adrenoc.ir.layout import LANES
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Performance
 
-WAVE = 128
-"""Threads that run in step where a kernel fills them; half arithmetic is fast only so."""
-BYTES_PER_CLOCK = 64.0
-"""Of texels, of buffers and of local memory, each, per micro shader processor."""
-LOCAL_READ_CLOCKS = 8.0
-"""Of a wave that reads one vector a thread from local memory."""
-TEXTURE_LATENCY_CLOCKS = 150
-BUFFER_LATENCY_CLOCKS = 300
-SPILLED = 4.0
-"""How much longer a thread takes whose registers go to memory."""
-UNHIDDEN = 0.02
-"""Of the lesser of the time of the pipes and that of memory, what is not hidden by the other where
-enough waves are resident."""
-ENOUGH_REGISTERS = 16
-"""Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
-LOCAL_GRAIN = 1024
-"""Bytes of local memory are given to work-groups in such pieces."""
+MHZ_A_GHZ = 1e3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,34 +31,54 @@ class Machine:
     """Of one more kernel in the queue; 0 where the target tells nothing."""
     winograd_least_pixels: int
     """That Winograd's algorithm in three kernels needs: phones have shown what clocks do not."""
-    most_waves: int = 16
+    most_waves: int
     """That one processor keeps, however few registers they take."""
-    waves_together: int = 2
+    waves_together: int
     """That come and go with each other: one on each of the processors that share local memory."""
+    cost: Cost
+    """Fitted constants, a table for each family."""
+
+    @property
+    def wave(self) -> int:
+        """Threads that run in step where a kernel fills them."""
+        return self.cost.pipes.wave_threads
+
+    @property
+    def slots_a_wave(self) -> float:
+        """Issue slots that an instruction of a whole wave takes."""
+        return self.wave / self.cost.pipes.threads_a_slot
+
+    def threads_of(self, group: int) -> int:
+        """Threads of the waves of a work-group: small ones run as waves of half the threads."""
+        return self.wave if group > self.wave // 2 else self.wave // 2
 
     def texels_of(self, element_bytes: int) -> float:
         """Texels a clock, of four elements of so many bytes."""
-        return min(self.texels, BYTES_PER_CLOCK / (4 * element_bytes))
+        return min(self.texels, self.cost.pipes.bytes_per_clock / (LANES * element_bytes))
 
     @staticmethod
-    def of(performance: Performance) -> Machine:
-        """From a target's figures; unknown ones are an Adreno 660's."""
-        p = performance
-        processors = (p.compute_units or 3) * (p.micro_sps_per_compute_unit or 2)
-        lanes = (p.fp32_fma_lanes or 128 * processors) / processors
-        texels = (p.texels_per_clock or 4 * processors) / processors
+    def of(performance: Performance, cost: Cost) -> Machine:
+        """From a target's figures and the cost table that it names."""
+        p, u = performance, cost.unstated
+        processors = (p.compute_units or u.compute_units) * (
+            p.micro_sps_per_compute_unit or u.micro_sps_per_compute_unit
+        )
+        lanes = (p.fp32_fma_lanes or u.fp32_fma_lanes_a_micro_sp * processors) / processors
+        texels = (p.texels_per_clock or u.texels_per_clock_a_micro_sp * processors) / processors
+        clock_mhz = p.clock_mhz or u.clock_mhz
         return Machine(
             processors=processors,
             lanes=lanes,
-            half_rate=p.fp16_rate or 2.0,
+            half_rate=p.fp16_rate or u.fp16_rate,
             texels=texels,
-            registers=p.registers_vec4_per_fiber_slot or 64,
-            dram_bytes=1e3 * (p.dram_gb_per_s or 35.0) / (p.clock_mhz or 840),
+            registers=p.registers_vec4_per_fiber_slot or u.registers_vec4_per_fiber_slot,
+            dram_bytes=MHZ_A_GHZ * (p.dram_gb_per_s or u.dram_gb_per_s) / clock_mhz,
             texel_weights=p.texel_weights is not False,
-            launch_clocks=(p.launch_us or 0.0) * (p.clock_mhz or 840),
+            launch_clocks=(p.launch_us or 0.0) * clock_mhz,
             winograd_least_pixels=p.split_winograd_least_pixels or 1,
-            most_waves=p.max_waves_per_compute_unit or 16,
-            waves_together=p.wave_granularity or 2,
+            most_waves=p.max_waves_per_compute_unit or u.max_waves_per_compute_unit,
+            waves_together=p.wave_granularity or u.wave_granularity,
+            cost=cost,
         )
 
     def memory_clocks(self, *sizes: int) -> float:
@@ -89,8 +94,9 @@ class Machine:
         Where memory is the bound, the faster of two kernels is still the better, and of two alike
         the one with more waves: they ask for more at a time.
         """
-        few = max(1.0, self.registers / ENOUGH_REGISTERS / resident)
-        return max(pipes, memory) + few * UNHIDDEN * min(pipes, memory)
+        cost = self.cost.pipes
+        few = max(1.0, self.registers / cost.enough_registers / resident)
+        return max(pipes, memory) + few * cost.unhidden * min(pipes, memory)
 
     def resident_waves(self, registers: float) -> int:
         """Waves that fit beside each other with so many full registers a thread.
@@ -101,7 +107,7 @@ class Machine:
         return max(1, fit - fit % self.waves_together)
 
     def waves_of_groups(
-        self, threads: int, shared_bytes: int, local_mem_bytes: int, *, wave: int = WAVE
+        self, threads: int, shared_bytes: int, local_mem_bytes: int, *, wave: int | None = None
     ) -> int:
         """Waves of one processor whose work-groups of so many threads find local memory; 0 if none.
 
@@ -109,8 +115,10 @@ class Machine:
 
         Source: Mesa, ir3.c (`ir3_get_reg_independent_max_waves`).
         """
-        taken = max(1, math.ceil(shared_bytes / LOCAL_GRAIN)) * LOCAL_GRAIN
-        of_group = math.ceil(threads / (wave * self.waves_together)) * self.waves_together
+        grain = self.cost.pipes.local_grain_bytes
+        taken = max(1, math.ceil(shared_bytes / grain)) * grain
+        together = (wave or self.wave) * self.waves_together
+        of_group = math.ceil(threads / together) * self.waves_together
         return min(self.most_waves, local_mem_bytes // taken * of_group)
 
     def clocks(self, waves: int, busiest: float, serial: float, resident: int) -> float:

@@ -24,13 +24,12 @@ from typing import Any, Protocol, TypeVar
 from adrenoc.decision import DecisionLog
 from adrenoc.families.shared.signature import plain
 from adrenoc.ir.program import Choice, Work
+from adrenoc.target.cost.machine_cost import WorkGroupCost
 from adrenoc.target.gpu import Limits
 from adrenoc.tuning_log import Actions, Tuning, kernel_digest
 
 UNSTABLE_GROUPS = ((8, 8), (4, 16))
 """Work-groups in x and y that gave wrong values on an Adreno 840 (ADRENO.md 2.8)."""
-MOST_THREADS = 256
-"""Threads a work-group that are worth a try: beyond, no listed GPU keeps two groups in flight."""
 
 
 class Tile(Protocol):
@@ -56,6 +55,7 @@ class Schedules:
     """The choices of one compilation: what a log says, and what was chosen."""
 
     limits: Limits
+    cost: WorkGroupCost
     log: DecisionLog
     tuning: Tuning = field(default_factory=Tuning)
     chosen: dict[str, Choice] = field(default_factory=dict)
@@ -88,7 +88,8 @@ class Schedules:
         usual: tuple[int, int, int],
     ) -> tuple[int, int, int]:
         """The work-group of a kernel without other choices: `usual` where nothing was measured."""
-        tiles = [WorkGroup(work_group=group) for group in work_groups(extents, usual, self.limits)]
+        groups = work_groups(extents, usual, self.limits, self.cost)
+        tiles = [WorkGroup(work_group=group) for group in groups]
 
         def estimate(tile: WorkGroup) -> float:
             return 0.0 if tile.work_group == usual else threads_started(extents, tile.work_group)
@@ -159,15 +160,18 @@ def refusal(tile: Tile, limits: Limits) -> str | None:
 
 
 def work_groups(
-    extents: tuple[int, int, int], usual: tuple[int, int, int], limits: Limits
+    extents: tuple[int, int, int],
+    usual: tuple[int, int, int],
+    limits: Limits,
+    cost: WorkGroupCost,
 ) -> Iterator[tuple[int, int, int]]:
     """The usual work-group, then others that suit the extents: powers of two a side."""
     yield usual
-    most = min(MOST_THREADS, limits.max_work_group_size)
-    fewest = min(16, math.prod(extents))
-    for x in _sides(extents[0]):
-        for y in _sides(extents[1]):
-            for z in _sides(extents[2]):
+    most = min(cost.most_threads, limits.max_work_group_size)
+    fewest = min(cost.fewest_threads, math.prod(extents))
+    for x in _sides(extents[0], most):
+        for y in _sides(extents[1], most):
+            for z in _sides(extents[2], most):
                 if fewest <= x * y * z <= most and (x, y, z) != usual:
                     yield x, y, z
 
@@ -197,9 +201,9 @@ def is_of(tile: Any, actions: Actions) -> bool:
     )
 
 
-def _sides(extent: int) -> list[int]:
+def _sides(extent: int, most: int) -> list[int]:
     """Powers of two, up to the first that covers the extent."""
-    return [1 << i for i in range(9) if 1 << i < 2 * extent]
+    return [1 << i for i in range(most.bit_length()) if 1 << i < 2 * extent]
 
 
 def _shown(group: tuple[int, int, int]) -> str:

@@ -16,12 +16,13 @@ from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
 from adrenoc.families.winograd.winograd import Tiling, row_parts, to_pixels, to_tiles
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import Extents
+from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.weights import pack_local
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
 _POINT = ConvGeometry(kernel=(1, 1))
@@ -42,7 +43,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     x_name, weight_name = node.inputs
     one = conv_work(context.graph, node, _POINT, context.options)
     work = replace(one, weight_sets=node.attrs["tiling"].planes)
-    machine = Machine.of(context.performance)
+    machine = context.machine
     tiles = scored_multiply(work, context.limits, machine)
     tile = context.choose(node, "winograd_multiply", tiles, tiles)
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
@@ -79,36 +80,37 @@ def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
 def scored_multiply(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """The tiles of the multiplication, each with its estimate."""
     return Scored(
-        lambda: multiply_candidates(work, limits),
+        lambda: multiply_candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
 
 
-def multiply_candidates(work: ConvWork, limits: Limits) -> Iterator[ConvTile]:
+def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
     """Tiles whose work-groups keep to one row, for each row has its own weights."""
-    for tile in local_candidates(work, limits):
+    for tile in local_candidates(work, limits, costs):
         if tile.work_group is not None and tile.work_group[1] == 1:
             yield tile
 
 
 def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
     """Clocks of the transform to tiles, or of the one back; without memory's."""
+    cost = machine.cost.winograd_transform
     side, step = tiling.transform.side, tiling.transform.outputs
     blocks, rows, shares = work.in_blocks, side, len(row_parts(side))
     if back:
         blocks, rows, shares = work.out.blocks, step, 1
     texels, stores, live = side * side, rows * rows / shares, rows * side / shares
     # Each row of a matrix adds about half of a column; coordinates come with each access.
-    adds = 4 * (live + stores) * side / 2
-    slots = adds + 7 * (texels + stores)
+    adds = LANES * (live + stores) * side / 2
+    slots = adds + cost.texel_slots * (texels + stores)
     lanes = machine.lanes * (machine.half_rate if work.half else 1.0)
     busiest = max(
-        WAVE * (adds / lanes + 5 * (texels + stores) / machine.lanes),
-        WAVE * (texels + stores) / machine.texels_of(work.storage_bytes),
+        machine.wave * (adds / lanes + cost.texel_alu * (texels + stores) / machine.lanes),
+        machine.wave * (texels + stores) / machine.texels_of(work.storage_bytes),
     )
-    waves = math.ceil(tiling.tiles * blocks * shares / WAVE)
-    registers = (live + side) * (0.5 if work.half else 1.0) + 8
-    serial = 2 * slots + side * TEXTURE_LATENCY_CLOCKS
+    waves = math.ceil(tiling.tiles * blocks * shares / machine.wave)
+    registers = (live + side) * (0.5 if work.half else 1.0) + cost.registers
+    serial = machine.slots_a_wave * slots + side * machine.cost.pipes.texture_latency_clocks
     return machine.clocks(waves, busiest, serial, machine.resident_waves(registers))
 
 

@@ -28,7 +28,7 @@ from adrenoc.families.matmul.gemv_rule import suits_gemv
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.machine import TEXTURE_LATENCY_CLOCKS, WAVE, Machine
+from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
 from adrenoc.ir.layout import LANES, Fold, agree
 from adrenoc.ir.operand import Memory, OperandSpec
@@ -41,8 +41,6 @@ from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
 from adrenoc.tvmapi import Call, bits_of, tirx, tvm
 
-TEXEL_INSTRUCTIONS = 12
-"""Of a thread that makes one texel of a map, beside its arithmetic: coordinates, read, write."""
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 
 
@@ -220,13 +218,14 @@ def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float
     specs = (graph.operand(source), graph.operand(node.output))
     texels = math.prod(specs[1].alone.physical) // LANES
     work = 0 if node.body is None else LANES * body_instructions(node.body)
-    busiest = WAVE * max(
-        (work + TEXEL_INSTRUCTIONS) / machine.lanes,
+    cost, rates = machine.cost.map, machine.cost.pipes
+    busiest = machine.wave * max(
+        (work + cost.texel_instructions) / machine.lanes,
         2 / machine.texels_of(bits_of(specs[1].dtype) // 8),
     )
-    serial = 2 * (work + TEXEL_INSTRUCTIONS) + TEXTURE_LATENCY_CLOCKS
+    serial = machine.slots_a_wave * (work + cost.texel_instructions) + rates.texture_latency_clocks
     resident = machine.resident_waves(LANES)
-    computed = machine.clocks(math.ceil(texels / WAVE), busiest, serial, resident)
+    computed = machine.clocks(math.ceil(texels / machine.wave), busiest, serial, resident)
     return machine.launch_clocks + max(
         computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
     )

@@ -22,7 +22,7 @@ from adrenoc.ir.program import Choice, Kernel, Program, Step
 from adrenoc.options import CompileOptions
 from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
-from adrenoc.target.gpu import Limits, Performance
+from adrenoc.target.target import Target
 from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
 
@@ -32,8 +32,7 @@ _LONGEST_NAME = 48
 def lower(
     graph: Graph,
     options: CompileOptions,
-    limits: Limits,
-    performance: Performance,
+    target: Target,
     log: DecisionLog,
     regions: Mapping[str, Graph] | None = None,
     tuning: Tuning | None = None,
@@ -49,8 +48,9 @@ def lower(
         context = RuleContext(
             graph=part,
             options=options,
-            limits=limits,
-            performance=performance,
+            limits=target.limits,
+            performance=target.performance,
+            cost=target.cost,
             log=log,
             tuning=tuning or Tuning(),
         )

@@ -1,0 +1,63 @@
+"""What all families reckon with: pipes, figures that no file states, work-groups, single maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeCost:
+    """One micro shader processor, where a GPU's own file has no key for it."""
+
+    wave_threads: int
+    """Threads that run in step where a kernel fills them; half arithmetic is fast only so."""
+    threads_a_slot: int
+    """Of a wave, that one issued instruction serves."""
+    bytes_per_clock: float
+    """Of texels, of buffers and of local memory, each."""
+    local_read_clocks: float
+    """Of a wave that reads one vector a thread from local memory."""
+    texture_latency_clocks: int
+    buffer_latency_clocks: int
+    spilled: float
+    """How much longer a thread takes whose registers go to memory."""
+    unhidden: float
+    """Of the lesser of the time of the pipes and that of memory, what is not hidden by the other
+    where enough waves are resident."""
+    enough_registers: int
+    """Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
+    local_grain_bytes: int
+    """Local memory is given to work-groups in such pieces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnstatedCost:
+    """What is reckoned with where a GPU's file lacks the figure of this name."""
+
+    compute_units: int
+    micro_sps_per_compute_unit: int
+    fp32_fma_lanes_a_micro_sp: float
+    texels_per_clock_a_micro_sp: float
+    fp16_rate: float
+    registers_vec4_per_fiber_slot: int
+    max_waves_per_compute_unit: int
+    wave_granularity: int
+    dram_gb_per_s: float
+    clock_mhz: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkGroupCost:
+    """Work-groups of kernels that have no other choice."""
+
+    most_threads: int
+    """That are worth a try: beyond, no listed GPU keeps two groups in flight."""
+    fewest_threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapCost:
+    """A kernel that computes one element from one."""
+
+    texel_instructions: int
+    """Beside its arithmetic: coordinates, conversion, the store."""
