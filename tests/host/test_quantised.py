@@ -21,7 +21,7 @@ from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
-from tests.host.run_op import CHECKED, execute, relative_error
+from tests.host.run_op import CHECKED, Ops, execute, relative_error
 from tests.qoperator import QNet, with_conversions
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.cases import qb, qt, qw, w
@@ -199,3 +199,26 @@ def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> 
     )
     assert checked.first_bad is None
     assert [tensor.name for tensor in checked.result.tensors][-1] == net.tensor
+
+
+@pytest.mark.parametrize("op", ("Mul", "Add"))
+def test_sums_and_products_of_bytes_are_onnxruntimes_own(device: Any, op: str) -> None:
+    """One factor and the zero point, then one rounding: three scales give other quanta in 1 %."""
+    ops = Ops(opset=17)
+    shape = (1, 6, 16, 16)
+    values = np.random.default_rng(3).integers(0, 256, (2, *shape)).astype(np.uint8)
+    # 64 products of quanta, or two quanta, are one of the result: many lie half way between two.
+    for own, zero in ((0.0625, 101), (0.0569, 100), (0.0713, 77)):
+        scales = np.float32([own, 2 * own])
+        floats = []
+        for number, scale in enumerate(scales):
+            x = ops.whole_input(*shape, count=2, dtype=np.uint8)
+            ops.given(x, values[number])
+            offset = ops.const(120 + number, np.uint8)
+            floats.append(ops("DequantizeLinear", x, ops.const(scale), offset))
+        unit = 64 * scales[0] * scales[1] if op == "Mul" else 4 * scales[0]
+        result = ops(op, *floats)
+        ops.output(ops("QuantizeLinear", result, ops.const(unit), ops.const(zero, np.uint8)))
+    seen = ops.run(device, "fp32")
+    for name, expected in ops.reference().items():
+        assert np.count_nonzero(seen[name] != expected) == 0, name

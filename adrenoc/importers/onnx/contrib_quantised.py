@@ -78,6 +78,20 @@ def _add(write: Writer) -> None:
     _rounded(write, write("Add", a, b), none)
 
 
+def _mul(write: Writer) -> None:
+    """The product of integers times one factor, plus the zero point; rounded then."""
+    numbers = [_number(write, index) for index in (1, 2, 4, 5, 6, 7)]
+    if any(n is None for n in numbers):
+        _binary("Mul")(write)
+        return
+    a_scale, a_zero, b_scale, b_zero, scale, zero = (np.float32(n) for n in numbers)
+    a = write("Sub", _whole(write, 0), write.array(np.asarray(a_zero)))
+    b = write("Sub", _whole(write, 3), write.array(np.asarray(b_zero)))
+    scaled = write("Mul", write("Mul", a, b), write.array(np.asarray(a_scale * b_scale / scale)))
+    none = write.array(np.zeros((), np.dtype(write.dtype(_zero_of(write, 7)))))
+    _rounded(write, write("Add", scaled, write.array(np.asarray(zero))), none)
+
+
 def _global_pool(write: Writer) -> None:
     """The sum of integers times one factor."""
     numbers = [_number(write, index) for index in (1, 2, 3)]
@@ -212,7 +226,7 @@ QUANTISED: dict[str, Callable[[Writer], None]] = {
     "QLinearConcat": _concat,
     "QLinearGlobalAveragePool": _global_pool,
     "QLinearLeakyRelu": _leaky_relu,
-    "QLinearMul": _binary("Mul"),
+    "QLinearMul": _mul,
     "QLinearReduceMean": _unary("ReduceMean", "axes", "keepdims"),
     "QLinearSigmoid": _unary("Sigmoid"),
     "QLinearSoftmax": _softmax,
