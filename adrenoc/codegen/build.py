@@ -13,7 +13,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
-from adrenoc.codegen.opencl_source import printing, tidy
+from adrenoc.codegen.opencl_source import printing, rounded_as_written, tidy
 from adrenoc.decision import DecisionLog
 from adrenoc.target.target import Target
 from adrenoc.tvmapi import Call, Var, tirx, tvm
@@ -147,7 +147,7 @@ def _all_modules(module: Any) -> list[Any]:
 
 
 def _edited(source: str) -> str:
-    return compact(tidy(source))
+    return rounded_as_written(compact(tidy(source)))
 
 
 @contextmanager

@@ -205,18 +205,20 @@ def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> 
 def test_sums_and_products_of_bytes_are_onnxruntimes_own(device: Any, op: str) -> None:
     """One factor and the zero point, then one rounding: three scales give other quanta in 1 %."""
     ops = Ops(opset=17)
-    shape = (1, 6, 16, 16)
+    shape = (1, 8, 64, 64)
     values = np.random.default_rng(3).integers(0, 256, (2, *shape)).astype(np.uint8)
-    # 64 products of quanta, or two quanta, are one of the result: many lie half way between two.
-    for own, zero in ((0.0625, 101), (0.0569, 100), (0.0713, 77)):
-        scales = np.float32([own, 2 * own])
+    # Some whole number of products, or of quanta, is one of the result: many lie half way.
+    for first, second, count, middle, zero in (
+        (0.0625, 0.125, 64, 120, 101),
+        (0.0569, 0.1138, 64, 120, 100),
+        (0.04999095, 0.0114235, 100, 0, 3),
+    ):
         floats = []
-        for number, scale in enumerate(scales):
+        for number, scale in enumerate(np.float32([first, second])):
             x = ops.whole_input(*shape, count=2, dtype=np.uint8)
             ops.given(x, values[number])
-            offset = ops.const(120 + number, np.uint8)
-            floats.append(ops("DequantizeLinear", x, ops.const(scale), offset))
-        unit = 64 * scales[0] * scales[1] if op == "Mul" else 4 * scales[0]
+            floats.append(ops("DequantizeLinear", x, ops.const(scale), ops.const(middle, np.uint8)))
+        unit = np.float32(first) * (np.float32(second) * count if op == "Mul" else 4)
         result = ops(op, *floats)
         ops.output(ops("QuantizeLinear", result, ops.const(unit), ops.const(zero, np.uint8)))
     seen = ops.run(device, "fp32")

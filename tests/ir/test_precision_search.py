@@ -43,9 +43,9 @@ def _search(errors: dict[str, float], costs: dict[str, int], **more: Any) -> tup
     times: dict[str, float] | None = more.get("times")
 
     def planned(pins: tuple[str, ...]) -> Planned:
-        time_us = None if times is None else 100.0 + sum(times[name] for name in pins)
+        cost = 100.0 + sum((costs if times is None else times)[name] for name in pins)
         stored = Stored(tensors=frozenset(errors) - set(pins), constants=frozenset())
-        return Planned(time_us=time_us, stored=stored)
+        return Planned(cost=cost, stored=stored)
 
     effort = more.get("effort") or Effort(nodes=len(errors))
     judge: Any = _Judge(errors)
@@ -120,14 +120,14 @@ def test_a_pin_that_breaks_a_fusion_costs_what_its_plan_does() -> None:
     assert "l2" not in one.tensors
     found = search.cheapest(0.025)
     assert found is not None
-    assert set(found.tensors) == {"h1", "l1"} and found.time_us == 101.1
+    assert set(found.tensors) == {"h1", "l1"} and found.cost == 101.1
 
 
 def test_no_point_is_slower_and_less_exact_than_another() -> None:
     """Everything in float32 needs no conversions: it is faster than all but one of them."""
     times = {"h1": 5.0, "h2": -30.0, "l1": 40.0, "l2": 20.0, "l3": -30.0}
     _, frontier = _search(ERRORS, COSTS, times=times)
-    known = [(point.time_us or 0.0, point.error) for point in frontier.points[1:]]
+    known = [(point.cost, point.error) for point in frontier.points[1:]]
     assert len(known) >= 1
     for number, (time_us, error) in enumerate(known):
         others = known[:number] + known[number + 1 :]

@@ -4,7 +4,7 @@ Errors of rounding are small and independent, so that their squares add up: what
 network contributes is measured by rounding that part alone.  Groups are measured first; those
 that matter are taken apart into their units.  What a part costs is seen by planning the model with
 it pinned: a pin moves bytes, and it may break a fusion, which costs more.  Parts are then pinned in
-the order of error saved for each microsecond, and each point on this way is a policy: of two, none
+the order of error saved for its cost, and each point on this way is a policy: of two, none
 has both the larger error and the longer time.
 """
 
@@ -23,7 +23,7 @@ from adrenoc.check.accuracy.samples import Judge
 
 _PRICED = 0.999
 """Parts that together make this share of the error are planned; others cost what their bytes do."""
-_LEAST_US = 1e-3
+_LEAST = 1e-3
 """What a pin costs at least: it may save time, where what reads the tensor is in float32, too."""
 _SHARE_OF_PRICES = 0.5
 """Of the effort, by when the last part is priced."""
@@ -63,10 +63,10 @@ class Part:
 class Planned:
     """The model with some pins, before its kernels are built: its time and what it holds in half.
 
-    `time_us` is None where the target gives no rates.
+    `cost` is in microseconds, or, where the target gives no rates, in kilobytes that a run moves.
     """
 
-    time_us: float | None
+    cost: float
     stored: Stored
 
 
@@ -76,12 +76,12 @@ Planner = Callable[[tuple[str, ...]], Planned]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A policy on the way: what is pinned, the error that rounding the rest gives, and its time."""
+    """A policy on the way: what is pinned, the error that rounding the rest gives, and its cost."""
 
     units: tuple[Unit, ...]
     groups: tuple[str, ...]
     error: float
-    time_us: float | None = None
+    cost: float = 0.0
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class FrontierSearch:
             self._effort.leave("policy beside the first to make cheaper", 1)
         elif len(within) > 1:
             pruned.append(self.pruned(within[1], tolerance))
-        return min((*pruned, *within), key=_by_time)
+        return min((*pruned, *within), key=_by_cost)
 
     def _measured(self, group: str, units: tuple[Unit, ...]) -> Part:
         alone = Stored(
@@ -179,11 +179,9 @@ class FrontierSearch:
         return Part(group=group, units=units, mean_square=rms**2)
 
     def _costs(self, parts: Sequence[Part]) -> dict[tuple[str, ...], float]:
-        """What a run costs more with each part pinned alone: microseconds, bytes without rates."""
+        """What a run costs more with each part pinned alone."""
         found = {part.tensors: float(part.bytes_more) for part in parts}
-        base = self._planned(()).time_us
-        if base is None:
-            return found
+        base = self._planned(()).cost
         total, seen = _sum(part.mean_square for part in parts), 0.0
         priced: dict[tuple[str, ...], float] = {}
         for number, part in enumerate(sorted(parts, key=lambda part: -part.mean_square)):
@@ -193,8 +191,7 @@ class FrontierSearch:
             if math.isfinite(total) and seen > _PRICED * total:
                 break
             seen += part.mean_square
-            time_us = self._planned(part.tensors).time_us
-            priced[part.tensors] = max(_LEAST_US, (time_us or base) - base)
+            priced[part.tensors] = max(_LEAST, self._planned(part.tensors).cost - base)
         self._note(f"{len(priced)} of {len(parts)} parts priced by their plans")
         moved = sum(found[tensors] for tensors in priced)
         rate = sum(priced.values()) / moved if moved else 1.0
@@ -251,7 +248,7 @@ class FrontierSearch:
         """With the error of rounding all that the plan with these pins holds in half."""
         planned = self._planned(tuple(name for unit in units for name in unit.tensors))
         error = self._rounded(planned.stored).largest
-        return Candidate(units=units, groups=groups, error=error, time_us=planned.time_us)
+        return Candidate(units=units, groups=groups, error=error, cost=planned.cost)
 
     def _counted(self, tensors: tuple[str, ...]) -> Planned:
         self._effort.plan()
@@ -264,12 +261,12 @@ class FrontierSearch:
 
 
 def _is_slower(one: Candidate, other: Candidate) -> bool:
-    return one.time_us is not None and other.time_us is not None and one.time_us > other.time_us
+    return one.cost > other.cost
 
 
-def _by_time(point: Candidate) -> tuple[float, int]:
+def _by_cost(point: Candidate) -> tuple[float, int]:
     bytes_more = sum(unit.bytes_more for unit in point.units)
-    return (0.0 if point.time_us is None else point.time_us, bytes_more)
+    return (point.cost, bytes_more)
 
 
 def _undominated(points: Sequence[Candidate]) -> list[Candidate]:
@@ -277,7 +274,7 @@ def _undominated(points: Sequence[Candidate]) -> list[Candidate]:
     kept: list[Candidate] = []
     for number, point in enumerate(points):
         later = points[number + 1 :]
-        if number and any(not _is_slower(other, point) and other.time_us for other in later):
+        if number and any(not _is_slower(other, point) for other in later):
             continue
         kept.append(point)
     return kept

@@ -154,7 +154,9 @@ class Policies:
 
     def _planned(self, tensors: tuple[str, ...]) -> Planned:
         state = self._bench.planned(self._preset, tensors)
-        return Planned(time_us=plan_of(state).time_us, stored=stored_in_half(program_of(state)))
+        plan = plan_of(state)
+        cost = plan.moved_bytes / 1000 if plan.time_us is None else plan.time_us
+        return Planned(cost=cost, stored=stored_in_half(program_of(state)))
 
     def _named(self, tensors: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._bench.name_of(name) for name in tensors))
