@@ -26,11 +26,10 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import MemoryLimitError
 from adrenoc.ir.allocation import pitched_image_bytes
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.node_kinds import ALLOC, CLML, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
 from adrenoc.options import CompileOptions
-from adrenoc.passes.analyse.cpu_nodes import TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.passes.lower.measure_work import StepWork, least_bytes, measure_work
 from adrenoc.passes.lower.pack_slots import most_alive
 from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals
@@ -208,14 +207,14 @@ def _node(
 
 
 def _kind(node: Node) -> str:
-    if node.op in (TO_CPU, TO_GPU):
+    if node.is_device_copy:
         return "device"
     return kind_of(node.operators) if node.is_map else "compute"
 
 
 def _place(node: Node, spec: OperandSpec) -> str:
     """`texture`, `buffer`, `clml` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
-    if node.op in (CLML, ALLOC):
+    if node.is_region or node.is_region_memory:
         return "clml"
     if node.op == TO_CPU:
         return "buffer"

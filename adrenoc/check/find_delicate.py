@@ -6,7 +6,7 @@ to measure, `adrenoc compile MODEL --accuracy TOL` does, and no verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from tvm_ffi.structural import structural_map
 from adrenoc.check.verdict import DelicatePart
 from adrenoc.families.operators import is_kind, is_product
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
-from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.passes.precision.powers import by_tensor, calls, is_power
 from adrenoc.tvmapi import tirx, tvm
 
@@ -222,7 +222,7 @@ def _factors(graph: Graph, body: Body) -> list[float]:
 
     def note(part: Any) -> Any:
         for side in (part.a, part.b):
-            read = {n for b, n in body.sources.items() if any(b.same_as(x) for x in loaded(side))}
+            read = {body.source_of(buffer) or "" for buffer in loaded(side)}
             if len(read) == 1 and read <= tables.keys():
                 found.append(tables[read.pop()])
         return part
@@ -258,12 +258,11 @@ def _has_power(body: Body) -> bool:
 
 def _is_gate(graph: Graph, body: Body) -> bool:
     """Whether a sigmoid is multiplied by data, as in SiLU and squeeze-and-excitation."""
-    sources: Mapping[Any, str] = body.sources
     found: list[Any] = []
 
     def computed(expr: Any) -> bool:
-        names = [n for b, n in sources.items() if any(b.same_as(read) for read in loaded(expr))]
-        return any(n == Node.RESULT or graph.tensors[n].value is None for n in names)
+        names = (body.source_of(buffer) for buffer in loaded(expr))
+        return any(n == Node.RESULT or (n and graph.tensors[n].value is None) for n in names)
 
     def note(part: Any) -> Any:
         for one, other in ((part.a, part.b), (part.b, part.a)):

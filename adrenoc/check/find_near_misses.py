@@ -8,7 +8,7 @@ from adrenoc.check.verdict import NearMiss
 from adrenoc.ir.layout import MAX_BLOCKED_AXES, Fold, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU, remedy
+from adrenoc.passes.analyse.cpu_nodes import remedy
 from adrenoc.target.gpu import Limits
 
 _CLOSE = 0.9
@@ -26,11 +26,11 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
     graph = program.graph
     found = []
     for node in graph.nodes:
-        if node.op == CPU:
+        if node.on_cpu:
             found.append(
                 _of_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
             )
-        elif node.output not in graph.outputs and node.op not in (TO_CPU, TO_GPU):
+        elif node.output not in graph.outputs and not node.is_device_copy:
             tensor, spec = graph.tensors[node.output], graph.operand(node.output)
             found += _of_tensor(
                 node.name, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits

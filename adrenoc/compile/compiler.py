@@ -26,9 +26,6 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
 from adrenoc.options import CompileOptions
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
-from adrenoc.passes.analyse.region_nodes import CLML
 from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.passes.lower.list_launches import list_launches
 from adrenoc.pipeline import State, run_stages
@@ -159,7 +156,7 @@ def statistics_of(program: Program) -> Statistics:
     GPU and CPU.
     """
     graph = program.graph
-    on_gpu = (node for node in graph.nodes if node.op not in NO_KERNEL)
+    on_gpu = (node for node in graph.nodes if node.has_kernel)
     nodes = Counter(_place(graph, node.output) for node in on_gpu)
     tensors = Counter(
         _place(graph, name) for name, tensor in graph.tensors.items() if tensor.value is None
@@ -168,14 +165,14 @@ def statistics_of(program: Program) -> Statistics:
     return Statistics(
         nodes_texture=nodes["texture"],
         nodes_buffer=nodes["buffer"],
-        nodes_cpu=sum(node.op == CPU for node in graph.nodes),
-        nodes_clml=sum(node.op == CLML for node in graph.nodes),
+        nodes_cpu=sum(node.on_cpu for node in graph.nodes),
+        nodes_clml=sum(node.is_region for node in graph.nodes),
         tensors_texture=tensors["texture"],
         tensors_buffer=tensors["buffer"],
         pad_kernels=kinds["pad"],
         copy_kernels=kinds["copy"],
         layout_kernels=kinds["layout"],
-        device_copies=sum(node.op in (TO_CPU, TO_GPU) for node in graph.nodes),
+        device_copies=sum(node.is_device_copy for node in graph.nodes),
     )
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.ir.body import Body
 from adrenoc.ir.layout import Extents, Layout
+from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU, NO_KERNEL, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec, Window
 from adrenoc.tvmapi import Expr
 
@@ -94,23 +96,6 @@ class Store:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Body:
-    """One element of a node's output, as a TIR expression.
-
-    `axes` are the variables of the logical output index.  A load from a buffer of `sources`
-    reads that tensor of the graph.  With `reduced` axes the value is folded over them, starting
-    from `init`: a load from `accumulator` stands for what was folded so far.
-    """
-
-    axes: tuple[Expr, ...]
-    value: Expr
-    sources: Mapping[Any, str]
-    reduced: tuple[tuple[Expr, int], ...] = ()
-    init: Expr | None = None
-    accumulator: Any = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Node:
     """One operator, or a group of operators that one kernel computes.
 
@@ -147,6 +132,36 @@ class Node:
     def is_map(self) -> bool:
         """Whether a scalar expression alone says what it computes, one element at a time."""
         return self.op == "map"
+
+    @property
+    def is_concat(self) -> bool:
+        """Whether it is a concatenation that may need no kernel."""
+        return self.op == CONCAT
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a family has a kernel for it."""
+        return self.op not in NO_KERNEL
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether a function of the CPU computes it."""
+        return self.op == CPU
+
+    @property
+    def is_device_copy(self) -> bool:
+        """Whether it copies a tensor between the memory of the CPU and that of the GPU."""
+        return self.op in (TO_CPU, TO_GPU)
+
+    @property
+    def is_region(self) -> bool:
+        """Whether OpenCL ML computes it."""
+        return self.op == CLML
+
+    @property
+    def is_region_memory(self) -> bool:
+        """Whether it is memory alone, which a region will write."""
+        return self.op == ALLOC
 
     @property
     def bodies(self) -> tuple[Body, ...]:

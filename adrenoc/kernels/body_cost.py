@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_map, structural_walk
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, Expr, tirx, tvm
 
 CALL_INSTRUCTIONS = 8

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, BlockedAccess

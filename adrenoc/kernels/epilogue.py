@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from adrenoc.ir.graph import Body, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, index_of

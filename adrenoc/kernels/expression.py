@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access

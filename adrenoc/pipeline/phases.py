@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from adrenoc.errors import DefectError
 from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.graph import Graph
-from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
+from adrenoc.ir.node_kinds import CONCAT, NO_KERNEL
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline.stage import Phase
 from adrenoc.pipeline.state import State, graph_of, program_of

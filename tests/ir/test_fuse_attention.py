@@ -8,7 +8,8 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.ir.graph import Body, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Node
 from adrenoc.passes.fuse.index_maps import placed_axes
 from adrenoc.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from tests.models import graph

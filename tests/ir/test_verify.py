@@ -15,10 +15,10 @@ from planning import plan
 from adrenoc.compile.make import make_bundle
 from adrenoc.errors import DefectError
 from adrenoc.ir.graph import View
+from adrenoc.ir.node_kinds import ALLOC
 from adrenoc.ir.operand import TEXTURE
 from adrenoc.ir.program import Program
 from adrenoc.options import list_presets, resolve_options
-from adrenoc.passes.analyse.region_nodes import ALLOC
 from adrenoc.passes.fuse import fuse_expansion, fuse_separable
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.pipeline import STAGES, State, program_of, storage_of, verify

@@ -28,8 +28,6 @@ from adrenoc.check.accuracy.variant import (
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
-from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.lower.measure_work import measure_work
 from adrenoc.passes.place.assign_memory import with_other_inputs
 from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
@@ -87,7 +85,7 @@ class Bench:
         return tuple(
             node
             for node in self.graph.nodes
-            if node.op not in NO_KERNEL
+            if node.has_kernel
             and self.graph.tensors[node.output].is_float
             and node.operators != ("layout",)
         )
@@ -133,7 +131,7 @@ class Bench:
         """
         state = self._fused("fp32")
         options = replace(state.options, textures=False, winograd=False)
-        nodes = [replace(n, op="map") if n.op == CONCAT else n for n in graph_of(state).nodes]
+        nodes = [replace(n, op="map") if n.is_concat else n for n in graph_of(state).nodes]
         state = replace(state, options=options, graph=graph_of(state).with_nodes(nodes))
         for stage in STAGES:
             if stage.name in _NEEDED:
@@ -161,7 +159,7 @@ class Bench:
             for n, fed in names.items()
         ]
         nodes = [
-            node if node.op in NO_KERNEL else with_other_inputs(node, names) for node in whole.nodes
+            node if not node.has_kernel else with_other_inputs(node, names) for node in whole.nodes
         ]
         graph = replace(
             whole,

@@ -13,7 +13,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.check.accuracy.result import Cause
 from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
 from adrenoc.tvmapi import tirx, tvm
 

@@ -19,8 +19,9 @@ import tvm
 
 from adrenoc.check.accuracy.variant import Arrays, KernelStore, device_errors, empty, upload
 from adrenoc.ir.graph import Graph
+from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.program import Program
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, lowered_for_cpu
+from adrenoc.passes.analyse.cpu_nodes import lowered_for_cpu
 from adrenoc.tvmapi import tirx
 
 _HALF = "float16"

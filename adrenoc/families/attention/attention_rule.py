@@ -11,7 +11,8 @@ from adrenoc.families.attention.attention import AttentionOperands, Rescore, Wri
 from adrenoc.families.attention.attention_tile import ROWS, AttentionTile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.machine import Machine
-from adrenoc.ir.graph import Body, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access

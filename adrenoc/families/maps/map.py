@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access, PlainAccess

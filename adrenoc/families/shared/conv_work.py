@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.image_row_plan import RowPlan
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.body_cost import body_instructions, index_instructions

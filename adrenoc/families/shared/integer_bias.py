@@ -18,7 +18,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.families.shared.context import NodeKernel
 from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.dot_products import pack_rest
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.access import Access
 from adrenoc.tvmapi import const_int, tirx, tvm
 
@@ -85,28 +86,11 @@ def split_bias(graph: Graph, node: Node, oihw: Oihw) -> IntegerBias:
 
     value = structural_map(body.value, (tirx.Add, without))
     kept = replace(body, value=value)
-    return IntegerBias(node=replace(node, epilogue=_used(kept)), name=name, values=values)
-
-
-def _used(body: Body) -> Body:
-    """The body with those sources alone that it reads."""
-    read = []
-
-    def note(load: Any) -> Any:
-        read.append(load.source)
-        return load
-
-    structural_map(body.value, (tvm.ir.TensorLoad, note))
-    sources = {b: n for b, n in body.sources.items() if any(b.same_as(r) for r in read)}
-    return replace(body, sources=sources)
+    return IntegerBias(node=replace(node, epilogue=kept.without_unread()), name=name, values=values)
 
 
 def _source(body: Body, load: Any) -> str:
-    if isinstance(load, tvm.ir.TensorLoad):
-        for buffer, name in body.sources.items():
-            if load.source.same_as(buffer):
-                return name
-    return ""
+    return (isinstance(load, tvm.ir.TensorLoad) and body.source_of(load.source)) or ""
 
 
 def _of_channels(graph: Graph, node: Node, load: Any, name: str) -> np.ndarray | None:

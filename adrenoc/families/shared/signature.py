@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.program import Work
 from adrenoc.options import CompileOptions
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, const_int, sym, tirx, tvm
-
-CONCAT = "concat"
-"""Op of a concatenation that no other map was fused with, for it may need no kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +142,7 @@ def _shifted(graph: Graph, body: Body, load: Expr, axis: int, start: int) -> str
     """The tensor that is read at the element's own place, `start` less along `axis`."""
     if not isinstance(load, tvm.ir.TensorLoad):
         return None
-    name = next((n for b, n in body.sources.items() if b.same_as(load.source)), None)
+    name = body.source_of(load.source)
     if name is None or len(load.indices) != len(body.axes):
         return None
     analyzer = _analyzer(body, graph.tensors[name].shape)

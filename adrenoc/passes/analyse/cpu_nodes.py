@@ -17,16 +17,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.node_kinds import CPU, TO_CPU, TO_GPU
 from adrenoc.tvmapi import tirx, tvm
-
-CPU = "cpu"
-"""The op of such a node; it has one output, and its `func` takes the inputs, then the output."""
-
-TO_CPU = "to_cpu"
-"""The op of a copy from the GPU's memory, row-major, to the CPU's."""
-
-TO_GPU = "to_gpu"
-"""The op of a copy back."""
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
 
@@ -137,7 +129,7 @@ def lowered_for_cpu(func: Any, target: Any) -> Any:
 
 def tensors_on_cpu(graph: Graph) -> set[str]:
     """The tensors that live in the CPU's memory."""
-    return {node.output for node in graph.nodes if node.op in (CPU, TO_CPU)}
+    return {node.output for node in graph.nodes if node.on_cpu or node.op == TO_CPU}
 
 
 def row_major_tensors(graph: Graph) -> set[str]:

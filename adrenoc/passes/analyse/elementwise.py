@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from adrenoc.ir.graph import Body, Graph
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.tvmapi import Expr
 
@@ -15,13 +15,8 @@ def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
     return all(
         _is_identity(load.indices, body.axes, graph.tensors[name].shape)
         for load in loads_of(body.value)
-        if source_name(body.sources, load.source) == name
+        if body.source_of(load.source) == name
     )
-
-
-def source_name(sources: Mapping[Any, str], buffer: Any) -> str | None:
-    """The tensor that a body reads through a buffer, None of what is none of its sources."""
-    return next((name for b, name in sources.items() if b.same_as(buffer)), None)
 
 
 def _is_identity(indices: Any, axes: tuple[Expr, ...], shape: tuple[int, ...]) -> bool:

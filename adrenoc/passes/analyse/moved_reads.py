@@ -16,7 +16,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, agree
 from adrenoc.tvmapi import BufferLoad, Expr, const_int, dtype_of, tirx, tvm
 

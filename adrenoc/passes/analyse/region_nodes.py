@@ -12,12 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adrenoc.ir.graph import Graph, Node
-
-CLML = "clml"
-"""The op of a region; `attrs` hold its `symbol` and its `results`, the first one its output."""
-
-ALLOC = "alloc"
-"""The op of memory that a region will write."""
+from adrenoc.ir.node_kinds import ALLOC, CLML
 
 
 def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) -> list[Node]:
@@ -44,6 +39,6 @@ def region_border(graph: Graph) -> set[str]:
     """The tensors that regions read and write."""
     found: set[str] = set()
     for node in graph.nodes:
-        if node.op == CLML:
+        if node.is_region:
             found.update((*node.inputs, node.output))
     return found

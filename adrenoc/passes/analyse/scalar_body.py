@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.ir.body import loaded
 from adrenoc.tvmapi import Expr, sym, tirx, tvm
 
 
@@ -97,19 +98,6 @@ def _with_plain_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     return structural_map(value, (tvm.ir.TensorLoad, simplified))
-
-
-def loaded(expr: Expr) -> list[Any]:
-    """The buffers that an expression reads, each once, in order of appearance."""
-    found: list[Any] = []
-
-    def note(load: Any) -> Any:
-        if not any(load.source.same_as(b) for b in found):
-            found.append(load.source)
-        return load
-
-    structural_map(expr, (tvm.ir.TensorLoad, note))
-    return found
 
 
 def substitute(expr: Expr, values: dict[Any, Expr]) -> Expr:

@@ -19,8 +19,8 @@ from dataclasses import replace
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
+from adrenoc.ir.node_kinds import CONCAT
 from adrenoc.passes.analyse.channel_ranges import (
-    CONCAT,
     Concat,
     Slice,
     concat_of,

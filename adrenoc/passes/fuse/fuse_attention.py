@@ -18,7 +18,8 @@ from typing import Any
 
 from adrenoc.decision import DecisionLog
 from adrenoc.families.attention.attention_tile import AttentionTile
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.fuse.fuse_maps import inline

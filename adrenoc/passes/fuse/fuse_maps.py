@@ -29,14 +29,13 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import default_layout
+from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU
 from adrenoc.kernels.body_cost import loads_of, parts_of
-from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.cpu_nodes import CPU
-from adrenoc.passes.analyse.elementwise import reads_elementwise, source_name
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
-from adrenoc.passes.analyse.scalar_body import loaded, substitute
+from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
@@ -127,7 +126,7 @@ class _Fuser:
     # A map moves into its readers
 
     def _inline_producers(self, node: Node) -> Node:
-        if node.body is None or node.op == CONCAT:
+        if node.body is None or node.is_concat:
             return node
         for name in node.inputs:
             producer = self._made.get(name)
@@ -289,7 +288,7 @@ def inline(reader: Body, name: str, producer: Body) -> Body:
 
 
 def _reads(body: Body, name: str) -> int:
-    return sum(source_name(body.sources, load.source) == name for load in loads_of(body.value))
+    return sum(body.source_of(load.source) == name for load in loads_of(body.value))
 
 
 def _is_move(body: Body) -> bool:

@@ -29,7 +29,8 @@ from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
-from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
 from adrenoc.ir.layout import LANES, Fold, agree
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.body_cost import body_instructions, loads_of
@@ -112,7 +113,7 @@ def _changed_source(graph: Graph, node: Node) -> str | None:
 
 
 def _is(body: Body, load: Any, name: str) -> bool:
-    return any(n == name and b.same_as(load.source) for b, n in body.sources.items())
+    return body.source_of(load.source) == name
 
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:

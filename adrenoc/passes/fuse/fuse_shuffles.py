@@ -25,7 +25,8 @@ from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import least_phase_clocks
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw, conv_geometry, is_depthwise
 from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.kernels.body_cost import loads_of
@@ -90,16 +91,12 @@ def _shuffled(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
         theirs = graph.placements[name].layout
         if theirs is None or theirs.roles != layout.roles:
             continue
-        loads = [load for load in loads_of(body.value) if _name(body, load) == name]
+        loads = [load for load in loads_of(body.value) if body.name_of(load) == name]
         shapes = graph.tensors[name].shape, graph.tensors[node.output].shape
         found = pixel_shuffle(body, loads, layout, *shapes)
         if found is not None:
             return conv, found
     return None
-
-
-def _name(body: Body, load: Any) -> str:
-    return next(name for buffer, name in body.sources.items() if buffer.same_as(load.source))
 
 
 def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
@@ -136,7 +133,7 @@ def _adds_constants(graph: Graph, conv: Node) -> bool:
         return True
     axis = None if layout is None else layout.axis("C")
     for load in loads_of(body.value):
-        name = _name(body, load)
+        name = body.name_of(load)
         if name == Node.RESULT:
             continue
         tensor = graph.tensors[name]
@@ -229,7 +226,7 @@ def _epilogue(
     made: dict[str, Any] = {}
 
     def rewritten(load: Any) -> Any:
-        name = _name(whole, load)
+        name = whole.name_of(load)
         if name == Node.RESULT:
             sources[load.source] = name
             return BufferLoad(load.source, list(body.axes))

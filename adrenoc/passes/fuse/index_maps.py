@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.graph import Body, Graph
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.fuse.fuse_maps import inline

@@ -20,10 +20,10 @@ from typing import Any
 
 from tvm.ir import Op, StringImm
 
+from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.operand import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
-from adrenoc.passes.analyse.cpu_nodes import CPU, lowered_for_cpu
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.passes.analyse.cpu_nodes import lowered_for_cpu
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
 from adrenoc.tvmapi import Call, tvm
 

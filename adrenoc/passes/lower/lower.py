@@ -18,10 +18,9 @@ from adrenoc.errors import CompileError
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.node_kinds import ALLOC, CLML, CPU, TO_CPU, TO_GPU
 from adrenoc.ir.program import Choice, Kernel, Program, Step
 from adrenoc.options import CompileOptions
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.target.target import Target
 from adrenoc.tuning_log import Tuning
 from adrenoc.tvmapi import PrimFunc
@@ -67,7 +66,7 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
         if node.op in (CPU, TO_CPU, TO_GPU):
             steps.append(_step_of_cpu(context, node, cpu_functions))
             continue
-        if node.op in (CLML, ALLOC):
+        if node.is_region or node.is_region_memory:
             steps.append(_step_of_region(context, node))
             continue
         call = kernel_of(context, node)
@@ -109,7 +108,7 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
     """A function of the CPU, or a copy to it or from it."""
-    if node.op != CPU:
+    if not node.on_cpu:
         source, _ = context.operand(node.inputs[0])
         return Step(kernel="", place=node.op, arguments=(source, node.output))
     operators = "_".join(re.sub(r"\W", "_", op) for op in node.operators)
@@ -120,7 +119,7 @@ def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc
 
 def _step_of_region(context: RuleContext, node: Node) -> Step:
     """A region of CLML, or the memory for its further results."""
-    if node.op == ALLOC:
+    if node.is_region_memory:
         return Step(kernel="", place=ALLOC, arguments=(node.output,))
     results = tuple(node.attrs["results"])
     reads = tuple(context.operand(name)[0] for name in node.attrs["arguments"])

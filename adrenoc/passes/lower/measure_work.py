@@ -20,7 +20,6 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 from adrenoc.passes.lower.plan_memory import size_bytes
 from adrenoc.target.roofline import Work
 from adrenoc.tvmapi import (
@@ -57,9 +56,9 @@ def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
 def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
     graph = program.graph
     # What CLML does is estimated where it is partitioned.
-    macs = 0 if node.op in NO_KERNEL else multiply_adds(graph, node)
+    macs = 0 if not node.has_kernel else multiply_adds(graph, node)
     flops = 2 * macs
-    if node.op not in NO_KERNEL:
+    if node.has_kernel:
         flops += _operations(graph, node)
     return StepWork(
         macs=macs,

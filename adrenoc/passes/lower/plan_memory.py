@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from adrenoc.bundle.manifest import MemoryPlan, MemorySlot
 from adrenoc.ir.allocation import buffer_bytes, image_bytes
 from adrenoc.ir.graph import Graph
+from adrenoc.ir.node_kinds import CPU
 from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program
-from adrenoc.passes.analyse.cpu_nodes import CPU
 from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
 from adrenoc.tvmapi import bits_of
 

@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import same_layout
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, channels_last, default_layout
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.passes.analyse.channel_ranges import CONCAT
 from adrenoc.passes.analyse.elementwise import reads_elementwise
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 
 Layouts = dict[str, Layout | None]
 
@@ -68,7 +67,7 @@ def _demands(graph: Graph) -> dict[str, Layout]:
 def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
     """Whether the output's axes are those of this input, one for one."""
     name = node.inputs[position]
-    if node.op == CONCAT:
+    if node.is_concat:
         return True
     if graph.tensors[name].shape != graph.tensors[node.output].shape:
         return False
@@ -85,7 +84,7 @@ def _output_layout(
     demands: Mapping[str, Layout],
 ) -> Layout | None:
     shape = graph.tensors[node.output].shape
-    if node.body is not None or node.op in (CLML, ALLOC):
+    if node.body is not None or (node.is_region or node.is_region_memory):
         handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
         return demands.get(node.output) or handed or default_layout(shape)
     source = layouts.get(node.inputs[0]) if node.inputs else None
@@ -182,7 +181,7 @@ def _roles_read(body: Body, name: str, layout: Layout | None) -> dict[int, str] 
         return None
     roles: dict[int, str] = {}
     for load in loads_of(body.value):
-        if not any(n == name and load.source.same_as(b) for b, n in body.sources.items()):
+        if body.source_of(load.source) != name:
             continue
         for position, index in enumerate(load.indices):
             for axis, var in enumerate(body.axes):

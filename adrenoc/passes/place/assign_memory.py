@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import OPERATORS
-from adrenoc.ir.graph import Body, Graph, Node, Placement, Tensor
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import LANES, Fold, Layout, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions

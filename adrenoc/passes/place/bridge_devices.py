@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.passes.analyse.cpu_nodes import CPU, TO_CPU, TO_GPU
+from adrenoc.ir.node_kinds import CPU, TO_CPU, TO_GPU
 from adrenoc.passes.place.assign_memory import copy_node
 
 
 def bridge_devices(graph: Graph) -> Graph:
     """Insert the copies; every `cpu` node then reads and writes tensors of the CPU alone."""
-    if not any(node.op == CPU for node in graph.nodes):
+    if not any(node.on_cpu for node in graph.nodes):
         return graph
     return _Bridge(graph).run()
 
@@ -32,7 +32,7 @@ class _Bridge:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            if node.op == CPU:
+            if node.on_cpu:
                 self._add_cpu_node(node)
             else:
                 self._need_on_gpu(node.inputs)

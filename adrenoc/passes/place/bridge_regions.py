@@ -16,20 +16,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.passes.analyse.cpu_nodes import CPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
+from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.passes.place.assign_memory import copy_node
 
 
 def bridge_regions(graph: Graph) -> Graph:
     """Insert the copies."""
-    if not any(node.op == CLML for node in graph.nodes):
+    if not any(node.is_region for node in graph.nodes):
         return graph
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     copied: dict[str, str] = {}
     for node in graph.nodes:
-        if node.op != CLML:
+        if not node.is_region:
             nodes.append(node)
             continue
         for name in node.inputs:
@@ -53,7 +52,7 @@ def _needs_copy(graph: Graph, name: str) -> bool:
     return (
         maker == CPU
         or name in graph.outputs
-        or any(reader.op != CLML for reader in graph.consumers[name])
+        or any(not reader.is_region for reader in graph.consumers[name])
     )
 
 

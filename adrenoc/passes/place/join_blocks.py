@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store, Tensor, View
 from adrenoc.ir.layout import LANES, agree
+from adrenoc.ir.node_kinds import CONCAT
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.channel_ranges import (
-    CONCAT,
     Concat,
     Part,
     Slice,
@@ -47,7 +47,7 @@ MOST_COPIES = 1
 
 def join_blocks(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
     """Make parts of concatenations, and slices, views of the whole where nothing forbids it."""
-    concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.op == CONCAT}
+    concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.is_concat}
     ranges = {name: concat for name, concat in concats.items() if concat is not None}
     slices = _slices(graph, log)
     if not concats and not slices:
@@ -326,7 +326,7 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
         if node.output in plan.slices:
             continue
         if node.output not in plan.concats or node.output in plan.as_kernel:
-            nodes.append(replace(node, op="map") if node.op == CONCAT else node)
+            nodes.append(replace(node, op="map") if node.is_concat else node)
             continue
         for number, (part, _) in enumerate(plan.copied.get(node.output, ())):
             tensor = graph.tensors[part.name]

@@ -16,7 +16,6 @@ from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.channel_ranges import Part
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
 
 """Nodes that no kernel of the GPU computes."""
 
@@ -114,7 +113,7 @@ def can_store(graph: Graph, node: Node) -> bool:
     """Whether a node's kernel can write its result to more than one place."""
     spec = graph.operand(node.output)
     return (
-        node.op not in NO_KERNEL
+        node.has_kernel
         and spec.layout is not None
         and spec.memory in (Memory.TEXTURE, Memory.BLOCKED, Memory.PLAIN)
         and spec.dtype.startswith("float")

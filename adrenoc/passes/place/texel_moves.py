@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.graph import Body, Graph, Node, Placing
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Placing
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.index_value import (
@@ -152,7 +153,7 @@ def _chosen(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
 
 def _move(graph: Graph, body: Body, load: Any, made: OperandSpec, box: Box) -> TexelMove | None:
     """A part that one load gives, if it is texels of what that reads."""
-    name = next(n for b, n in body.sources.items() if b.same_as(load.source))
+    name = body.name_of(load)
     source = graph.operand(name)
     if source.layout is None or math.prod(_grid(source)) > MOST_TEXELS:
         return None

@@ -16,7 +16,8 @@ import numpy as np
 
 from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, dtype_of, tirx, tvm
 
 Range = tuple[float, float]

@@ -16,7 +16,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.graph import Body, Graph
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph
 from adrenoc.passes.precision.byte_ranges import Range, given_ranges, range_in
 from adrenoc.tvmapi import dtype_of, tirx
 

@@ -21,8 +21,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import tirx
 
 

@@ -22,11 +22,9 @@ from typing import Any
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, beyond_half
-from adrenoc.passes.analyse.channel_ranges import CONCAT
-from adrenoc.passes.analyse.no_kernel import NO_KERNEL
-from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 
@@ -40,7 +38,7 @@ def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
     exact: set[str] = set()
     carried: set[str] = set()
     for node in graph.nodes if reasons else ():
-        if node.op in NO_KERNEL or not graph.tensors[node.output].is_float:
+        if not node.has_kernel or not graph.tensors[node.output].is_float:
             continue
         read = [name for name in node.inputs if name in reasons]
         exact.update(read)
@@ -88,7 +86,7 @@ def _hands_on(graph: Graph, node: Node, carried: Collection[str]) -> str:
     computed = [n for n in floats if graph.tensors[n].value is None]
     found = next((n for n in computed if n in carried), "")
     hands_on = gives(node, Numbers.AVERAGED, Numbers.PICKED)
-    if not found or not (node.is_map or node.op == CONCAT or hands_on):
+    if not found or not (node.is_map or node.is_concat or hands_on):
         return ""
     for body in node.bodies:
         if not all(_is_load(part) or not loaded(part) for part in _terms(body.value)):

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
+from adrenoc.ir.body import loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.passes.analyse.scalar_body import loaded
 
 
 def keep_coordinates(graph: Graph, log: DecisionLog) -> Graph:

@@ -22,7 +22,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.precision.signs import UNKNOWN, Sign, signs_of
 from adrenoc.tvmapi import tirx, tvm
 

@@ -20,7 +20,8 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
 from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
 from adrenoc.passes.precision.drop_conversions import drop_conversions

@@ -21,9 +21,9 @@ from typing import Any
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_TINY
-from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.precision.ratios import ADDING, products_of_ratios
 from adrenoc.passes.precision.signs import UNKNOWN, Sign, sign_of, signs_of

@@ -19,9 +19,9 @@ from dataclasses import replace
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import beyond_half, largest_of
-from adrenoc.passes.analyse.channel_ranges import CONCAT
 from adrenoc.passes.precision.signs import Sign, signs_of
 from adrenoc.passes.precision.sizes import ONE, Size, Sizes, size_of_number
 from adrenoc.passes.precision.uneven_channels import brought_back
@@ -80,7 +80,7 @@ class _Walk:
             size, is_mask = self._of_body(node.prologue, size)
         if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
             size = self._weighted(node, size)
-        elif node.op == CONCAT or gives(node, *_FROM_ITS_TERMS):
+        elif node.is_concat or gives(node, *_FROM_ITS_TERMS):
             size = self._reduced(node, size)
         elif node.body is None:
             size = ONE

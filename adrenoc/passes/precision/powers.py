@@ -10,8 +10,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
-from adrenoc.ir.graph import Body
-from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.ir.body import Body, loaded
 from adrenoc.tvmapi import Call, tirx, tvm
 
 EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")

@@ -24,8 +24,8 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
-from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import Call, Expr, tirx, tvm
 
 ADDING = (Numbers.SUMMED, Numbers.AVERAGED, Numbers.PICKED, Numbers.MULTIPLIED)

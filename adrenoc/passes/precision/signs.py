@@ -11,7 +11,8 @@ from tvm_ffi import structural_equal
 
 from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 _NEVER_NEGATIVE = ("tirx.exp", "tirx.exp2", "tirx.exp10", "tirx.sqrt", "tirx.rsqrt", "tirx.fabs")

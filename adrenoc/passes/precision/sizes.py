@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL
-from adrenoc.passes.analyse.scalar_body import loaded
 from adrenoc.passes.precision.signs import Sign, sign_of
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 

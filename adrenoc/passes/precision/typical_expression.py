@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.ir.graph import Body
+from adrenoc.ir.body import Body
 from adrenoc.tvmapi import IF_THEN_ELSE, tirx, tvm
 
 _MOST_PLACES = 1 << 17

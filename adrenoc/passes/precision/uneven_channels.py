@@ -19,7 +19,8 @@ import numpy as np
 
 from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_NORMAL
 from adrenoc.tvmapi import tirx, tvm
 

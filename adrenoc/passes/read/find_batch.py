@@ -11,7 +11,7 @@ elements i of its operands, and no others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,8 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.batch import Along, Batch
-from adrenoc.ir.graph import Body, Graph, Node
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.tvmapi import Var, sym, tirx, tvm
 
@@ -84,14 +85,12 @@ class _Walk:
                 continue
             own = Along(axis, extent // self.batch)
             element = tirx.floordiv(body.axes[axis], own.factor)
-            if all(self._reads_own(load, body.sources, element, analyzer) for load in loads):
+            if all(self._reads_own(load, body, element, analyzer) for load in loads):
                 return own
         raise _MixedError(f"{node.name} ({'+'.join(node.operators)}) mixes the elements of a batch")
 
-    def _reads_own(
-        self, load: Any, sources: Mapping[Any, str], element: Any, analyzer: Any
-    ) -> bool:
-        name = next((n for buffer, n in sources.items() if buffer.same_as(load.source)), None)
+    def _reads_own(self, load: Any, body: Body, element: Any, analyzer: Any) -> bool:
+        name = body.source_of(load.source)
         if name is None:  # what a fold holds so far
             return True
         along = self.along.get(name)

@@ -13,7 +13,6 @@ from adrenoc.errors import CompileError
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
-from adrenoc.passes.analyse.cpu_nodes import CPU
 from adrenoc.text.spelling import listed
 
 
@@ -24,7 +23,7 @@ def check_forbidden_cpu(graph: Graph, options: CompileOptions, log: DecisionLog)
         CompileError: naming all of them.
     """
     if "cpu" in options.forbid:
-        found = (node.output for node in graph.nodes if node.op == CPU)
+        found = (node.output for node in graph.nodes if node.on_cpu)
         _refuse(found, "the CPU", "cpu", log)
 
 

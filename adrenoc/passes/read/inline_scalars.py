@@ -11,8 +11,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.graph import Body, Graph, Node
-from adrenoc.passes.analyse.scalar_body import loaded
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.tvmapi import tirx, tvm
 
 
@@ -35,12 +35,8 @@ def _inlined(node: Node, scalars: dict[str, Any]) -> Node:
 
 def _with_values(body: Body, scalars: dict[str, Any]) -> Body:
     def value_of(load: Any) -> Any:
-        for buffer, name in body.sources.items():
-            if name in scalars and load.source.same_as(buffer):
-                return tirx.const(scalars[name], str(load.ty))
-        return load
+        name = body.source_of(load.source)
+        return tirx.const(scalars[name], str(load.ty)) if name in scalars else load
 
     value = structural_map(body.value, (tvm.ir.TensorLoad, value_of))
-    used = loaded(value)
-    sources = {b: n for b, n in body.sources.items() if any(b.same_as(u) for u in used)}
-    return replace(body, value=value, sources=sources)
+    return replace(body, value=value).without_unread()

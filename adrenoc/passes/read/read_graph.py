@@ -20,7 +20,8 @@ from typing import Any
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.families.operators import OF_RELAX
-from adrenoc.ir.graph import Body, Graph, Node, Tensor
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of

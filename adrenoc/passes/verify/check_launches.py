@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from adrenoc.errors import DefectError
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.node_kinds import CLML
 from adrenoc.ir.operand import TEXTURE, OperandSpec
 from adrenoc.ir.program import Kernel, Launch, Program, Step
-from adrenoc.passes.analyse.region_nodes import CLML
 from adrenoc.target.gpu import Limits
 
 _POINTER_BYTES = 8

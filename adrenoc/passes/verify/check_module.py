@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adrenoc.errors import DefectError
+from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.operand import GLOBAL, OperandSpec
 from adrenoc.ir.program import Program, Step
-from adrenoc.passes.analyse.cpu_nodes import CPU
-from adrenoc.passes.analyse.region_nodes import ALLOC, CLML
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.verify.check_storage import INPUT, OUTPUT, PARAM, SLOT, Place, place_of
 from adrenoc.tvmapi import Call

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from adrenoc.bundle.manifest import MemorySlot
 from adrenoc.errors import DefectError
+from adrenoc.ir.node_kinds import CPU
 from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
-from adrenoc.passes.analyse.cpu_nodes import CPU
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
 from adrenoc.passes.verify.image_limits import check_image
 from adrenoc.target.gpu import Limits
