@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _WORTH_A_LOOK = 1.2
 """So many times the floor is still rounding, as far as noise can be compared."""
+_NO_ERROR = 1e-6
+"""Of the range: where both are less, there is nothing to explain."""
 _MOST_PARTS = 4
 
 
@@ -29,6 +31,11 @@ def floor_text(floor: Floor) -> str:
     tensors = console.counted(floor.tensors, "tensor")
     if math.isinf(floor.rms):
         return f"not finite: half cannot hold all of the {tensors} that are stored in it"
+    if not floor.is_of_rounding and floor.float32_rms > _NO_ERROR:
+        return (
+            f"none: float32 with nothing rounded to half is off by {floor.float32_error:.1e} "
+            f"itself, and by {floor.error:.1e} with the {tensors} that are stored in half"
+        )
     said = "rounding alone" if floor.ratio <= _WORTH_A_LOOK else "more than rounding"
     return (
         f"{floor.error:.1e} by ideal rounding of the {tensors} stored in half; root mean square "

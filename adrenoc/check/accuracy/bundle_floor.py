@@ -12,6 +12,7 @@ from adrenoc.check.accuracy.accuracy_plans import twin_of
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, deviation
 from adrenoc.check.accuracy.floor import floor_of
+from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.samples import Judge, sample_of
 from adrenoc.compile.make import options_of
@@ -53,5 +54,6 @@ def floor_of_bundle(
         for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
     }
     stored = bench.stored(options.preset, options.float32_tensors)
-    ideal = Judge(bench, [sample]).rounded(stored)
-    return floor_of(deviation([seen], [sample.expected]), ideal, stored.count)
+    judge = Judge(bench, [sample])
+    ours = deviation([seen], [sample.expected])
+    return floor_of(ours, judge.rounded(stored), judge.rounded(NOTHING), stored.count)

@@ -20,6 +20,7 @@ from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, la
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, range_error
 from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.floor import floor_of
+from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import (
     AccuracyReport,
@@ -170,7 +171,7 @@ class _Doctor:
         started = time.perf_counter()
         stored = self._bench.stored(preset)
         ideal = self._judge.rounded(stored)
-        floor = floor_of(ours, ideal, stored.count)
+        floor = floor_of(ours, ideal, self._judge.rounded(NOTHING), stored.count)
         self._reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
         return floor
 

@@ -59,13 +59,13 @@ def _searched(
     policies = Policies(bench, judge, preset, effort=effort, reporter=reporter)
     whole = bench.whole(preset)
     ours = judge.compiled(whole)
-    floor = floor_of(ours, judge.rounded(policies.stored), policies.stored.count)
+    exact = judge.rounded(NOTHING)
+    floor = floor_of(ours, judge.rounded(policies.stored), exact, policies.stored.count)
     before = _as_it_is(whole.plan, ours.largest, floor)
     after = before
     if ours.largest > wanted.tolerance:
-        exact = judge.rounded(NOTHING).largest
-        if exact > wanted.tolerance:
-            raise _unreachable(model, wanted, preset, exact, "float32 throughout")
+        if exact.largest > wanted.tolerance:
+            raise _unreachable(model, wanted, preset, exact.largest, "float32 throughout")
         reporter.note(f"{preset} is off by {ours.largest:.1e}, the floor is {floor.error:.1e}")
         met, best = policies.meeting(wanted.tolerance)
         if met is None:

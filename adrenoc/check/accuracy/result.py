@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+_MOSTLY = 2.0
+"""Squares of independent errors add up: of the rest, a quarter at most was there before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,9 @@ class Floor:
 
     `error` is the largest error over the range of an output, as that of a preset is; `rms` and
     `our_rms` are root mean squares, with ideal rounding and of the plan, and `ratio` is how many
-    times the first the second is.  `tensors` counts what is stored in half.
+    times the first the second is.  `tensors` counts what is stored in half.  `float32_error` and
+    `float32_rms` are of the same kernels in float32 with nothing rounded: where those are off as
+    much, as of a model that rounds to whole numbers by itself, there is no floor.
     """
 
     error: float
@@ -51,6 +57,13 @@ class Floor:
     our_rms: float
     ratio: float
     tensors: int
+    float32_error: float = 0.0
+    float32_rms: float = 0.0
+
+    @property
+    def is_of_rounding(self) -> bool:
+        """Whether rounding to half makes most of the error, and not what float32 has, too."""
+        return math.isfinite(self.rms) and self.rms > _MOSTLY * self.float32_rms
 
 
 @dataclass(frozen=True, kw_only=True)
