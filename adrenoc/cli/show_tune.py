@@ -52,9 +52,10 @@ class JsonObserver:
         self._last = ""
 
     def progress(self, progress: TuneProgress) -> None:
-        """A line where a trial was added."""
+        """A line where something was measured, or a device came or went."""
         plain = asdict(progress)
-        changed = json.dumps([progress.phase, progress.trials, progress.devices, progress.failed])
+        counts = (progress.references, progress.trials, progress.devices, progress.failed)
+        changed = json.dumps([progress.phase, *counts])
         if changed != self._last:
             self._last = changed
             del plain["kernels"]

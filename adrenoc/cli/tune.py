@@ -93,7 +93,11 @@ class DurationParam(ParamType):
     help="Schedules to measure in all, those in the log included.",
 )
 @click.option(
-    "--budget", type=DurationParam(), default=0.0, metavar="TIME", help="Stop after so long: 30m."
+    "--budget",
+    type=DurationParam(),
+    default=0.0,
+    metavar="TIME",
+    help="Stop after so long, ten seconds later at most: 30m.",
 )
 @click.option(
     "--timeout",

@@ -130,16 +130,24 @@ class Farm:
         """
         with suppress(queue.Empty):
             return self._outcomes.get(timeout=timeout_s)
+        self.check_presence(self._options.patience_s + self._options.limit_s)
+        return None
+
+    def check_presence(self, patience_s: float = 0.0) -> None:
+        """See whether a device is there, or was within that time.
+
+        Raises:
+            RemoteError: none was.
+        """
         since = self._absent_since
         gone_s = 0.0 if since is None else time.monotonic() - since
-        if gone_s > self._options.patience_s + self._options.limit_s:
+        if gone_s > patience_s:
             raise RemoteError(
                 f"no device was there for {gone_s:.0f} s: "
                 f"{', '.join(str(p.where) for p in self._options.places)}"
                 f"{self._last_word and f' ({self._last_word})'}",
                 hint="start adrenoc serve there; the same adrenoc tune command goes on then",
             )
-        return None
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_S):

@@ -13,6 +13,7 @@ with `error` where the kernel cannot be had.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +94,7 @@ def rank_offline(
 ) -> TuneProgress:
     """Rank the best candidates by estimate of each task, `options.trials` of them in all.
 
+    A budget of time ends it earlier: what is analysed then is waited for, and no more begun.
     Without an analyser nothing is written: the cost model picks so at every compilation.
     """
     gpu = plan.target.measured_as
@@ -127,6 +129,8 @@ def _analyse_all(
     resumed: int,
 ) -> None:
     share = max(2, options.trials // max(1, len(standings)))
+    begun = started if options.began_s is None else options.began_s
+    deadline = begun + (options.budget_s or math.inf)
     command = getattr(analyse, "command", "analyser")
     with ThreadPoolExecutor(max_workers=2) as pool:
         for standing in standings:
@@ -138,28 +142,48 @@ def _analyse_all(
                 if actions_key(actions_of(task.candidates[number])) not in known
             ]
             files = [write_source(plan, task, number, scratch) for number in wanted]
-            for number, found in zip(wanted, pool.map(analyse, files), strict=True):
-                failed = "error" in found
-                trial = Trial(
-                    kernel=task.digest,
-                    family=task.family,
-                    work=task.choice.work,
-                    actions=actions_of(task.candidates[number]),
-                    status=Status.BUILD if failed else Status.OK,
-                    median_us=0.0 if failed else float(found["time_us"]),
-                    runs=0,
-                    detail=str(found.get("error", ""))[:400],
-                    untuned=number == 0,
-                    target=plan.target.name,
-                    gpu=plan.target.measured_as,
-                    device=Device(name=f"analyser {Path(shlex.split(command)[0]).name}"),
-                    tools=options.tools,
-                    model=plan.model.name,
-                    at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                )
-                writer.append(trial)
-                standing.add(trial)
+            asked = [pool.submit(analyse, file) for file in files]
+            try:
+                for number, answer in zip(wanted, asked, strict=True):
+                    if time.monotonic() > deadline:
+                        return
+                    found = answer.result()
+                    trial = _trial(plan, task, number, found, command, options)
+                    writer.append(trial)
+                    standing.add(trial)
+            finally:
+                for answer in asked:
+                    answer.cancel()
             observer.progress(_progress("analysing", standings, options, started, resumed))
+
+
+def _trial(
+    plan: TunePlan,
+    task: Task,
+    number: int,
+    found: Mapping[str, Any],
+    command: str,
+    options: TuneOptions,
+) -> Trial:
+    """What an analyser said, as a line of the log."""
+    failed = "error" in found
+    return Trial(
+        kernel=task.digest,
+        family=task.family,
+        work=task.choice.work,
+        actions=actions_of(task.candidates[number]),
+        status=Status.BUILD if failed else Status.OK,
+        median_us=0.0 if failed else float(found["time_us"]),
+        runs=0,
+        detail=str(found.get("error", ""))[:400],
+        untuned=number == 0,
+        target=plan.target.name,
+        gpu=plan.target.measured_as,
+        device=Device(name=f"analyser {Path(shlex.split(command)[0]).name}"),
+        tools=options.tools,
+        model=plan.model.name,
+        at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
 
 
 def _spread_out(task: Task, count: int) -> list[int]:
@@ -223,6 +247,7 @@ def _progress(
     best_us = sum(k.calls * k.best_us for k in known)
     return TuneProgress(
         phase=phase,
+        references=sum(k.untuned_us > 0 for k in kernels),
         trials=done,
         wanted=options.trials,
         failed=sum(k.failed for k in kernels),

@@ -22,9 +22,13 @@ class KernelProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneProgress:
-    """Where a tuner is; `gain` is the time of all launches untuned over that with the best."""
+    """Where a tuner is; `gain` is the time of all launches untuned over that with the best.
+
+    `references`: kernels whose untuned schedule was measured, which comes before its trials.
+    """
 
     phase: str
+    references: int
     trials: int
     wanted: int
     failed: int

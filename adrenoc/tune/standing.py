@@ -144,6 +144,13 @@ class Standing:
         numbers = [self.task.position(dict(times[key].actions)) for _, key in faster]
         return [n for n in numbers if n is not None and n != self.base]
 
+    @property
+    def to_confirm_us(self) -> float:
+        """What a run gains if the fastest trial is no luck."""
+        if not (math.isfinite(self.untuned_us) and math.isfinite(self.fastest_us)):
+            return 0.0
+        return self.task.calls * (self.untuned_us - self.fastest_us)
+
     def interest(self) -> float:
         """How much time a run spends here, less the longer nothing was gained.
 

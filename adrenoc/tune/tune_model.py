@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class TuneRequest:
 
 
 def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserver) -> TuneProgress:
-    """Tune on devices, into the log.
+    """Tune on devices, into the log; the budget of time is counted from now on.
 
     Raises:
         OptionError: there is no device for such a target on this machine.
@@ -54,6 +55,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
         RemoteError: no device was there for long.
         AdrenocError: the model cannot be planned.
     """
+    began_s = time.monotonic()
     if not request.places and not request.target.host:
         raise OptionError(
             f"{request.target.name} is no device of this machine: where does it run?",
@@ -83,7 +85,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
             build=VariantBuilder(plan, scratch),
             writer=writer,
             known=known,
-            options=_options(request),
+            options=_options(request, began_s),
             observer=observer,
             scratch=scratch,
         )
@@ -98,6 +100,7 @@ def tune_offline(
     Raises:
         AdrenocError: as `tune_model`; ToolError where the analyser fails.
     """
+    began_s = time.monotonic()
     plan = _plan(request, reporter)
     with ExitStack() as stack:
         writer, known = _open_log(request, plan, reporter, stack)
@@ -106,7 +109,7 @@ def tune_offline(
             analyse,
             writer=writer,
             known=known,
-            options=_options(request),
+            options=_options(request, began_s),
             observer=observer,
         )
 
@@ -137,10 +140,11 @@ def _open_log(
     return writer, own
 
 
-def _options(request: TuneRequest) -> TuneOptions:
+def _options(request: TuneRequest, began_s: float) -> TuneOptions:
     return TuneOptions(
         trials=request.trials,
         budget_s=request.budget_s,
+        began_s=began_s,
         seed=request.seed,
         tools=tool_versions(),
     )

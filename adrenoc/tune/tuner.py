@@ -19,6 +19,7 @@ from adrenoc.errors import AdrenocError
 from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.farm import Farm, Job, Outcome
 from adrenoc.tune.progress import TuneObserver, TuneProgress
+from adrenoc.tune.reserve import CONTENDERS, ContestReserve
 from adrenoc.tune.search import CostModel
 from adrenoc.tune.standing import Standing
 from adrenoc.tune.tasks import Task, TunePlan
@@ -26,12 +27,8 @@ from adrenoc.tune.transfer import seeds
 from adrenoc.tune.variant import BuildVariant
 from adrenoc.tuning_log import Device, LogWriter, Status, Trial
 
-CONTENDERS = 2
-"""Schedules a kernel that are measured once more, in turn with the untuned one."""
 SLOW = 2.0
 """A candidate that takes so many times as long as the best known is measured once."""
-SEARCH_SHARE = 0.85
-"""Of a budget of time; what is left is for the contests."""
 TELL_S = 0.2
 BATCH = 8
 """Candidates that a search proposes at a time."""
@@ -41,10 +38,14 @@ TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none."""
+    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none.
+
+    The budget is counted from `began_s` on (of `time.monotonic()`), from now on where that is None.
+    """
 
     trials: int
     budget_s: float = 0.0
+    began_s: float | None = None
     seed: int = 1
     tools: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,6 +86,10 @@ class Tuner:
         self._resumed = self._measured
         self._model = CostModel(plan.tasks)
         self._started = time.monotonic()
+        budget = options.budget_s or math.inf
+        self._deadline = (self._started if options.began_s is None else options.began_s) + budget
+        self._reserve = ContestReserve(options.budget_s)
+        self._answered = False
         self._told = 0.0
         self._in_flight = 0
         self._trials_in_flight = 0
@@ -92,6 +97,8 @@ class Tuner:
 
     def run(self) -> TuneProgress:
         """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
+
+        What is under way when the time is up is left, and is no trial.
 
         Raises:
             RemoteError: no device was there for long.
@@ -101,6 +108,7 @@ class Tuner:
         try:
             self._work(self._next_search_job, "searching")
             self._work(self._next_contest, "confirming")
+            self._tell_if_in_vain()
         except KeyboardInterrupt:
             phase = "stopped"
         finally:
@@ -112,8 +120,8 @@ class Tuner:
         return final
 
     def _work(self, next_job: Any, phase: str) -> None:
-        """Keep the lanes busy until there is no next job and none is out."""
-        while True:
+        """Keep the lanes busy until there is no next job and none is out, or the time is up."""
+        while time.monotonic() < self._deadline:
             job = next_job() if self._in_flight < self._farm.capacity else None
             if job is not None:
                 self._in_flight += 1
@@ -127,6 +135,8 @@ class Tuner:
             outcome = self._farm.next_outcome(0.5 if job is None else 0.0)
             if outcome is not None:
                 self._in_flight -= 1
+                self._answered = True
+                self._reserve.came_back(len(outcome.job.variants))
                 if outcome.job.tag.kind == "trial":
                     self._trials_in_flight -= 1
                     outcome.job.tag.standing.trials_out -= 1
@@ -135,15 +145,28 @@ class Tuner:
                 self._told = time.monotonic()
                 self._observer.progress(self._progress(phase))
 
+    def _tell_if_in_vain(self) -> None:
+        """Say so where the time was up before a device answered.
+
+        Raises:
+            RemoteError: because none was there.
+        """
+        if self._answered or time.monotonic() < self._deadline:
+            return
+        self._farm.check_presence()
+        self._observer.event(
+            f"warning: the budget of {self._options.budget_s:.0f} s was spent before a device "
+            "answered; the same command with a longer one goes on"
+        )
+
     @property
     def _measured(self) -> int:
         return sum(len(standing.measured) for standing in self._standings)
 
     @property
     def _spent(self) -> bool:
-        elapsed_s = time.monotonic() - self._started
         # What is left goes to the contests.
-        over = 0 < self._options.budget_s * SEARCH_SHARE < elapsed_s
+        over = time.monotonic() > self._deadline - self._reserve.seconds(self._standings)
         return over or self._measured + self._trials_in_flight >= self._options.trials
 
     # Jobs
@@ -201,7 +224,8 @@ class Tuner:
 
     def _next_contest(self) -> Job | None:
         """The best schedules of a task in turn with the untuned one."""
-        for standing in self._standings:
+        # The time may be up before all of them were.
+        for standing in sorted(self._standings, key=lambda s: -s.to_confirm_us):
             if standing.in_flight or standing.base is None:
                 continue
             best = standing.contenders(CONTENDERS)
@@ -329,6 +353,7 @@ class Tuner:
         untuned_us = sum(k.calls * k.untuned_us for k in known)
         return TuneProgress(
             phase=phase,
+            references=sum(k.untuned_us > 0 for k in kernels),
             trials=done,
             wanted=self._options.trials,
             failed=sum(k.failed for k in kernels),

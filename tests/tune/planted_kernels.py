@@ -75,6 +75,9 @@ class RuleFarm:
         self._jobs.append(job)
         self.jobs.append(job)
 
+    def check_presence(self, patience_s: float = 0.0) -> None:
+        """See `Farm`."""
+
     def next_outcome(self, timeout_s: float) -> Outcome | None:
         """See `Farm`."""
         if self._until is not None:
@@ -120,9 +123,14 @@ def tune_by_rule(
     trials: int,
     budget_s: float = 0.0,
     interrupt_after: int | None = None,
+    farm: RuleFarm | None = None,
+    told: list[str] | None = None,
 ) -> tuple[TuneProgress, tuple[Trial, ...], RuleFarm]:
     """Tune with a rule for a device; returns the result, the log, and what was asked."""
-    farm = RuleFarm(rule, interrupt_after=interrupt_after)
+    farm = farm or RuleFarm(rule, interrupt_after=interrupt_after)
+    observer = SilentObserver()
+    if told is not None:
+        observer.event = told.append  # type: ignore[method-assign]
     writer = LogWriter(log)
     try:
         result = Tuner(
@@ -132,7 +140,7 @@ def tune_by_rule(
             writer=writer,
             known=read_log(log),
             options=TuneOptions(trials=trials, budget_s=budget_s),
-            observer=SilentObserver(),
+            observer=observer,
             scratch=log.parent,
         ).run()
     finally:

@@ -54,6 +54,17 @@ def test_the_analyser_picks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert read_log(tmp_path / "log") == log
 
 
+def test_a_budget_ends_the_analysis(tmp_path: Path) -> None:
+    """Planning alone takes longer than this one."""
+    asked = tmp_path / "asked"
+    command = _analyser(tmp_path, f"open({str(asked)!r}, 'a').write('x')\n{ANALYSER}")
+    options = ("--offline", "--analyser", command, "--budget", "0.001s")
+    assert _tune(tmp_path, *options) == 0
+    assert read_log(tmp_path / "log") == ()
+    # What was begun for the first kernel is waited for, and nothing else begun.
+    assert not asked.exists() or len(asked.read_text()) <= 2
+
+
 def test_an_analyser_that_talks_nonsense_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

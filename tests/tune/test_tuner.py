@@ -9,10 +9,12 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
 
-from planted_kernels import DEVICE, plan_small, small_model, tune_by_rule
+from planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
 
+from adrenoc.errors import RemoteError
 from adrenoc.families.shared.schedule import actions_of
 from adrenoc.tune.farm import Job, Outcome
+from adrenoc.tune.reserve import CONTENDERS
 from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tune.transfer import seeds
 from adrenoc.tuning_log import Status, Trial, best_trials
@@ -161,6 +163,87 @@ def test_a_budget_ends_the_search(plan: TunePlan, tmp_path: Path) -> None:
     result, _, _ = tune_by_rule(plan, tmp_path / "log", _time, trials=10**6, budget_s=2.0)
     assert result.elapsed_s < 30
     assert result.trials < 10**6
+
+
+class Clock:
+    """Time that passes only where a device works."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        for module in ("tuner", "reserve"):
+            monkeypatch.setattr(f"adrenoc.tune.{module}.time", self)
+
+    def monotonic(self) -> float:
+        """As in the module `time`."""
+        return self.now_s
+
+
+@pytest.mark.parametrize("trial_s", [0.5, 7.0, 60.0])
+def test_the_end_keeps_to_the_budget_too(
+    trial_s: float, plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is measured at last, in turn with the untuned schedules, takes its time as well."""
+    clock = Clock(monkeypatch)
+
+    def rule(task: Task, number: int, job: Job) -> float:
+        clock.now_s += trial_s
+        return _time(task, number, job)
+
+    result, log, _ = tune_by_rule(plan, tmp_path / "log", rule, trials=10**6, budget_s=100.0)
+    assert clock.now_s - 1000.0 < 100.0 + trial_s * (1 + CONTENDERS)
+    assert result.phase == "done"
+    if trial_s < 1:  # there was time to make sure of the best
+        assert any(t.confirmed for t in log)
+        assert clock.now_s - 1000.0 > 80.0
+
+
+def test_what_gains_most_is_made_sure_of_first(
+    plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, farm = tune_by_rule(plan, tmp_path / "log", _time, trials=60)
+    contests = [job.tag.standing for job in farm.jobs if job.tag.kind == "contest"]
+    gains = [
+        s.task.calls * (s.untuned_us - (s.best.median_us if s.best else s.untuned_us))
+        for s in contests
+    ]
+    assert len(gains) > 1
+    assert gains == sorted(gains, reverse=True)
+
+
+class SilentFarm(RuleFarm):
+    """A farm whose devices never answer; `word` is why none is there, or empty."""
+
+    def __init__(self, clock: Clock, word: str) -> None:
+        super().__init__(_time)
+        self._clock, self._word = clock, word
+
+    def next_outcome(self, timeout_s: float) -> Outcome | None:
+        """Wait."""
+        self._clock.now_s += 0.5
+        return None
+
+    def check_presence(self, patience_s: float = 0.0) -> None:
+        """See `Farm`."""
+        if self._word:
+            raise RemoteError(self._word, hint="")
+
+
+@pytest.mark.parametrize("word", ["", "no device was there for 30 s"])
+def test_a_budget_that_was_too_short_is_told(
+    word: str, plan: TunePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing measured is never a success without a word."""
+    farm = SilentFarm(Clock(monkeypatch), word)
+    told: list[str] = []
+    if word:
+        with pytest.raises(RemoteError, match=word):
+            tune_by_rule(plan, tmp_path / "log", _time, trials=9, budget_s=30.0, farm=farm)
+        return
+    result, log, _ = tune_by_rule(
+        plan, tmp_path / "log", _time, trials=9, budget_s=30.0, farm=farm, told=told
+    )
+    assert (result.trials, log) == (0, ())
+    assert "budget of 30 s was spent before a device answered" in told[-1]
 
 
 def test_all_of_a_small_space_is_enough(plan: TunePlan, tmp_path: Path) -> None:
