@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from adrenoc.files.outputs import output_error
 from adrenoc.files.read import cache_folder, is_trusted_file, private_folder, sha256_file
 from adrenoc.host.proc import run_tool
 
-_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
+_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w")
 _COMPILERS = ("c++", "g++", "clang++")
 _STEM = "libadrenoc_opencl-"
+_MOST_UNITS = 8
+"""Compilers at work at a time; each takes some hundred MB."""
 
 
 def build(*, cache: Path | None = None) -> Path:
@@ -86,20 +89,44 @@ def _compile(
     private_folder(folder)
     remove_left(folder)
     with aside_folder(folder / "library") as scratch:
-        # One compiler run on one file that includes the others: TVM's headers take most of the
-        # time, and are read once that way.
-        unit = scratch / "adrenoc_opencl.cc"
-        unit.write_text("".join(f'#include "{p}"\n' for p in sources if p.suffix == ".cc"))
+        flags = [*_FLAGS, _stamp_option(), *_include_options(tvm_folder, ffi_folder)]
+        units = _write_units(sources, scratch)
+
+        def compiled(unit: Path) -> Path:
+            made = unit.with_suffix(".o")
+            command = [compiler, *flags, "-c", str(unit), "-o", str(made)]
+            run_tool(command, deed="build the OpenCL runtime")
+            return made
+
+        with ThreadPoolExecutor(len(units)) as pool:
+            objects = [str(made) for made in pool.map(compiled, units)]
         made = scratch / "made.so"
-        command = [compiler, *_FLAGS, _stamp_option()]
-        command += [*_include_options(tvm_folder, ffi_folder), str(unit)]
         # Naming the libraries makes them needed by name only: at run time the loader takes those
         # that TVM has loaded, wherever they lie.
-        command += ["-o", str(made), str(tvm_folder / "lib" / "libtvm_runtime.so")]
+        command = [compiler, "-shared", *objects, "-o", str(made)]
+        command += [str(tvm_folder / "lib" / "libtvm_runtime.so")]
         command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
-        run_tool(command, deed="build the OpenCL runtime")
+        run_tool(command, deed="link the OpenCL runtime")
         made.chmod(0o755)
         return made.rename(folder / _named(made))
+
+
+def _write_units(sources: list[Path], folder: Path) -> list[Path]:
+    """Files that include the sources, one for each processor: they are compiled side by side.
+
+    TVM's headers take a good part of the time, and are read once a file, so there are few.
+    """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    shares: list[list[Path]] = [[] for _ in range(max(1, min(processors, _MOST_UNITS)))]
+    code = [path for path in sources if path.suffix == ".cc"]
+    for path in sorted(code, key=lambda path: -path.stat().st_size):
+        min(shares, key=lambda share: sum(p.stat().st_size for p in share)).append(path)
+    units = []
+    for number, share in enumerate(shares):
+        unit = folder / f"unit{number}.cc"
+        unit.write_text("".join(f'#include "{path}"\n' for path in share))
+        units.append(unit)
+    return units
 
 
 def _package_folder(name: str) -> Path:
