@@ -188,6 +188,8 @@ class Graph:
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    layouts: Mapping[str, Layout | None] = field(default_factory=dict)
+    """How the axes of each tensor are to lie, from where that is chosen until it has its place."""
     placements: Mapping[str, Placement] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""

@@ -24,7 +24,7 @@ def dump_exact(state: State) -> str:
 
 def dump_layouts(state: State) -> str:
     """Each tensor's layout."""
-    lines = (f"%{name}: {layout}" for name, layout in (state.layouts or {}).items())
+    lines = (f"%{name}: {layout}" for name, layout in graph_of(state).layouts.items())
     return "\n".join(lines) + "\n"
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from adrenoc.passes.context import Pass
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline.dumps import count_nodes, dump_exact, dump_graph
 from adrenoc.pipeline.stage import Phase, Stage
 from adrenoc.pipeline.state import State, graph_of
-from adrenoc.pipeline.steps import LoggedPass, with_log
+from adrenoc.pipeline.steps import on_graph
 
 
 def planned(name: str, run: Callable[[State], State], **row: Any) -> Stage:
@@ -33,12 +34,12 @@ def placed(name: str, run: Callable[[State], State], **row: Any) -> Stage:
     )
 
 
-def kept(name: str, change: LoggedPass, **row: Any) -> Stage:
+def kept(name: str, change: Pass, **row: Any) -> Stage:
     """A stage that keeps tensors out of half storage."""
     return Stage(
         name=name,
         phase=Phase.PRECISION,
-        run=with_log(change),
+        run=on_graph(change),
         dump=dump_exact,
         when=lambda options: options.storage_dtype != "float32",
         **row,

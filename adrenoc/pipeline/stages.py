@@ -12,6 +12,10 @@ from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.fuse.read_flattened import read_flattened
 from adrenoc.passes.fuse.read_images import read_images
+from adrenoc.passes.place.assign_layouts import assign_layouts
+from adrenoc.passes.place.assign_memory import assign_memory
+from adrenoc.passes.place.bridge_devices import bridge_devices
+from adrenoc.passes.place.bridge_regions import bridge_regions
 from adrenoc.passes.place.elide_copies import elide_copies
 from adrenoc.passes.place.explain_moves import explain_moves
 from adrenoc.passes.place.join_blocks import join_blocks
@@ -22,9 +26,12 @@ from adrenoc.passes.precision.keep_constants import keep_constants
 from adrenoc.passes.precision.keep_coordinates import keep_coordinates
 from adrenoc.passes.precision.keep_differences import keep_differences
 from adrenoc.passes.precision.keep_grown import keep_grown
+from adrenoc.passes.precision.keep_integers import keep_integers
 from adrenoc.passes.precision.keep_range import keep_range
 from adrenoc.passes.precision.keep_sizes import keep_sizes
+from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.precision.widen_sums import widen_sums
+from adrenoc.passes.read.forbid_steps import forbid_buffers, forbid_cpu
 from adrenoc.passes.read.inline_scalars import inline_scalars
 from adrenoc.passes.verify.check_launches import check_kernels
 from adrenoc.pipeline.dumps import (
@@ -42,30 +49,22 @@ from adrenoc.pipeline.rows import kept, placed, planned
 from adrenoc.pipeline.stage import Phase, Stage
 from adrenoc.pipeline.state import graph_of, program_of, regions_of
 from adrenoc.pipeline.steps import (
-    assign_layouts_step,
-    assign_memory_step,
-    bridge_devices_step,
     build_step,
     emit_relax_step,
     expose_layers_step,
-    fold_pads_step,
     import_step,
-    keep_integers_step,
     lower_step,
     on_graph,
-    order_channels_step,
+    on_module,
     partition_clml_step,
-    pin_precision_step,
     plan_memory_step,
     read_graph_step,
-    simplify_step,
     split_winograd_step,
-    spread_precision_step,
-    where_faster,
-    with_log,
-    within_limits,
 )
 from adrenoc.pipeline.verify import verify_step
+from adrenoc.rewrites.fold_pads import fold_pads
+from adrenoc.rewrites.order_channels import order_channels
+from adrenoc.rewrites.simplify import simplify
 
 STAGES: tuple[Stage, ...] = (
     Stage(
@@ -76,7 +75,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="simplify",
-        run=simplify_step,
+        run=on_module(simplify),
         phase=Phase.SIMPLIFY,
         dump=dump_module,
     ),
@@ -92,7 +91,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="fold_pads",
-        run=fold_pads_step,
+        run=on_module(fold_pads),
         phase=Phase.SIMPLIFY,
         after={"simplify": "what is padded with has to be a constant"},
         dump=dump_module,
@@ -101,7 +100,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="order_channels",
-        run=order_channels_step,
+        run=on_module(order_channels),
         phase=Phase.SIMPLIFY,
         after={
             "simplify": "weights have to be constants to be reordered",
@@ -118,13 +117,13 @@ STAGES: tuple[Stage, ...] = (
     ),
     planned(
         "inline_scalars",
-        on_graph(inline_scalars),
+        on_graph(inline_scalars, in_regions=True),
         phase=Phase.FUSE,
         after={"read_graph": "it changes the bodies of nodes"},
     ),
     Stage(
         name="pin_precision",
-        run=pin_precision_step,
+        run=on_graph(pin_precision),
         phase=Phase.FUSE,
         after={"read_graph": "it marks tensors of the graph"},
         dump=dump_exact,
@@ -132,7 +131,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     planned(
         "fuse_attention",
-        within_limits(fuse_attention),
+        on_graph(fuse_attention, in_regions=True),
         phase=Phase.FUSE,
         after={
             "inline_scalars": "scales and masks are numbers of an expression then",
@@ -141,7 +140,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     planned(
         "fuse",
-        with_log(fuse_around_concats, in_regions=True),
+        on_graph(fuse_around_concats, in_regions=True),
         phase=Phase.FUSE,
         after={
             "inline_scalars": "a scalar would be one more operand of a kernel",
@@ -152,7 +151,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="keep_integers",
-        run=keep_integers_step,
+        run=on_graph(keep_integers),
         phase=Phase.PRECISION,
         dump=dump_exact,
         note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
@@ -195,7 +194,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     planned(
         "bridge_devices",
-        bridge_devices_step,
+        on_graph(forbid_cpu, bridge_devices, bridge_regions),
         phase=Phase.PLACE,
     ),
     Stage(
@@ -207,7 +206,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="spread_precision",
-        run=spread_precision_step,
+        run=on_graph(spread_precision),
         phase=Phase.PLACE,
         after={"bridge_devices": "copies of pinned tensors between devices are pinned"},
         dump=dump_exact,
@@ -216,14 +215,14 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="assign_layouts",
-        run=assign_layouts_step,
+        run=on_graph(assign_layouts, in_regions=True),
         phase=Phase.PLACE,
         after={"bridge_devices": "copies between devices are tensors with layouts too"},
         dump=dump_layouts,
     ),
     placed(
         "assign_memory",
-        assign_memory_step,
+        on_graph(assign_memory, forbid_buffers, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_layouts": "places are of layouts",
@@ -234,13 +233,13 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed(
         "elide_copies",
-        on_graph(elide_copies),
+        on_graph(elide_copies, in_regions=True),
         phase=Phase.PLACE,
         after={"assign_memory": "a map moves nothing only between equal places"},
     ),
     placed(
         "join_blocks",
-        within_limits(join_blocks),
+        on_graph(join_blocks, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_memory": "parts are ranges of blocks",
@@ -249,7 +248,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed(
         "store_outputs",
-        with_log(store_outputs, in_regions=True),
+        on_graph(store_outputs, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_memory": "an output is a copy only by its place",
@@ -258,31 +257,31 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed(
         "read_flattened",
-        with_log(read_flattened, in_regions=True),
+        on_graph(read_flattened, in_regions=True),
         phase=Phase.CHOOSE,
     ),
     placed(
         "read_images",
-        where_faster(read_images),
+        on_graph(read_images),
         phase=Phase.CHOOSE,
     ),
     placed(
         "fuse_shuffles",
-        where_faster(fuse_shuffles, in_regions=True),
+        on_graph(fuse_shuffles, in_regions=True),
         phase=Phase.CHOOSE,
         after={"read_images": "it takes convolutions that read an image as they are"},
         asks={"split_winograd": "what the algorithm would make of the convolution"},
     ),
     placed(
         "fuse_prologues",
-        where_faster(fuse_prologues, in_regions=True),
+        on_graph(fuse_prologues, in_regions=True),
         phase=Phase.CHOOSE,
         after={"read_images": "the copy of an image would be a prologue"},
         asks={"split_winograd": "a convolution with a prologue cannot be split"},
     ),
     placed(
         "fuse_depthwise",
-        where_faster(fuse_depthwise),
+        on_graph(fuse_depthwise),
         phase=Phase.CHOOSE,
         after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
         asks={"widen_sums": "whether the sums of a pair stay in float"},
@@ -299,7 +298,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="widen_sums",
-        run=where_faster(widen_sums),
+        run=on_graph(widen_sums),
         phase=Phase.CHOOSE,
         after={
             "split_winograd": "it reckons with the time of the kernels that are left",
@@ -311,7 +310,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed(
         "place_stores",
-        within_limits(place_stores),
+        on_graph(place_stores, in_regions=True),
         phase=Phase.CHOOSE,
         after={
             "read_flattened": "who reads is known then",
@@ -322,7 +321,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="explain_moves",
-        run=with_log(explain_moves),
+        run=on_graph(explain_moves),
         phase=Phase.CHOOSE,
         after={"place_stores": "it tells of the moves that are left"},
         dump=dump_graph,

@@ -15,7 +15,6 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.program import Program
 from adrenoc.options import CompileOptions
 from adrenoc.passes.lower.plan_memory import Storage
-from adrenoc.passes.place.assign_layouts import Layouts
 from adrenoc.target.target import Target
 
 
@@ -37,8 +36,6 @@ class State:
     graph: Graph | None = None
     region_graphs: Mapping[str, Graph] = field(default_factory=dict)
     """Region of CLML -> the graph of its kernels, for where CLML cannot run it."""
-    layouts: Layouts | None = None
-    region_layouts: Mapping[str, Layouts] = field(default_factory=dict)
     unsplit: Graph | None = None
     """The graph before convolutions were split by Winograd's algorithm, where any was."""
     program: Program | None = None

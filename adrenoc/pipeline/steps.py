@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.clml.codegen import with_regions
 from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
@@ -13,30 +14,19 @@ from adrenoc.clml.patterns import load_table
 from adrenoc.codegen.build import build_executable
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import ModelFormatError
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.importers import import_model
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.program import Program
+from adrenoc.passes.context import Context, Pass
 from adrenoc.passes.fuse.split_winograd import split_winograd
 from adrenoc.passes.lower.emit_relax import RegionCode, emit_relax
 from adrenoc.passes.lower.fit_memory import fit_memory
 from adrenoc.passes.lower.lower import lower
 from adrenoc.passes.lower.piece_limit import check_pieces
 from adrenoc.passes.lower.plan_memory import plan_memory
-from adrenoc.passes.place.assign_layouts import Layouts, assign_layouts
-from adrenoc.passes.place.assign_memory import assign_memory
-from adrenoc.passes.place.bridge_devices import bridge_devices
-from adrenoc.passes.place.bridge_regions import bridge_regions
 from adrenoc.passes.place.expose_layers import expose_layers
-from adrenoc.passes.precision.keep_integers import keep_integers
-from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
-from adrenoc.passes.read.forbid_steps import check_forbidden_buffers, check_forbidden_cpu
 from adrenoc.passes.read.read_graph import read_graph
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
-from adrenoc.rewrites.fold_pads import fold_pads
-from adrenoc.rewrites.order_channels import order_channels
-from adrenoc.rewrites.simplify import simplify
-from adrenoc.target.gpu import Limits
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
 
 
@@ -52,37 +42,41 @@ def import_step(state: State) -> State:
     return replace(state, imported=imported, module=imported.module)
 
 
-def simplify_step(state: State) -> State:
-    module, decisions = simplify(state.module)
-    _record(state.log, decisions)
-    return replace(state, module=module)
+def on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[State], State]:
+    """The step of a rewrite of the Relax module, which hands back what it decided."""
+
+    def run(state: State) -> State:
+        module, decisions = rewrite(state.module)
+        _record(state.log, decisions)
+        return replace(state, module=module)
+
+    return run
 
 
-def keep_integers_step(state: State) -> State:
-    dots = state.target.has_dot_products
-    graph = keep_integers(graph_of(state), state.options, state.log, dot_products=dots)
-    return replace(state, graph=graph)
+def on_graph(*changes: Pass, in_regions: bool = False) -> Callable[[State], State]:
+    """The step of passes on the model's graph, and on those of its regions of CLML."""
+
+    def run(state: State) -> State:
+        context = context_of(state)
+
+        def changed(graph: Graph) -> Graph:
+            for change in changes:
+                graph = change(graph, context)
+            return graph
+
+        state = replace(state, graph=changed(graph_of(state)))
+        if not in_regions:
+            return state
+        regions = {symbol: changed(graph) for symbol, graph in state.region_graphs.items()}
+        return replace(state, region_graphs=regions)
+
+    return run
 
 
-def pin_precision_step(state: State) -> State:
-    names, tensors = state.options.float32_tensors, imported_of(state).tensors
-    return replace(state, graph=pin_precision(graph_of(state), names, tensors))
-
-
-def spread_precision_step(state: State) -> State:
-    return replace(state, graph=spread_precision(graph_of(state), state.options, state.log))
-
-
-def fold_pads_step(state: State) -> State:
-    module, decisions = fold_pads(state.module)
-    _record(state.log, decisions)
-    return replace(state, module=module)
-
-
-def order_channels_step(state: State) -> State:
-    module, decisions = order_channels(state.module)
-    _record(state.log, decisions)
-    return replace(state, module=module)
+def context_of(state: State) -> Context:
+    """What the passes on the graph may ask."""
+    names = {} if state.imported is None else state.imported.tensors
+    return Context(options=state.options, target=state.target, log=state.log, names=names)
 
 
 def partition_clml_step(state: State) -> State:
@@ -121,13 +115,15 @@ def read_graph_step(state: State) -> State:
 
 
 def expose_layers_step(state: State) -> State:
-    imported = imported_of(state)
-    graph, specs = expose_layers(graph_of(state), imported.tensors)
-    return replace(
-        state,
-        graph=graph,
-        imported=replace(imported, outputs=(*imported.outputs, *specs)),
-    )
+    """The tensors that become outputs of the graph become outputs of the model, too."""
+    imported, before = imported_of(state), graph_of(state).outputs
+    state = on_graph(expose_layers)(state)
+    graph = graph_of(state)
+    tensors = [graph.tensors[name] for name in graph.outputs[len(before) :]]
+    specs = [
+        TensorSpec(name=imported.tensors[t.name], shape=t.shape, dtype=t.dtype) for t in tensors
+    ]
+    return replace(state, imported=replace(imported, outputs=(*imported.outputs, *specs)))
 
 
 def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
@@ -135,91 +131,11 @@ def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
         log.add(decision.subject, decision.taken, decision.reason)
 
 
-def on_graph(transform: Callable[[Graph], Graph]) -> Callable[[State], State]:
-    """The stage that transforms the graph of the model and those of its regions."""
-    return lambda state: replace(
-        state,
-        graph=transform(graph_of(state)),
-        region_graphs={s: transform(graph) for s, graph in state.region_graphs.items()},
-    )
-
-
-LoggedPass = Callable[[Graph, DecisionLog], Graph]
-LimitedPass = Callable[[Graph, Limits, DecisionLog], Graph]
-CostedPass = Callable[[Graph, CostModel, DecisionLog], Graph]
-
-
-def with_log(change: LoggedPass, *, in_regions: bool = False) -> Callable[[State], State]:
-    """The step of a pass that needs nothing but the graph."""
-    return lambda state: _changed(state, lambda graph: change(graph, state.log), in_regions)
-
-
-def within_limits(change: LimitedPass) -> Callable[[State], State]:
-    """The step of a pass that the target's limits bound; in regions too."""
-
-    def run(state: State) -> State:
-        limits, log = state.target.limits, state.log
-        return on_graph(lambda graph: change(graph, limits, log))(state)
-
-    return run
-
-
-def where_faster(change: CostedPass, *, in_regions: bool = False) -> Callable[[State], State]:
-    """The step of a pass that the cost model of the target decides."""
-
-    def run(state: State) -> State:
-        costs = CostModel.of(state.options, state.target)
-        return _changed(state, lambda graph: change(graph, costs, state.log), in_regions)
-
-    return run
-
-
-def _changed(state: State, transform: Callable[[Graph], Graph], in_regions: bool) -> State:
-    if in_regions:
-        return on_graph(transform)(state)
-    return replace(state, graph=transform(graph_of(state)))
-
-
-def bridge_devices_step(state: State) -> State:
-    check_forbidden_cpu(graph_of(state), state.options, state.log)
-    return replace(state, graph=bridge_regions(bridge_devices(graph_of(state))))
-
-
-def assign_layouts_step(state: State) -> State:
-    return replace(
-        state,
-        layouts=assign_layouts(graph_of(state), state.log),
-        region_layouts={
-            symbol: assign_layouts(graph, state.log)
-            for symbol, graph in state.region_graphs.items()
-        },
-    )
-
-
-def assign_memory_step(state: State) -> State:
-    if state.layouts is None:
-        raise ValueError("assign_memory before assign_layouts")
-
-    def placed(graph: Graph, layouts: Layouts) -> Graph:
-        limits = state.target.limits
-        done = assign_memory(graph, layouts, state.options, limits, state.log)
-        check_forbidden_buffers(done, state.options, state.log)
-        return done
-
-    return replace(
-        state,
-        graph=placed(graph_of(state), state.layouts),
-        region_graphs={
-            symbol: placed(graph, state.region_layouts[symbol])
-            for symbol, graph in state.region_graphs.items()
-        },
-    )
-
-
 def split_winograd_step(state: State) -> State:
-    graph = graph_of(where_faster(split_winograd)(state))
-    changed = graph.nodes != graph_of(state).nodes
-    return replace(state, graph=graph, unsplit=state.graph if changed else None)
+    """The graph before is kept: a limit of memory may ask for it."""
+    split = on_graph(split_winograd)(state)
+    changed = graph_of(split).nodes != graph_of(state).nodes
+    return replace(split, unsplit=state.graph if changed else None)
 
 
 def lower_step(state: State) -> State:

@@ -202,12 +202,14 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     from dataclasses import replace
 
     from adrenoc.passes.place.expose_layers import expose_layers
+    from adrenoc.pipeline.steps import context_of
 
     state = plan(_conv_block(), until="fuse")
     assert state.graph is not None
     assert state.imported is not None
-    kept, specs = expose_layers(state.graph, state.imported.tensors)
-    assert {s.name for s in specs} | {"y"} == target_names
+    context = context_of(state)
+    kept = expose_layers(state.graph, context)
+    assert {context.names[name] for name in kept.outputs} | {"y"} == target_names
     assert set(kept.outputs) >= set(state.graph.outputs)
     assert replace(kept, outputs=state.graph.outputs).nodes == state.graph.nodes
 

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("passes.lower", "passes.fuse"),
     ("passes.place",),
     ("passes.precision", "passes.read"),
-    ("passes.analyse",),
+    ("passes.analyse", "passes.context"),
     ("families.operators",),
     ("families.conv_nd", "families.expansion"),
     (

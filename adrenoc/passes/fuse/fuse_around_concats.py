@@ -27,14 +27,16 @@ from adrenoc.passes.analyse.channel_ranges import (
     slice_of,
     with_whole_sources,
 )
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import fuse
-from adrenoc.passes.place.assign_layouts import Layouts, assign_layouts
+from adrenoc.passes.place.assign_layouts import assign_layouts
 from adrenoc.tvmapi import tvm
 
 
-def fuse_around_concats(graph: Graph, log: DecisionLog) -> Graph:
+def fuse_around_concats(graph: Graph, context: Context) -> Graph:
     """Fuse the nodes of a graph; concatenations that may be written in place stay alone."""
-    candidates = _candidates(graph)
+    log = context.log
+    candidates = _candidates(graph, context)
     if not candidates:
         return fuse(graph, log)
     trial = DecisionLog()
@@ -52,18 +54,18 @@ def _with_op(graph: Graph, outputs: set[str]) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _candidates(graph: Graph) -> list[str]:
+def _candidates(graph: Graph, context: Context) -> list[str]:
     """Tensors whose parts would begin at whole blocks of channels."""
-    layouts: Layouts | None = None
     found = []
+    planned: Graph | None = None
     for node in graph.nodes:
         if not node.is_map or node.fused != (CONCAT,) or node.output in graph.outputs:
             continue
         concat = concat_of(graph, node)
         if concat is None or not _in_blocks(graph, node, concat):
             continue
-        layouts = layouts or assign_layouts(graph, DecisionLog())
-        layout = layouts[node.output]
+        planned = planned or assign_layouts(graph, context.silent)
+        layout = planned.layouts[node.output]
         if layout is not None and layout.axis("C") == concat.axis:
             found.append(node.output)
     return found

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.attention.attention_tile import AttentionTile
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.index_maps import (
     Movement,
@@ -39,8 +39,9 @@ MAX_VALUE_BLOCKS = 64
 """Threads along the value's channels; beyond, products of matrices keep a GPU busy as well."""
 
 
-def fuse_attention(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+def fuse_attention(graph: Graph, context: Context) -> Graph:
     """The graph with every attention that the kernel covers as one node."""
+    limits, log = context.limits, context.log
     for node in graph.nodes:
         if node.op != "softmax":
             continue

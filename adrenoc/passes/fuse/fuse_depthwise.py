@@ -36,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adrenoc.decision import DecisionLog
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.depthwise_pairs import Model, Pair
 from adrenoc.passes.fuse.fuse_expansion import expansion_pair
 from adrenoc.passes.fuse.fuse_separable import separable_pair
@@ -47,9 +47,10 @@ WORTH = 1.1
 """By how much a pair has to win: for the error of the estimates."""
 
 
-def fuse_depthwise(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     """Join each pair that gains by it, in the place of its second half."""
-    model = Model(costs=costs, wide=widen_sums(graph, costs, DecisionLog()).wide)
+    costs, log = context.costs, context.log
+    model = Model(costs=costs, wide=widen_sums(graph, context.silent).wide)
     pairs = [
         pair
         for node in graph.nodes

@@ -22,7 +22,6 @@ from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.matmul.gemv_rule import suits_gemv
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
@@ -38,6 +37,7 @@ from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import mentions, moved_source, zero_outside
 from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
 from adrenoc.tvmapi import Call, bits_of, tirx, tvm
@@ -45,8 +45,9 @@ from adrenoc.tvmapi import Call, bits_of, tirx, tvm
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 
 
-def fuse_prologues(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def fuse_prologues(graph: Graph, context: Context) -> Graph:
     """Move maps into the convolutions that read them where that takes less time."""
+    costs, log = context.costs, context.log
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:

@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import least_phase_clocks
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw, conv_geometry, is_depthwise
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import Layout
@@ -32,6 +30,7 @@ from adrenoc.ir.operand import Memory
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.fuse_prologues import conv_clocks, map_clocks
 from adrenoc.passes.fuse.index_maps import pixel_shuffle
@@ -50,8 +49,9 @@ class _Fused:
     placements: Mapping[str, Placement]
 
 
-def fuse_shuffles(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def fuse_shuffles(graph: Graph, context: Context) -> Graph:
     """Let convolutions write the pixels that their channels become."""
+    costs, log = context.costs, context.log
     for node in graph.nodes:
         found = _shuffled(graph, node)
         if found is None:

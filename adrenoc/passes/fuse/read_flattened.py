@@ -13,16 +13,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.matmul.gemv_rule import FLATTENED
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.context import Context
 
 
-def read_flattened(graph: Graph, log: DecisionLog) -> Graph:
+def read_flattened(graph: Graph, context: Context) -> Graph:
     """Leave out flattening reshapes that only products of one vector by constants read."""
+    log = context.log
     changed: dict[str, Node] = {}
     gone = set()
     for node in graph.nodes:

@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.matmul.gemv_rule import suits_gemv
@@ -30,6 +29,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_prologues import source_of, with_prologue
 from adrenoc.tvmapi import bits_of, tvm
 
@@ -37,8 +37,9 @@ WORTH = 1.1
 """By how much it has to win: for the error of the estimates."""
 
 
-def read_images(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def read_images(graph: Graph, context: Context) -> Graph:
     """Leave out the copies whose readers are faster without."""
+    costs, log = context.costs, context.log
     gone: set[str] = set()
     changed: dict[str, Node] = {}
     for node in graph.nodes:

@@ -30,6 +30,7 @@ from adrenoc.ir.half import beyond_half
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
+from adrenoc.passes.context import Context
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
@@ -58,8 +59,9 @@ class _Way:
         return self.clocks * (WORTH if self.whole else WORTH_THREE) < clocks
 
 
-def split_winograd(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def split_winograd(graph: Graph, context: Context) -> Graph:
     """Split each convolution that gains by it into transform, multiplication, transform back."""
+    costs, log = context.costs, context.log
     if not costs.options.winograd:
         return graph
     nodes: list[Node] = []

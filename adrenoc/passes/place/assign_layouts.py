@@ -11,8 +11,8 @@ the layout that it has, gets a copy in one that it can (`assign_memory`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import same_layout
 from adrenoc.ir.body import Body
@@ -20,13 +20,12 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, channels_last, default_layout
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.passes.context import Context
 
-Layouts = dict[str, Layout | None]
 
-
-def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
-    """The layout of every tensor, None for those whose axes cannot have roles."""
-    layouts: Layouts = {}
+def assign_layouts(graph: Graph, context: Context) -> Graph:
+    """Choose the layout of every tensor, None for those whose axes cannot have roles."""
+    layouts: dict[str, Layout | None] = {}
     demands = _demands(graph)
     for name in graph.inputs:
         layouts[name] = demands.get(name) or default_layout(graph.tensors[name].shape)
@@ -36,12 +35,12 @@ def assign_layouts(graph: Graph, log: DecisionLog) -> Layouts:
         if tensor.value is not None:
             layouts[name] = demands.get(name) or _constant_layout(graph, name, layouts)
         if layouts[name] is None and tensor.shape and tensor.is_float:
-            log.add(
+            context.log.add(
                 name,
                 "row-major buffer",
                 f"shape {tensor.shape} has more than four extents above one",
             )
-    return layouts
+    return replace(graph, layouts=layouts)
 
 
 def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:

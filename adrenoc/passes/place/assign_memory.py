@@ -20,17 +20,18 @@ from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.analyse.cpu_nodes import row_major_tensors, tensors_on_cpu
 from adrenoc.passes.analyse.region_nodes import region_border
-from adrenoc.passes.place.assign_layouts import Layouts, wanted_layout
+from adrenoc.passes.context import Context
+from adrenoc.passes.place.assign_layouts import wanted_layout
 from adrenoc.passes.precision.widen_sums import is_deep
 from adrenoc.target.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
 
-def assign_memory(
-    graph: Graph, layouts: Layouts, options: CompileOptions, limits: Limits, log: DecisionLog
-) -> Graph:
+def assign_memory(graph: Graph, context: Context) -> Graph:
     """Place every tensor and insert the copies that the placements need."""
-    graph, layouts = _separate_outputs(graph, dict(layouts), log)
+    options, limits, log = context.options, context.limits, context.log
+    graph = _separate_outputs(graph, log)
+    layouts = graph.layouts
     on_cpu = tensors_on_cpu(graph)
     row_major = row_major_tensors(graph) | region_border(graph)
     placements = {}
@@ -42,7 +43,7 @@ def assign_memory(
             placements[name] = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
         else:
             placements[name] = _place(tensor, layouts[name], graph, options, limits, log)
-    graph = replace(graph, placements=placements)
+    graph = replace(graph, placements=placements, layouts={})
     return _with_copies(graph, options, limits, log)
 
 
@@ -114,9 +115,9 @@ def _limits_text(limits: Limits) -> str:
     )
 
 
-def _separate_outputs(graph: Graph, layouts: Layouts, log: DecisionLog) -> tuple[Graph, Layouts]:
+def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
     """An output that is also read inside of the graph, or is an input, becomes a copy."""
-    nodes = list(graph.nodes)
+    nodes, layouts = list(graph.nodes), dict(graph.layouts)
     tensors: list[Tensor] = []
     outputs = []
     for position, name in enumerate(graph.outputs):
@@ -132,8 +133,8 @@ def _separate_outputs(graph: Graph, layouts: Layouts, log: DecisionLog) -> tuple
         nodes.append(copy_node(name, copy, "layout"))
         outputs.append(copy.name)
         log.add(copy.name, "copied to a row-major buffer", f"{name} is also read inside")
-    graph = replace(graph, outputs=tuple(outputs))
-    return graph.with_nodes(nodes, tensors), layouts
+    graph = replace(graph, outputs=tuple(outputs), layouts=layouts)
+    return graph.with_nodes(nodes, tensors)
 
 
 def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog) -> Graph:

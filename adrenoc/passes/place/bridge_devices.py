@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.node_kinds import CPU, TO_CPU, TO_GPU
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_memory import copy_node
 
 
-def bridge_devices(graph: Graph) -> Graph:
+def bridge_devices(graph: Graph, _context: Context) -> Graph:
     """Insert the copies; every `cpu` node then reads and writes tensors of the CPU alone."""
     if not any(node.on_cpu for node in graph.nodes):
         return graph

@@ -17,10 +17,11 @@ from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_memory import copy_node
 
 
-def bridge_regions(graph: Graph) -> Graph:
+def bridge_regions(graph: Graph, _context: Context) -> Graph:
     """Insert the copies."""
     if not any(node.is_region for node in graph.nodes):
         return graph

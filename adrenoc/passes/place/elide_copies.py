@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.byte_ranges import Range, shift_of, whole_numbers
 from adrenoc.tvmapi import const_int
 
 
-def elide_copies(graph: Graph) -> Graph:
+def elide_copies(graph: Graph, _context: Context) -> Graph:
     """Make the output of such a map another name for its source's memory."""
     aliases = dict(graph.aliases)
     ranges = whole_numbers(graph) if graph.rounded else {}

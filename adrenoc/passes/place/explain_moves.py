@@ -8,13 +8,14 @@ would have to put together at each read.
 
 from __future__ import annotations
 
-from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.texel_moves import moves_alone, texel_moves
 
 
-def explain_moves(graph: Graph, log: DecisionLog) -> Graph:
+def explain_moves(graph: Graph, context: Context) -> Graph:
     """Log a Decision for each node that moves elements and that no Decision is about yet."""
+    log = context.log
     told = {decision.subject for decision in log}
     for node in graph.nodes:
         if node.output in graph.outputs or not moves_alone(node) or told & {node.name, node.output}:

@@ -9,25 +9,19 @@ Before -> after:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.ir.graph import Graph
+from adrenoc.passes.context import Context
 
 
-def expose_layers(graph: Graph, tensors: Mapping[str, str]) -> tuple[Graph, tuple[TensorSpec, ...]]:
-    """The graph with its named float tensors as further outputs, in execution order.
-
-    `tensors` maps a variable of the graph to the model's own name of that tensor.
-    """
-    kept: list[str] = []
-    specs: list[TensorSpec] = []
-    for node in graph.nodes:
-        name = node.output
-        tensor = graph.tensors[name]
-        if name in graph.outputs or name not in tensors or not tensor.is_float:
-            continue
-        kept.append(name)
-        specs.append(TensorSpec(name=tensors[name], shape=tensor.shape, dtype=tensor.dtype))
-    return replace(graph, outputs=(*graph.outputs, *kept)), tuple(specs)
+def expose_layers(graph: Graph, context: Context) -> Graph:
+    """The graph with its named float tensors as further outputs, in execution order."""
+    kept = [
+        node.output
+        for node in graph.nodes
+        if node.output in context.names
+        and node.output not in graph.outputs
+        and graph.tensors[node.output].is_float
+    ]
+    return replace(graph, outputs=(*graph.outputs, *kept))

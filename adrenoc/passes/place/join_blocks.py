@@ -37,16 +37,17 @@ from adrenoc.passes.analyse.channel_ranges import (
     slice_of,
     with_whole_sources,
 )
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_memory import copy_node
 from adrenoc.passes.place.second_stores import MOST_STORES, SecondStore, can_store, second_stores
-from adrenoc.target.gpu import Limits
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""
 
 
-def join_blocks(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+def join_blocks(graph: Graph, context: Context) -> Graph:
     """Make parts of concatenations, and slices, views of the whole where nothing forbids it."""
+    limits, log = context.limits, context.log
     concats = {n.output: concat_of(graph, n) for n in graph.nodes if n.is_concat}
     ranges = {name: concat for name, concat in concats.items() if concat is not None}
     slices = _slices(graph, log)

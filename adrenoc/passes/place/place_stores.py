@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.operand import Memory
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.second_stores import MOST_STORES, can_store, with_stores
 from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
-from adrenoc.target.gpu import Limits
 
 
-def place_stores(graph: Graph, limits: Limits, log: DecisionLog) -> Graph:
+def place_stores(graph: Graph, context: Context) -> Graph:
     """Let the kernels that make what a map moves store it where the map would."""
+    limits, log = context.limits, context.log
     plan = _Plan(graph=graph, most=min(MOST_STORES, limits.max_write_image_args))
     for node in graph.nodes:
         if not node.stores and _can_be_placed(graph, node):

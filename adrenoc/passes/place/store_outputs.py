@@ -10,18 +10,19 @@ Before -> after:
 
 from __future__ import annotations
 
-from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
+from adrenoc.passes.context import Context
 from adrenoc.passes.place.second_stores import can_store, with_stores
 from adrenoc.tvmapi import tvm
 
 _MOVES = {"layout", "reshape"}
 
 
-def store_outputs(graph: Graph, log: DecisionLog) -> Graph:
+def store_outputs(graph: Graph, context: Context) -> Graph:
     """Let the kernels that make what an output is a copy of write the output."""
+    log = context.log
     stores: dict[str, list[Store]] = {}
     gone = set()
     for node in graph.nodes:

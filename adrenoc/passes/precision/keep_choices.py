@@ -18,16 +18,17 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.context import Context
 from adrenoc.tvmapi import tirx
 
 
-def keep_choices(graph: Graph, log: DecisionLog) -> Graph:
+def keep_choices(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors that are compared with another one for equality."""
+    log = context.log
     exact: set[str] = set()
     for node in reversed(graph.nodes):
         for name in dict.fromkeys(_compared(node)):

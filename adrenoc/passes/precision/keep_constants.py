@@ -19,17 +19,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, beyond_half
+from adrenoc.passes.context import Context
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
 
 
-def keep_constants(graph: Graph, log: DecisionLog) -> Graph:
+def keep_constants(graph: Graph, context: Context) -> Graph:
     """Mark the constants beyond half, the tensors that they scale, and those that hand these on."""
+    log = context.log
     reasons = {
         name: reason
         for name, tensor in graph.tensors.items()

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.ir.body import loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.context import Context
 
 
-def keep_coordinates(graph: Graph, log: DecisionLog) -> Graph:
+def keep_coordinates(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors by whose values other tensors are read."""
+    log = context.log
     exact: set[str] = set()
     for node in reversed(graph.nodes):
         pointing = dict.fromkeys(_coordinates(node))

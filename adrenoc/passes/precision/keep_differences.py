@@ -19,17 +19,18 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.signs import UNKNOWN, Sign, signs_of
 from adrenoc.tvmapi import tirx, tvm
 
 
-def keep_differences(graph: Graph, log: DecisionLog) -> Graph:
+def keep_differences(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors of which such differences are computed, and these."""
+    log = context.log
     signs = signs_of(graph)
     exact: dict[str, str] = {}
     for node in graph.nodes:

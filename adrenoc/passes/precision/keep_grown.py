@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.half import HALF_MAX
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.typical import typical_sizes
 
 _ROOM = 4.0
 """How much larger than one the inputs may be, and numbers than those of the middle."""
 
 
-def keep_grown(graph: Graph, log: DecisionLog) -> Graph:
+def keep_grown(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors that are beyond half on data of about one."""
+    log = context.log
     sizes = typical_sizes(graph)
     grown = {
         name: size

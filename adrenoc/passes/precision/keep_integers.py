@@ -22,7 +22,7 @@ from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.options import CompileOptions
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
 from adrenoc.passes.precision.drop_conversions import drop_conversions
 from adrenoc.passes.precision.dynamic_quanta import (
@@ -38,13 +38,12 @@ _ROUNDING = ("tirx.round", "tirx.nearbyint")
 _NO_BOUND = 1e9
 
 
-def keep_integers(
-    graph: Graph, options: CompileOptions, log: DecisionLog, *, dot_products: bool = False
-) -> Graph:
+def keep_integers(graph: Graph, context: Context) -> Graph:
     """Mark what is rounded, and the tensors that a half would change before.
 
-    With `dot_products` of bytes on the GPU, whole numbers that fit are to be stored as bytes.
+    Where the GPU has dot products of bytes, whole numbers that fit are to be stored as bytes.
     """
+    options, log = context.options, context.log
     rounded, exact = set(), set(graph.exact)
     floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
     for node in graph.nodes:
@@ -62,7 +61,7 @@ def keep_integers(
     ranges = whole_numbers(graph) if rounded else {}
     if rounded:
         graph = drop_conversions(graph, ranges)
-    graph = _in_bytes(graph, rounded, ranges, log, dot_products=dot_products)
+    graph = _in_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
     if floats:
         return replace(graph, rounded=frozenset(rounded))
     exact |= _inexact_before(graph, rounded, ranges)

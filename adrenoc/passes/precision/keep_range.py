@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_TINY
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.precision.ratios import ADDING, products_of_ratios
 from adrenoc.passes.precision.signs import UNKNOWN, Sign, sign_of, signs_of
@@ -34,9 +34,10 @@ _MANY = 64
 _SAME_SIZE = ("tirx.fabs", "tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
 
 
-def keep_range(graph: Graph, log: DecisionLog) -> Graph:
+def keep_range(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors that hold powers, exponentials, reciprocals of nearly zero, and
     their sums."""
+    log = context.log
     large: set[str] = set()
     tiny: set[str] = set()
     long: set[str] = set()

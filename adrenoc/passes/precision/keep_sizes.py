@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import beyond_half, largest_of
+from adrenoc.passes.context import Context
 from adrenoc.passes.precision.signs import Sign, signs_of
 from adrenoc.passes.precision.sizes import ONE, Size, Sizes, size_of_number
 from adrenoc.passes.precision.uneven_channels import brought_back
@@ -30,8 +30,9 @@ _FROM_ITS_TERMS = (Numbers.AVERAGED, Numbers.PICKED, Numbers.SUMMED)
 """Results whose size follows from that of what is read."""
 
 
-def keep_sizes(graph: Graph, log: DecisionLog) -> Graph:
+def keep_sizes(graph: Graph, context: Context) -> Graph:
     """Mark the float tensors whose numbers are far larger or smaller than their data."""
+    log = context.log
     walk = _Walk(graph)
     exact: set[str] = set()
     for node in graph.nodes:

@@ -8,21 +8,17 @@ Before -> after (policy: logits):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.options import CompileOptions
+from adrenoc.passes.context import Context
 from adrenoc.text.spelling import did_you_mean
 from adrenoc.tvmapi import tvm
 
 
-def pin_precision(graph: Graph, names: Iterable[str], tensors: Mapping[str, str]) -> Graph:
-    """Mark tensors of a graph by the model's own names or by those of the graph.
-
-    `tensors` maps a variable of the graph to the model's own name of that tensor.
+def pin_precision(graph: Graph, context: Context) -> Graph:
+    """Mark the tensors that the policy names, by the model's own names or by those of the graph.
 
     Raises:
         PrecisionPolicyError: the graph has no tensor of that name.
@@ -30,9 +26,9 @@ def pin_precision(graph: Graph, names: Iterable[str], tensors: Mapping[str, str]
     computed = [n for n, t in graph.tensors.items() if t.value is None]
     known: dict[str, list[str]] = {}
     for name in computed:
-        known.setdefault(tensors.get(name, name), []).append(name)
+        known.setdefault(context.names.get(name, name), []).append(name)
     exact: set[str] = set()
-    for name in names:
+    for name in context.options.float32_tensors:
         if name in known:
             exact.update(known[name])
         elif name in computed:
@@ -46,12 +42,13 @@ def pin_precision(graph: Graph, names: Iterable[str], tensors: Mapping[str, str]
     return replace(graph, exact=frozenset(exact))
 
 
-def spread_precision(graph: Graph, options: CompileOptions, log: DecisionLog) -> Graph:
+def spread_precision(graph: Graph, context: Context) -> Graph:
     """Keep in float32 also what only moves such tensors, and the constants that they are made of.
 
     Kernels convert where they load and store, so that no edge between the two costs a kernel;
     each such edge is a Decision.
     """
+    options, log = context.options, context.log
     if not graph.exact or (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
         return replace(graph, exact=frozenset())
     exact = set(graph.exact)

@@ -15,17 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv_tile import scored
 from adrenoc.families.expansion.expansion_rule import EXPANSION, pointwise_work
 from adrenoc.families.separable.separable_rule import SEPARABLE
 from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
 from adrenoc.families.winograd.names import MULTIPLY, WHOLE
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
+from adrenoc.passes.context import Context
 
 DEEP = 40
 """Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
@@ -33,8 +32,9 @@ SHARE = 0.04
 """Of the time of all convolutions."""
 
 
-def widen_sums(graph: Graph, costs: CostModel, log: DecisionLog) -> Graph:
+def widen_sums(graph: Graph, context: Context) -> Graph:
     """Mark the first convolutions of a deep network, which compute in float32."""
+    costs, log = context.costs, context.log
     options, limits, machine = costs.options, costs.limits, costs.machine
     if options.compute_dtype != "float16" or not is_deep(graph):
         return graph

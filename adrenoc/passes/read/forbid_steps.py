@@ -12,35 +12,37 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
-from adrenoc.options import CompileOptions
+from adrenoc.passes.context import Context
 from adrenoc.text.spelling import listed
 
 
-def check_forbidden_cpu(graph: Graph, options: CompileOptions, log: DecisionLog) -> None:
+def forbid_cpu(graph: Graph, context: Context) -> Graph:
     """Refuse operators on the CPU where the options forbid them.
 
     Raises:
         CompileError: naming all of them.
     """
-    if "cpu" in options.forbid:
+    if "cpu" in context.options.forbid:
         found = (node.output for node in graph.nodes if node.on_cpu)
-        _refuse(found, "the CPU", "cpu", log)
+        _refuse(found, "the CPU", "cpu", context.log)
+    return graph
 
 
-def check_forbidden_buffers(graph: Graph, options: CompileOptions, log: DecisionLog) -> None:
+def forbid_buffers(graph: Graph, context: Context) -> Graph:
     """Refuse operators that write to a buffer, other than to the graph's own outputs.
 
     Raises:
         CompileError: naming all of them.
     """
-    if "buffer" in options.forbid:
+    if "buffer" in context.options.forbid:
         found = (
             node.output
             for node in graph.nodes
             if node.output not in graph.outputs
             and graph.placements[node.output].memory in (Memory.BLOCKED, Memory.PLAIN)
         )
-        _refuse(found, "a buffer", "buffer", log)
+        _refuse(found, "a buffer", "buffer", context.log)
+    return graph
 
 
 def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> None:

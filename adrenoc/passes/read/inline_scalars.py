@@ -13,10 +13,11 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.context import Context
 from adrenoc.tvmapi import tirx, tvm
 
 
-def inline_scalars(graph: Graph) -> Graph:
+def inline_scalars(graph: Graph, _context: Context) -> Graph:
     """Replace reads of one-element constants by their value."""
     scalars = {
         name: tensor.value.reshape(-1)[0].item()

@@ -1,0 +1,43 @@
+"""What a pass may ask beside the graph that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from adrenoc.decision import DecisionLog
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.ir.graph import Graph
+from adrenoc.options import CompileOptions
+from adrenoc.target.gpu import Limits
+from adrenoc.target.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What the user chose, what is compiled for, and where a pass says what it decides."""
+
+    options: CompileOptions
+    target: Target
+    log: DecisionLog
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Tensor of the graph -> the model's own name of it, for those that have one."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the GPU can hold."""
+        return self.target.limits
+
+    @property
+    def costs(self) -> CostModel:
+        """What estimates of clocks go by."""
+        return CostModel.of(self.options, self.target)
+
+    @property
+    def silent(self) -> Context:
+        """The same, for a pass that asks another one what it would do: nobody is told."""
+        return replace(self, log=DecisionLog())
+
+
+Pass = Callable[[Graph, Context], Graph]
+"""The signature of every pass on the planning graph; the graph that it is given stays as it is."""
