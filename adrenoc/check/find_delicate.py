@@ -147,7 +147,7 @@ def _deep_streams(graph: Graph) -> _Found:
 def _dynamic_quantisation(graph: Graph) -> _Found:
     """Rounding to integers by a scale that the data give."""
     for node in graph.nodes:
-        if node.output not in graph.rounded:
+        if not graph.precision(node.output).rounded:
             continue
         for name in node.inputs:
             tensor = graph.tensors[name]

@@ -20,6 +20,7 @@ from adrenoc.ir.body import Body
 from adrenoc.ir.layout import Extents, Layout
 from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU, NO_KERNEL, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec, Window
+from adrenoc.ir.precision import AS_OPTIONS, Precision
 from adrenoc.tvmapi import Expr
 
 PROLOGUE_SHAPE = "prologue_shape"
@@ -195,14 +196,8 @@ class Graph:
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
     views: Mapping[str, View] = field(default_factory=dict)
     """Tensor -> the range of another one that it is.  A base can be a view itself."""
-    exact: frozenset[str] = frozenset()
-    """Tensors that are computed and stored in float32, whatever the options say."""
-    rounded: frozenset[str] = frozenset()
-    """Tensors that are rounded to integers: computed in float32, stored as the options say."""
-    lows: Mapping[str, int] = field(default_factory=dict)
-    """Tensors of whole numbers to be stored as bytes, with the number that zero stands for."""
-    wide: frozenset[str] = frozenset()
-    """Tensors computed in float32 and stored as the options say, since their errors spread."""
+    precisions: Mapping[str, Precision] = field(default_factory=dict)
+    """What tensors ask for beside what the options say of all; most ask for nothing."""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:
@@ -217,6 +212,20 @@ class Graph:
             for name in dict.fromkeys(node.inputs):
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def precision(self, name: str) -> Precision:
+        """How exactly a tensor is computed and stored."""
+        return self.precisions.get(name, AS_OPTIONS)
+
+    def with_precision(self, names: Iterable[str], **changes: Any) -> Graph:
+        """The same graph with these fields of the tensors' precisions changed."""
+        changed = {name: replace(self.precision(name), **changes) for name in names}
+        return replace(self, precisions={**self.precisions, **changed}) if changed else self
+
+    @cached_property
+    def in_float32(self) -> frozenset[str]:
+        """The tensors that are computed and stored in float32, whatever the options say."""
+        return frozenset(name for name, asked in self.precisions.items() if asked.float32)
 
     def operand(self, name: str) -> OperandSpec:
         """The placed tensor as a kernel sees it."""
@@ -290,6 +299,7 @@ class Graph:
             self,
             nodes=kept,
             tensors={name: t for name, t in known.items() if name in used},
+            precisions={n: p for n, p in self.precisions.items() if n in used},
             placements={n: p for n, p in self.placements.items() if n in used},
             views={n: v for n, v in self.views.items() if n in used},
         )

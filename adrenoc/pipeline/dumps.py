@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adrenoc.codegen.build import kernel_sources
+from adrenoc.ir.precision import AS_OPTIONS
 from adrenoc.pipeline.state import State, graph_of, program_of, storage_of
 
 
@@ -16,10 +17,11 @@ def dump_graph(state: State) -> str:
     return graph_of(state).text()
 
 
-def dump_exact(state: State) -> str:
-    """The tensors that stay in float32."""
-    lines = [f"%{name}: float32" for name in sorted(graph_of(state).exact)]
-    return "\n".join(lines or ["no tensor is pinned to float32"]) + "\n"
+def dump_precisions(state: State) -> str:
+    """The tensors that ask for another precision than the options, with what they ask for."""
+    precisions = sorted(graph_of(state).precisions.items())
+    lines = [f"%{name}: {asked}" for name, asked in precisions if asked != AS_OPTIONS]
+    return "\n".join(lines or ["all tensors are as the options say"]) + "\n"
 
 
 def dump_layouts(state: State) -> str:
@@ -58,6 +60,11 @@ def count_kernels(state: State) -> str:
     """Launches and distinct kernels."""
     program = program_of(state)
     return f"{len(program.steps)} launches of {len(program.kernels)} kernels"
+
+
+def count_precisions(state: State, asked: str) -> int:
+    """How many tensors ask for this, a field of `Precision`."""
+    return sum(getattr(p, asked) for p in graph_of(state).precisions.values())
 
 
 def peak(state: State) -> str:

@@ -6,7 +6,7 @@ it in every compilation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from adrenoc.errors import DefectError
 from adrenoc.families.operators import OPERATORS
@@ -56,13 +56,11 @@ def _precise(state: State) -> None:
     """What stays in float32, is rounded or lies in bytes is a tensor of the graph."""
     for graph in _graphs(state):
         check_graph(graph)
-        for kind, names in _precisions(graph).items():
-            strays = sorted(set(names) - set(graph.tensors))
-            if strays:
-                raise DefectError(f"{strays[0]} is {kind}, and no tensor")
-        wide = [name for name in graph.lows if graph.tensors[name].dtype == "bool"]
-        if wide:
-            raise DefectError(f"{wide[0]} is to lie in bytes, and is of type bool")
+        for name, asked in graph.precisions.items():
+            if name not in graph.tensors:
+                raise DefectError(f"{name} asks for {asked}, and is no tensor")
+            if asked.low is not None and graph.tensors[name].dtype == "bool":
+                raise DefectError(f"{name} is to lie in bytes, and is of type bool")
 
 
 def _placed(state: State) -> None:
@@ -92,15 +90,6 @@ def _lowered(state: State) -> None:
 
 def _graphs(state: State) -> tuple[Graph, ...]:
     return (graph_of(state), *state.region_graphs.values())
-
-
-def _precisions(graph: Graph) -> Mapping[str, Iterable[str]]:
-    return {
-        "kept in float32": graph.exact,
-        "rounded": graph.rounded,
-        "computed in float32": graph.wide,
-        "stored as bytes": graph.lows.keys(),
-    }
 
 
 def _check_operators(graph: Graph) -> None:

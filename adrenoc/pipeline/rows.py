@@ -8,7 +8,7 @@ from typing import Any
 
 from adrenoc.passes.context import Pass
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.pipeline.dumps import count_nodes, dump_exact, dump_graph
+from adrenoc.pipeline.dumps import count_nodes, dump_graph, dump_precisions
 from adrenoc.pipeline.stage import Phase, Stage
 from adrenoc.pipeline.state import State, graph_of
 from adrenoc.pipeline.steps import on_graph
@@ -40,7 +40,7 @@ def kept(name: str, change: Pass, **row: Any) -> Stage:
         name=name,
         phase=Phase.PRECISION,
         run=on_graph(change),
-        dump=dump_exact,
+        dump=dump_precisions,
         when=lambda options: options.storage_dtype != "float32",
         **row,
     )

@@ -36,18 +36,19 @@ from adrenoc.passes.read.inline_scalars import inline_scalars
 from adrenoc.passes.verify.check_launches import check_kernels
 from adrenoc.pipeline.dumps import (
     count_kernels,
-    dump_exact,
+    count_precisions,
     dump_graph,
     dump_kernels,
     dump_layouts,
     dump_module,
+    dump_precisions,
     dump_program,
     dump_storage,
     peak,
 )
 from adrenoc.pipeline.rows import kept, placed, planned
 from adrenoc.pipeline.stage import Phase, Stage
-from adrenoc.pipeline.state import graph_of, program_of, regions_of
+from adrenoc.pipeline.state import program_of, regions_of
 from adrenoc.pipeline.steps import (
     build_step,
     emit_relax_step,
@@ -126,7 +127,7 @@ STAGES: tuple[Stage, ...] = (
         run=on_graph(pin_precision),
         phase=Phase.FUSE,
         after={"read_graph": "it marks tensors of the graph"},
-        dump=dump_exact,
+        dump=dump_precisions,
         when=lambda options: bool(options.float32_tensors),
     ),
     planned(
@@ -153,8 +154,8 @@ STAGES: tuple[Stage, ...] = (
         name="keep_integers",
         run=on_graph(keep_integers),
         phase=Phase.PRECISION,
-        dump=dump_exact,
-        note=lambda s: f"{len(graph_of(s).rounded)} tensors of integers",
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'rounded')} tensors of integers",
     ),
     kept(
         "keep_coordinates",
@@ -209,8 +210,8 @@ STAGES: tuple[Stage, ...] = (
         run=on_graph(spread_precision),
         phase=Phase.PLACE,
         after={"bridge_devices": "copies of pinned tensors between devices are pinned"},
-        dump=dump_exact,
-        note=lambda s: f"{len(graph_of(s).exact)} tensors in float32",
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
         when=lambda options: bool(options.float32_tensors),
     ),
     Stage(
@@ -305,7 +306,7 @@ STAGES: tuple[Stage, ...] = (
             "fuse_depthwise": "it reckons with the time of the kernels that are left",
         },
         dump=dump_graph,
-        note=lambda s: f"{len(graph_of(s).wide)} sums in float",
+        note=lambda s: f"{count_precisions(s, 'wide_sums')} sums in float",
         when=lambda options: options.compute_dtype == "float16",
     ),
     placed(

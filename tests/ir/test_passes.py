@@ -309,12 +309,13 @@ def test_deep_networks_add_up_in_float_at_first(depth: int, preset: str) -> None
     assert state.graph is not None and state.program is not None
     kept = [d for d in state.log if d.taken == "float32 arithmetic"]
     if depth == 8 or preset == "mixed":
-        assert not kept and not state.graph.wide
+        assert not kept and not any(p.wide_sums for p in state.graph.precisions.values())
         return
     assert len(kept) == 1 and "44" in kept[0].reason
     made = [node.output for node in state.graph.nodes if node.op == "conv2d"]
-    assert 1 <= len(state.graph.wide) < depth // 4
-    assert state.graph.wide == set(made[: len(state.graph.wide)])
+    wide = {name for name, asked in state.graph.precisions.items() if asked.wide_sums}
+    assert 1 <= len(wide) < depth // 4
+    assert wide == set(made[: len(wide)])
     assert state.graph.placements["x_NCHW"].dtype == "float32"
     first = state.program.kernels[state.program.steps[1].kernel]
     assert "float16x" not in str(first.func.body), "its sums are in half"

@@ -17,6 +17,7 @@ from tvm_ffi.structural import structural_hash
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import DefectError
 from adrenoc.ir.graph import Tensor
+from adrenoc.ir.precision import Precision
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
 from adrenoc.pipeline.phases import check_phase
@@ -166,8 +167,8 @@ def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
 def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
     state = plan(model, until="keep_grown")
     check_phase(Phase.PRECISION, state)
-    graph = replace(graph_of(state), exact=frozenset({"nobody"}))
-    with pytest.raises(DefectError, match="nobody is kept in float32, and no tensor"):
+    graph = replace(graph_of(state), precisions={"nobody": Precision(float32=True)})
+    with pytest.raises(DefectError, match="nobody asks for float32, and is no tensor"):
         check_phase(Phase.PRECISION, replace(state, graph=graph))
 
 

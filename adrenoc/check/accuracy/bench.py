@@ -101,7 +101,7 @@ class Bench:
 
     def exact(self, preset: str) -> frozenset[str]:
         """The tensors that the compiler itself keeps in float32."""
-        return graph_of(self._fused(preset)).exact
+        return graph_of(self._fused(preset)).in_float32
 
     def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
         """The model as it would be compiled."""
@@ -165,9 +165,11 @@ class Bench:
             whole,
             inputs=(*whole.inputs, *names.values()),
             outputs=tuple(node.output for node in self.layers),
-            exact=whole.exact | {fed for n, fed in names.items() if n in whole.exact},
-            rounded=whole.rounded | {fed for n, fed in names.items() if n in whole.rounded},
-            lows={},  # bytes are for what a kernel of this graph makes
+            precisions={
+                name: replace(asked, low=None)  # bytes are for what a kernel of this graph makes
+                for n, asked in whole.precisions.items()
+                for name in (n, names.get(n, n))
+            },
         )
         return self._of_graph(graph.with_nodes(nodes, tensors), preset), graph.outputs
 

@@ -27,12 +27,13 @@ class Model:
     """What a pair is estimated with."""
 
     costs: CostModel
-    wide: frozenset[str]
-    """The first convolutions of a deep network, whose sums will be in float."""
+    widened: Graph
+    """With the sums in float that the first convolutions of a deep network will have."""
 
     def of(self, pointwise: Node) -> CostModel:
         """With the arithmetic that a 1x1 convolution will have."""
-        return self.costs.in_float if pointwise.output in self.wide else self.costs
+        wide = self.widened.precision(pointwise.output).wide_sums
+        return self.costs.in_float if wide else self.costs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,6 @@ def refusal(
         return f"{other.op} {other.name} reads it too"
     out = graph.operand(reader.output)
     blocks = (Memory.TEXTURE, Memory.BLOCKED)
-    apart = graph.exact | graph.rounded
     used = other_use(graph, node)
     obstacles = {
         used or "": used is not None,
@@ -112,8 +112,8 @@ def refusal(
         or reader.inputs[0] != name
         or any(name in body.sources.values() for body in reader.bodies),
         "a prologue": node.prologue is not None or reader.prologue is not None,
-        "one of them is kept in float32, or is whole numbers": bool(
-            {node.inputs[0], name, reader.output} & apart
+        "one of them is kept in float32, or is whole numbers": any(
+            graph.precision(n).is_special for n in (node.inputs[0], name, reader.output)
         )
         or out.memory is Memory.BYTES,
         "not in blocks of four channels": source.memory not in blocks or mine.memory not in blocks,

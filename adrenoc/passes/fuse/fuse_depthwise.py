@@ -50,7 +50,7 @@ WORTH = 1.1
 def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     """Join each pair that gains by it, in the place of its second half."""
     costs, log = context.costs, context.log
-    model = Model(costs=costs, wide=widen_sums(graph, context.silent).wide)
+    model = Model(costs=costs, widened=widen_sums(graph, context.silent))
     pairs = [
         pair
         for node in graph.nodes

@@ -64,7 +64,7 @@ class _Fuser:
     def __init__(self, graph: Graph, log: DecisionLog) -> None:
         self._graph = graph
         self._log = log
-        self._exact = set(graph.exact)
+        self._in_float32 = set(graph.in_float32)
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
         self._inside: dict[str, str] = {}
@@ -79,12 +79,12 @@ class _Fuser:
         read = {name for node in self._made.values() for name in node.inputs}
         read.update(self._graph.outputs)
         fused = self._graph.with_nodes(n for n in self._made.values() if n.output in read)
-        return replace(fused, exact=frozenset(self._exact & set(fused.tensors)))
+        return fused.with_precision(self._in_float32 & set(fused.tensors), float32=True)
 
     def _swallow(self, inner: str, outer: str) -> None:
-        """What computes a tensor that must be exact is exact itself."""
-        if inner in self._exact:
-            self._exact.add(outer)
+        """What computes a tensor that stays in float32 stays there itself."""
+        if inner in self._in_float32:
+            self._in_float32.add(outer)
 
     def _fits(self, producer: Node, inner: Body, reader: Node, outer: Body, name: str) -> bool:
         """Whether both fit into one kernel, `inner` in place of each read of `name` in `outer`."""

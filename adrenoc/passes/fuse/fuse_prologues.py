@@ -149,8 +149,9 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool
         return f"{reader.name} reads it beside its own input"
     out, groups = graph.operand(reader.output).extents, conv_geometry(graph, reader).groups
     obstacles = {
-        "one of them is kept in float32": {node.output, reader.output}
-        & (graph.exact | graph.rounded),
+        "one of them is kept in float32": any(
+            graph.precision(name).is_special for name in (node.output, reader.output)
+        ),
         f"{reader.name} has padding, which comes after it": any(reader.attrs["padding"])
         and not bordered,
         f"{reader.name} has groups of channels": groups > 1 or is_depthwise(graph, reader),

@@ -117,8 +117,8 @@ def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
         f"{conv.name} has more padding than taps": not inside,
         f"{conv.name} computes what it reads": conv.prologue is not None,
         f"{conv.name} reads {source.memory.value}": source.memory not in blocked,
-        "one of them is kept in float32, or is whole numbers": bool(
-            {conv.output, node.output} & (graph.exact | graph.rounded)
+        "one of them is kept in float32, or is whole numbers": any(
+            graph.precision(name).is_special for name in (conv.output, node.output)
         )
         or graph.operand(node.output).memory is Memory.BYTES,
         f"{conv.name} adds another tensor to its channels": not _adds_constants(graph, conv),

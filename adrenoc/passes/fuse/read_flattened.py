@@ -58,7 +58,7 @@ def _flattens(graph: Graph, node: Node) -> bool:
     if not node.is_map or node.operators != ("reshape",) or node.epilogue is not None:
         return False
     name, (source,) = node.output, node.inputs
-    if name in graph.exact | graph.rounded:
+    if graph.precision(name).is_special:
         return False
     made, held = graph.operand(name), graph.operand(source)
     return (

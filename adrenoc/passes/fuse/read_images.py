@@ -120,7 +120,7 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -
     if placed.layout != image.layout and len(graph.consumers[name]) > 1:
         return f"{name} is also read as {placed.layout}"
     others = (graph.tensors[other] for other in node.inputs if other != name)
-    if node.output in graph.rounded or any(other.value is None for other in others):
+    if graph.precision(node.output).rounded or any(other.value is None for other in others):
         return f"{node.name} computes more than a normalisation"
     if given.dtype != "float32":
         return f"{name} is of {given.dtype}"

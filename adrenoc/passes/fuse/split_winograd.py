@@ -103,9 +103,9 @@ def _geometry(
     graph: Graph, node: Node, options: CompileOptions, log: DecisionLog
 ) -> ConvGeometry | None:
     """The geometry of a convolution that the algorithm can do."""
-    if node.op != "conv2d" or node.output in graph.exact | graph.rounded:
+    if node.op != "conv2d" or graph.precision(node.output).is_special:
         return None
-    if node.inputs[0] in graph.exact:  # its planes would be stored in half
+    if graph.precision(node.inputs[0]).float32:  # its planes would be stored in half
         return None
     if graph.operand(node.inputs[0]).memory is Memory.PLAIN:
         return None

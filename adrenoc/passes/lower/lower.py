@@ -98,10 +98,13 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
         )
     graph = context.graph
     # What an activation keeps in float may be beyond half.
-    wide_input = any(n in graph.exact and graph.tensors[n].value is None for n in node.inputs)
-    if node.output in graph.exact:
+    asked = graph.precision(node.output)
+    wide_input = any(
+        graph.precision(n).float32 and graph.tensors[n].value is None for n in node.inputs
+    )
+    if asked.float32:
         context = context.in_float32()
-    elif wide_input or node.output in graph.rounded | graph.wide:
+    elif wide_input or asked.computes_in_float32:
         context = context.computing_in_float32()
     return operator.rule(context, node)
 

@@ -60,18 +60,18 @@ def _place(
         return plain
     if not tensor.is_float or layout is None:
         return plain
-    if tensor.name in graph.lows:
+    asked = graph.precision(tensor.name)
+    if asked.low is not None:
         if layout.extents(tensor.shape).c > LANES:
             planes = layout.refolded(Fold.PLANES)
-            low = graph.lows[tensor.name]
-            return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=low)
+            return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=asked.low)
         log.add(
             tensor.name,
             "whole numbers stored as floats",
             f"a read of bytes gives sixteen channels, and it has {layout.extents(tensor.shape).c}",
         )
     # One number costs the same in either, and scales are often smaller than halves can be.
-    wide = tensor.name in graph.exact or math.prod(tensor.shape) == 1
+    wide = asked.float32 or math.prod(tensor.shape) == 1
     dtype = "float32" if wide else options.storage_dtype
     if options.textures:
         for fold in Fold:
@@ -151,13 +151,13 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
             if copied not in placements:
                 tensor = replace(graph.tensors[name], name=copied, value=None)
                 tensors[copied] = tensor
-                if name in graph.lows:
-                    graph = replace(graph, lows={**graph.lows, copied: graph.lows[name]})
-                readers = graph.consumers[name]
-                pinned = name in graph.exact or any(r.output in graph.exact for r in readers)
+                asked, readers = graph.precision(name), graph.consumers[name]
+                pinned = asked.float32 or any(graph.precision(r.output).float32 for r in readers)
                 as_given = _keeps_image(name, wanted, graph, options)
-                if pinned or as_given:
-                    graph = replace(graph, exact=graph.exact | {copied})
+                if pinned or as_given or asked.low is not None:
+                    graph = graph.with_precision(
+                        [copied], low=asked.low, float32=pinned or as_given
+                    )
                 if as_given:
                     log.add(
                         copied,

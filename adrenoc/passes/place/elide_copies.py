@@ -22,7 +22,7 @@ from adrenoc.tvmapi import const_int
 def elide_copies(graph: Graph, _context: Context) -> Graph:
     """Make the output of such a map another name for its source's memory."""
     aliases = dict(graph.aliases)
-    ranges = whole_numbers(graph) if graph.rounded else {}
+    ranges = whole_numbers(graph) if any(p.rounded for p in graph.precisions.values()) else {}
     nodes = []
     for node in graph.nodes:
         if _moves_nothing(graph, node, ranges):

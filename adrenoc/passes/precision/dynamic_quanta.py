@@ -7,8 +7,8 @@ it carry on to the next quantisation, so that halves anywhere before one cost mu
 own rounding.  The products between them, which take most of the time, are of bytes as before.
 
 Before -> after (mixed):
-    s = (max(x) - min(x)) / 255; q = round(x / s)      `exact` has x, its largest and smallest
-    x = layer_norm(matmul(p, w) * t + r)               number and s, and the sum, t and r
+    s = (max(x) - min(x)) / 255; q = round(x / s)      x, its largest and smallest number
+    x = layer_norm(matmul(p, w) * t + r)               and s, and the sum, t and r, stay in float32
 """
 
 from __future__ import annotations

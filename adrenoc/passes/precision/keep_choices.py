@@ -5,7 +5,7 @@ scores differ by less than 1 / 2048 of their size are all the largest, and an ob
 What maps, pools and softmaxes compute such a tensor of is kept too.
 
 Before -> after (mixed):
-    %s = map sigmoid(%x)                        the same, and `exact` = {s, p}
+    %s = map sigmoid(%x)                        the same, and s, p stay in float32
     %p = max_pool2d(%s)
     %y = map where(equal(%s, %p), %s, 0)
 """
@@ -13,7 +13,6 @@ Before -> after (mixed):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from tvm_ffi.structural import structural_map
@@ -37,7 +36,7 @@ def keep_choices(graph: Graph, context: Context) -> Graph:
                 exact.add(name)
         if node.output in exact and _tells_apart(node):
             exact.update(name for name in node.inputs if _is_handed_on(graph, name))
-    return replace(graph, exact=graph.exact | exact)
+    return graph.with_precision(exact, float32=True)
 
 
 def _compared(node: Node) -> Iterator[str]:

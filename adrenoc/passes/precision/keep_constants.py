@@ -7,7 +7,7 @@ that is read from it, is stored in float32 too, as a precision policy would have
 hands it on.
 
 Before -> after (mixed):
-    %y = conv2d(%x, %w)             the same, and `exact` = {y, b, p}
+    %y = conv2d(%x, %w)             the same, and y, b, p stay in float32
              max|w| = 1e6, max|b| = 1e-6
          epilogue + %b
     %p = max_pool2d(%y)
@@ -16,7 +16,6 @@ Before -> after (mixed):
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import Any
 
 from adrenoc.families.operators import gives
@@ -51,11 +50,11 @@ def keep_constants(graph: Graph, context: Context) -> Graph:
         else:
             continue
         carried.add(node.output)
-        if node.output not in graph.exact:
+        if not graph.precision(node.output).float32:
             log.add(node.output, "float32", why)
     for name in sorted(exact):
         log.add(name, "float32", reasons[name])
-    return replace(graph, exact=graph.exact | exact | carried)
+    return graph.with_precision(exact | carried, float32=True)
 
 
 def _changes_size(graph: Graph, node: Node, name: str) -> bool:
@@ -63,7 +62,7 @@ def _changes_size(graph: Graph, node: Node, name: str) -> bool:
     bodies = [body for body in node.bodies if name in body.sources.values()]
     if not bodies:
         return True  # weights of the operator itself
-    if node.output in graph.rounded:
+    if graph.precision(node.output).rounded:
         return False  # multiples of a quantum, which the factor has brought about
     value = graph.tensors[name].value
     if value is not None and value.max() > HALF_MAX:

@@ -5,14 +5,13 @@ image a thousand pixels wide.  What maps compute such a tensor of is kept too; s
 the flow that a convolution estimates, are stored as the preset says.
 
 Before -> after (mixed):
-    %grid = map add(%flow, %pixels)         the same, and `exact` = {grid, pixels}
+    %grid = map add(%flow, %pixels)         the same, and grid, pixels stay in float32
     %y = map grid_sample(%x, %grid)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from adrenoc.ir.body import loaded
 from adrenoc.ir.graph import Graph, Node
@@ -33,7 +32,7 @@ def keep_coordinates(graph: Graph, context: Context) -> Graph:
         if node.output in exact and node.is_map:
             exact.update(name for name in node.inputs if _is_made_by_maps(graph, name))
     floats = {name for name in exact if graph.tensors[name].is_float}
-    return replace(graph, exact=graph.exact | floats)
+    return graph.with_precision(floats, float32=True)
 
 
 def _is_made_by_maps(graph: Graph, name: str) -> bool:

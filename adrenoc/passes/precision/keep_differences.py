@@ -5,7 +5,7 @@ images have it, is a small part of either: of two numbers of 0.25 that halves ho
 difference of 0.001 has one digit.
 
 Before -> after (mixed):
-    %a = avg_pool2d(%x)                     the same, and `exact` = {a, b, p, c}
+    %a = avg_pool2d(%x)                     the same, and a, b, p, c stay in float32
     %b = avg_pool2d(%y)
     %p = map %x * %y
     %c = avg_pool2d(%p) - %a * %b
@@ -14,7 +14,6 @@ Before -> after (mixed):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from tvm_ffi.structural import structural_map
@@ -41,9 +40,9 @@ def keep_differences(graph: Graph, context: Context) -> Graph:
                 why = f"{node.name} subtracts the product of means from the mean of products"
                 exact.update(dict.fromkeys((*names, node.output), why))
     for name, why in exact.items():
-        if name not in graph.exact:
+        if not graph.precision(name).float32:
             log.add(name, "float32", why)
-    return replace(graph, exact=graph.exact | exact.keys())
+    return graph.with_precision(exact, float32=True)
 
 
 def _cancelled(

@@ -5,13 +5,11 @@ still a sum of a thousand terms of one sign is a thousand times larger than its 
 as large as half's end, and the scale of a norm lies in the weights that it was folded into.
 
 Before -> after (mixed):
-    %y = conv2d(%x, %w), all of %w .05          the same, and `exact` = {y, z}
+    %y = conv2d(%x, %w), all of %w .05          the same, and y, z stay in float32
     %z = conv2d(%y, %w)
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.half import HALF_MAX
@@ -31,9 +29,9 @@ def keep_grown(graph: Graph, context: Context) -> Graph:
         for name, size in sizes.items()
         if size * _ROOM > HALF_MAX
         and graph.tensors[name].is_float
-        and name not in graph.exact | graph.rounded
+        and not graph.precision(name).is_special
     }
     for name, size in grown.items():
         reason = f"weights make it about {size:.1g} of data of one: half ends at {HALF_MAX:.0f}"
         log.add(name, "float32", reason)
-    return replace(graph, exact=graph.exact | set(grown))
+    return graph.with_precision(grown, float32=True)

@@ -6,7 +6,7 @@ bits are kept in float32.
 
 Before -> after (fp16):
     %q = conv2d[conv2d add multiply round clip](%x, %w, %bias)
-    the same; `rounded` = {q}, `exact` = {bias}: %q in halves, computed in float32
+    the same; %q is `rounded`, in halves and computed in float32, and %bias stays in float32
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     Where the GPU has dot products of bytes, whole numbers that fit are to be stored as bytes.
     """
     options, log = context.options, context.log
-    rounded, exact = set(), set(graph.exact)
+    rounded, exact = set(), set(graph.in_float32)
     floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
     for node in graph.nodes:
         bodies = [b for b in (node.body, node.epilogue) if b is not None]
@@ -63,7 +63,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
         graph = drop_conversions(graph, ranges)
     graph = _in_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
     if floats:
-        return replace(graph, rounded=frozenset(rounded))
+        return graph.with_precision(rounded, rounded=True)
     exact |= _inexact_before(graph, rounded, ranges)
     if dynamic := before_dynamic(graph, rounded, ranges):
         exact |= dynamic
@@ -77,7 +77,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
             "computed in float32",
             "they are rounded to integers, as quantised models do: sums in half would move them",
         )
-    return replace(graph, rounded=frozenset(rounded), exact=frozenset(exact))
+    return graph.with_precision(rounded, rounded=True).with_precision(exact, float32=True)
 
 
 def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
@@ -114,7 +114,8 @@ def _in_bytes(
         "stored as bytes",
         "whole numbers of a range of 256, which the GPU multiplies four at a time",
     )
-    return replace(graph, lows=lows)
+    asked = {name: replace(graph.precision(name), low=low) for name, low in lows.items()}
+    return replace(graph, precisions={**graph.precisions, **asked})
 
 
 def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]) -> set[str]:

@@ -6,7 +6,7 @@ floats; what is stored in between, and the sums of it, is kept, up to where one 
 another or a function brings them back.
 
 Before -> after (mixed):
-    %w = map 1 / (%d + 1e-8)            the same, and `exact` = {w, s}
+    %w = map 1 / (%d + 1e-8)            the same, and w, s stay in float32
     %s = sum(%w)
     %y = map %w / %s
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from adrenoc.families.operators import gives, is_kind
@@ -61,7 +61,7 @@ def keep_range(graph: Graph, context: Context) -> Graph:
     for name, reader in products.items():
         if name not in large | tiny | long and graph.tensors[name].is_float:
             log.add(name, "float32", f"{reader} reads the ratio or root of this product alone")
-    return replace(graph, exact=graph.exact | large | tiny | long | set(products))
+    return graph.with_precision(large | tiny | long | set(products), float32=True)
 
 
 def _reason(graph: Graph, node: Node, large: Collection[str], signs: Mapping[str, Sign]) -> str:

@@ -6,7 +6,7 @@ its digits by then.  Products of such a tensor are as small, up to where a facto
 or a norm or a function does.
 
 Before -> after (mixed):
-    %s = map %x * 1e-7                  the same, and `exact` = {s, p}
+    %s = map %x * 1e-7                  the same, and s, p stay in float32
     %p = max_pool2d(%s)
     %y = map %p * 1e7
 """
@@ -14,7 +14,6 @@ Before -> after (mixed):
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
@@ -40,18 +39,18 @@ def keep_sizes(graph: Graph, context: Context) -> Graph:
             continue
         size = walk.visit(node)
         # What is rounded to integers are multiples of a quantum, which a factor has brought about.
-        if node.output in graph.rounded or not (reason := size.beyond_half):
+        if graph.precision(node.output).rounded or not (reason := size.beyond_half):
             continue
         exact.add(node.output)
-        if node.output not in graph.exact:
+        if not graph.precision(node.output).float32:
             log.add(node.output, "float32", reason)
     for name, reader in brought_back(graph).items():
-        if name in graph.exact | exact | graph.rounded:
+        if name in exact or graph.precision(name).is_special:
             continue
         exact.add(name)
         exact.update(_constants(graph, graph.producers[name]))
         log.add(name, "float32", f"half loses digits of tiny channels that {reader} brings back")
-    return replace(graph, exact=graph.exact | exact)
+    return graph.with_precision(exact, float32=True)
 
 
 class _Walk:

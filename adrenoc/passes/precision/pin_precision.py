@@ -3,12 +3,10 @@
 A precision policy names them; `spread_precision` adds, after fusion, what goes with them.
 
 Before -> after (policy: logits):
-    %logits = conv2d(%x, %w)       the same, and `exact` = {logits}
+    %logits = conv2d(%x, %w)       the same, and %logits stays in float32
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.ir.graph import Graph, Node
@@ -39,7 +37,7 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
                 f"not hold{did_you_mean(name, list(known))}",
                 hint="make the policy again: adrenoc check-accuracy MODEL -o POLICY.json",
             )
-    return replace(graph, exact=frozenset(exact))
+    return graph.with_precision(exact, float32=True)
 
 
 def spread_precision(graph: Graph, context: Context) -> Graph:
@@ -49,9 +47,9 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
     each such edge is a Decision.
     """
     options, log = context.options, context.log
-    if not graph.exact or (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
-        return replace(graph, exact=frozenset())
-    exact = set(graph.exact)
+    exact = set(graph.in_float32)
+    if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
+        return graph.with_precision(exact, float32=False)
     for node in graph.nodes:
         if node.output not in exact and moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -76,7 +74,7 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
                 f"its kernel reads {', '.join(narrow)} in {options.storage_dtype} and computes in "
                 "float32; the load converts, no copy is added",
             )
-    return replace(graph, exact=frozenset(exact))
+    return graph.with_precision(exact, float32=True)
 
 
 def moves(node: Node) -> bool:

@@ -11,7 +11,7 @@ tokens times three activations.
 
 Before -> after (mixed):
     kv = matmul(k, [v, 1]); o = matmul(q, kv); y = o[.., :-1] / (o[.., -1] + 1e-15)
-    the same, and `exact` has kv and o
+    the same, and kv and o stay in float32
 """
 
 from __future__ import annotations

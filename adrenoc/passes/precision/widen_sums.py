@@ -7,7 +7,7 @@ few channels, and wait for memory more than for arithmetic.  So a deep network s
 estimated time of its convolutions on float arithmetic, from its inputs on.
 
 Before -> after (fp16, 40 convolutions or more):
-    %c0 = conv2d(%x, %w0); ...     the same, and `wide` = {c0, ...}
+    %c0 = conv2d(%x, %w0); ...     the same, and c0, ... have `wide_sums`
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def widen_sums(graph: Graph, context: Context) -> Graph:
             f"the first {len(wide)} of {len(works)} convolutions in half: all later ones hand on "
             f"their errors; at most {SHARE:.0%} of the convolutions' estimated time",
         )
-    return replace(graph, wide=frozenset(wide))
+    return graph.with_precision(wide, wide_sums=True)
 
 
 def is_deep(graph: Graph) -> bool:
@@ -73,7 +73,7 @@ def is_deep(graph: Graph) -> bool:
 def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWork]]:
     """The convolutions over channels, in order."""
     for node in graph.nodes:
-        if node.output in graph.exact | graph.rounded:
+        if graph.precision(node.output).is_special:
             continue
         if node.op in (MULTIPLY, SEPARABLE):
             yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
