@@ -30,9 +30,7 @@ def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
             continue
         if readers[made] != 1 or made in network.outputs:
             continue
-        other = operator.sources[1 - operator.sources.index(made)]
-        tables = operator.tables if made == operator.sources[0] else operator.tables[::-1]
-        joined = replace(operator, sources=(made, other), tables=(tables[0], tables[1]))
+        joined = operator if made == operator.sources[0] else _swapped(operator)
         operators[makers[made]] = None
         operators[number] = replace(before, result=operator.result, joined=joined)
         labels[number] = f"{labels[makers[made]]} + {labels[number]}"
@@ -48,6 +46,16 @@ def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
         network,
         operators=tuple(o for o in operators if o is not None),
         labels=tuple(labels[n] for n in kept),
+    )
+
+
+def _swapped(operator: Sum) -> Sum:
+    first, second = operator.tables
+    return replace(
+        operator,
+        sources=operator.sources[::-1],
+        tables=(second, first),
+        wanted=None if operator.wanted is None else operator.wanted.T,
     )
 
 

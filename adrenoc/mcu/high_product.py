@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.mcu.network import Convolution, Depthwise, Requantise
-from adrenoc.mcu.requantise import offsets_for, staircase
+from adrenoc.mcu.requantise import fitted_slopes, offsets_for, staircase
 from adrenoc.mcu.sums import sum_range
 
 _HIGH = 32
@@ -50,6 +50,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
         raise NotImplementedError(f"a factor of {factors.max():.3g} leaves no bits to shift")
     multipliers = np.round(np.ldexp(factors_of(rule), _HIGH + shifts)).astype(np.int64)
     stairs = staircase(rule, least, most)
+    multipliers = fitted_slopes(stairs, multipliers, _HIGH + shifts)
     from_, below = offsets_for(stairs, multipliers, _HIGH + shifts)
     from_ = np.where(below - from_ > 1 << 61, 0, np.maximum(from_, below - _WINDOW))
     below = np.minimum(below, from_ + _WINDOW)
@@ -66,7 +67,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
 def factors_of(rule: Requantise) -> np.ndarray:
     """The real factors that a rule rounds in its way."""
     if rule.reals.size:
-        return rule.reals
+        return rule.reals.astype(np.float64)
     return np.ldexp(rule.multipliers.astype(np.float64), (rule.shifts - 31).astype(np.int32))
 
 

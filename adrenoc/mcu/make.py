@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.files.outputs import check_folder_can_be_replaced
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
@@ -34,13 +33,14 @@ def plan_firmware(model: Path, core: Core) -> tuple[Program, Firmware]:
         ModelFormatError: it is damaged.
     """
     files = find_model_files(model)
-    if files.format != "tflite":
-        raise UnsupportedOperatorError(
-            f"{model} is an ONNX model; microcontrollers get TFLite models so far",
-            hint="convert it to TFLite with int8 inputs and outputs",
-        )
-    content, digest = files.read()
-    program = make_program(network_of(model, read_tflite(model, content)), core)
+    if files.format == "onnx":
+        from adrenoc.mcu.onnx.importer import network_of_onnx
+
+        network, digest = network_of_onnx(files)
+    else:
+        content, digest = files.read()
+        network = network_of(model, read_tflite(model, content))
+    program = make_program(network, core)
     return program, firmware_of(program, digest)
 
 

@@ -34,7 +34,8 @@ class Requantise:
     """From sums of int32 to int8: a factor for each channel (or one), zero point, bounds.
 
     A factor is `multipliers` and `shifts` in TFLite's fixed point, or, where `reals` holds
-    something, that number in float64 with one rounding, halves away from zero.
+    something, that number: in float64 with one rounding, halves away from zero; or, where it is of
+    float32, in that with halves to even, as onnxruntime rounds.
     """
 
     zero: int
@@ -118,6 +119,8 @@ class Sum:
     result: int
     tables: tuple[np.ndarray, np.ndarray]
     requantise: Requantise
+    wanted: np.ndarray | None = None
+    """The results of all pairs, where a rule in floats gives them; tables are near then."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

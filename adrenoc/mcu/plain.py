@@ -16,11 +16,8 @@ from adrenoc.mcu.network import (
     Reshape,
 )
 from adrenoc.mcu.plain_elementwise import elementwise_kernel
-from adrenoc.mcu.requantise import offsets_for, staircase
 from adrenoc.mcu.sums import sum_range
-
-_BITS = 31
-_MOST_SHIFT = 54
+from adrenoc.mcu.wide_product import one_product
 
 
 @singledispatch
@@ -40,16 +37,23 @@ def _(operator: Depthwise, network: Network) -> Kernel:
 
 
 def _filtered(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
+    if isinstance(operator, Convolution) and operator.joined is not None:
+        raise TypeError("a sum was given to a convolution whose own code has no place for it")
     rule = operator.requantise
     arrays = [
         Array(suffix="weights", ctype="int8_t", values=operator.weights),
         Array(suffix="bias", ctype="int32_t", values=operator.bias),
     ]
+    multipliers, shifts, single = rule.multipliers, rule.shifts, False
     if rule.reals.size:
-        multipliers, shifts, offsets = one_product(operator)
-        arrays.append(Array(suffix="offset", ctype="int64_t", values=offsets))
-    else:
-        multipliers, shifts = rule.multipliers, rule.shifts
+        try:
+            multipliers, shifts, offsets = one_product(rule, *sum_range(operator))
+            arrays.append(Array(suffix="offset", ctype="int64_t", values=offsets))
+        except NotImplementedError:
+            if rule.reals.dtype != np.float32:
+                raise
+            single = True
+            multipliers, shifts = rule.reals.view(np.int32), np.zeros(len(rule.reals), np.int64)
     arrays.append(Array(suffix="multiplier", ctype="int32_t", values=multipliers))
     arrays.append(Array(suffix="shift", ctype="int8_t", values=shifts))
     images = images_of(operator, network)
@@ -65,6 +69,7 @@ def _filtered(operator: Convolution | Depthwise, network: Network, name: str) ->
         numbers |= {key.format(n): v for n, v in zip(names, pair, strict=True)}
     numbers |= {"top": window.top, "left": window.left, "zero_in": operator.zero_in}
     numbers |= {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
+    numbers["single"] = int(single)
     fields = [(key, str(value)) for key, value in numbers.items()]
     fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
     return Kernel(
@@ -102,31 +107,6 @@ def _gap(
         return None
     (_, pixels, depth), (_, _, channels) = images
     return channels + max(0, (pixels - 1) * (channels - depth))
-
-
-def one_product(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Multipliers, shifts and offsets of 64 bits that give a rule in floats, bit for bit.
-
-    Raises:
-        NotImplementedError: no product in 64 bits takes the same steps.
-    """
-    reals = operator.requantise.reals
-    _, exponents = np.frexp(reals)
-    shifts = np.clip(_BITS - exponents, 1, _MOST_SHIFT).astype(np.int64)
-    multipliers = np.round(np.ldexp(reals, shifts)).astype(np.int64)
-    fits = (multipliers < 1 << _BITS).all()
-    stairs = staircase(operator.requantise, *sum_range(operator))
-    stairs_zero = offsets_for(stairs, multipliers, shifts)
-    if not fits or not (stairs_zero[0] < stairs_zero[1]).all():
-        raise NotImplementedError("factors whose rounding no product of 64 bits gives")
-    return multipliers, shifts, middle_of(*stairs_zero)
-
-
-def middle_of(from_: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """A number of each interval, near its middle, and small where it is open."""
-    return np.where(
-        from_ < -(1 << 60), below - 1, np.where(below > 1 << 60, from_, (from_ + below - 1) >> 1)
-    )
 
 
 @plain_kernel.register

@@ -21,7 +21,8 @@ from adrenoc.mcu.network import (
     Sum,
     shape4,
 )
-from adrenoc.mcu.sum_product import sum_product
+from adrenoc.mcu.sum_product import results_of, sum_product
+from adrenoc.mcu.wide_product import one_product
 
 
 @singledispatch
@@ -54,11 +55,36 @@ def _one_rule(rule: Requantise) -> dict[str, int]:
     }
 
 
+_TWICE, _ONCE, _SINGLE = 0, 1, 2
+"""How a product of two numbers is rounded: as `multiply_tensors.c` counts."""
+
+
+def _product_rule(operator: Product) -> dict[str, int]:
+    rule = operator.requantise
+    if not rule.reals.size:
+        return {**_one_rule(rule), "way": _TWICE, "offset": 0}
+    ends = [(-128 - zero, 127 - zero) for zero in operator.zeros]
+    corners = np.array([[a * b] for a in ends[0] for b in ends[1]])
+    numbers = {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
+    try:
+        found = [int(v[0]) for v in one_product(rule, corners.min(0), corners.max(0))]
+    except NotImplementedError:
+        bits = int(rule.reals.astype(np.float32).view(np.int32)[0])
+        return {**numbers, "multiplier": bits, "shift": 0, "way": _SINGLE, "offset": 0}
+    return {
+        **numbers,
+        "multiplier": found[0],
+        "shift": found[1],
+        "way": _ONCE,
+        "offset": found[2],
+    }
+
+
 @elementwise_kernel.register
 def _(operator: Product, network: Network) -> Kernel:
     call, count = _repeated(operator, network, "multiply_tensors")
     zeros = {"zero_first": operator.zeros[0], "zero_second": operator.zeros[1]}
-    numbers = {"count": count, **zeros, **_one_rule(operator.requantise)}
+    numbers = {"count": count, **zeros, **_product_rule(operator)}
     return Kernel(
         call=call,
         how="plain C",
@@ -148,7 +174,20 @@ def _lines(operator: Sum, network: Network) -> Kernel:
     )
 
 
+def _pairs(operator: Sum, network: Network) -> Kernel:
+    call, count = _repeated(operator, network, "look_up_pairs", ", {}")
+    return Kernel(
+        call=call.replace("&{layer}", "{layer}_pairs"),
+        how="a table of pairs",
+        snippets=("look_up_pairs",),
+        arrays=(Array(suffix="pairs", ctype="int8_t", values=results_of(operator)),),
+        gap_bytes=0 if count == network.tensors[operator.result].elements else None,
+    )
+
+
 def _tables(operator: Sum, network: Network) -> Kernel:
+    if operator.wanted is not None:
+        return _pairs(operator, network)
     call, count = _repeated(operator, network, "add_tensors")
     arrays = tuple(
         Array(suffix=suffix, ctype="int32_t", values=table)

@@ -16,11 +16,16 @@ from adrenoc.mcu.network import Requantise
 
 _MOST = 1 << 31
 _NOWHERE = 1 << 61
+_TILT = 4
+_MOST_TILT = 100
 
 
 def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:
     """Sums with channels last as int8."""
-    if rule.reals.size:
+    if rule.reals.dtype == np.float32:
+        out = np.rint(sums.astype(np.float32) * rule.reals)
+        out = np.clip(out, -_MOST, _MOST - 1).astype(np.int64)
+    elif rule.reals.size:
         real = sums.astype(np.float64) * rule.reals
         whole = np.trunc(real)
         out = whole + np.sign(real) * (np.abs(real - whole) >= 0.5)
@@ -56,6 +61,22 @@ def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircas
         top = np.where(going & reached, middle, top)
         bottom = np.where(going & ~reached, middle + 1, bottom)
     return Staircase(thresholds=bottom.T, least=least, most=most, low=rule.low)
+
+
+def fitted_slopes(
+    stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
+) -> np.ndarray:
+    """The multipliers, moved a little where no offset fits: float32 rounds halves unevenly."""
+    found = multipliers.astype(np.int64).copy()
+    for reach in range(1, _MOST_TILT + 1):
+        first, below = offsets_for(stairs, found, shift)
+        misfit = first >= below
+        if not misfit.any():
+            break
+        # 1, -1, 2, -2 ... units from the nearest multiplier.
+        step = (reach + 1) // 2 * (1 if reach % 2 else -1)
+        found = np.where(misfit, np.maximum(multipliers + step * _TILT, 0), found)
+    return found
 
 
 def offsets_for(

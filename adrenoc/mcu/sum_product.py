@@ -31,16 +31,23 @@ def sum_product(operator: Sum) -> SumProduct:
     Raises:
         NotImplementedError: there are none, as where halves occur on both sides of zero.
     """
-    tables = [table.astype(np.int64) for table in operator.tables]
-    out = requantised(tables[0][:, None] + tables[1][None, :], operator.requantise)
+    out = results_of(operator)
     scale = float(factors_of(operator.requantise)[0])
     # A table is a line but for rounding.
-    slopes = [float(table[-1] - table[0]) / 255.0 * scale for table in tables]
+    slopes = [float(table[-1] - table[0]) / 255.0 * scale for table in operator.tables]
     for shift in _SHIFTS:
         found = _fitted(out, slopes, shift, operator.requantise.low, operator.requantise.high)
         if found is not None:
             return found
     raise NotImplementedError("no line gives the sum's two roundings")
+
+
+def results_of(operator: Sum) -> np.ndarray:
+    """What a sum is for each pair of numbers, from -128 on."""
+    if operator.wanted is not None:
+        return operator.wanted
+    first, second = (table.astype(np.int64) for table in operator.tables)
+    return requantised(first[:, None] + second[None, :], operator.requantise)
 
 
 def _fitted(

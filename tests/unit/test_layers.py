@@ -83,7 +83,7 @@ ONLY_IN = {
     "ziglang": {"android"},
     "adbutils": {"device"},
     "onnxruntime": {"check", "importers"},
-    "onnx": {"check", "importers"},
+    "onnx": {"check", "importers", "mcu"},
 }
 MOST_LOOSE_FILES = 8
 """At the top of the package; everything else has a room."""

@@ -105,6 +105,23 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     )
 
 
+def quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
+    """The graph with quantised operators where conversions stood, and the digest of its files.
+
+    Raises:
+        ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
+        ShapeError: a shape is missing.
+    """
+    decisions: list[Decision] = []
+    model, sha256 = load_onnx(files)
+    model = _converted(_checked(model, files, decisions), files, decisions)
+    if model.functions:
+        model = inline_functions(model, decisions)
+    graph = _prepare(model, {})
+    fuse_qdq(graph)
+    return graph, sha256
+
+
 def _checked(
     model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
 ) -> onnx.ModelProto:

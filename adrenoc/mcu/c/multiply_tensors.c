@@ -1,6 +1,8 @@
 /* Products of two numbers, each less its zero point. */
 typedef struct {
   int32_t count, zero_first, zero_second, multiplier, shift, zero_out, low, high;
+  int32_t way; /* 0: rounded twice; 1: one product in 64 bits; 2: in float32 */
+  int64_t offset;
 } product_of_two_layer;
 
 static void multiply_tensors(const product_of_two_layer *layer, const int8_t *first,
@@ -8,7 +10,10 @@ static void multiply_tensors(const product_of_two_layer *layer, const int8_t *fi
   for (int32_t i = 0; i < layer->count; ++i) {
     const int32_t product = (first[i] - layer->zero_first) * (second[i] - layer->zero_second);
     const int32_t value =
-        requantise_twice(product, layer->multiplier, layer->shift) + layer->zero_out;
+        layer->way == 2 ? requantise_single(product, layer->multiplier, layer->zero_out)
+        : layer->way == 1
+            ? requantise_once(product, layer->multiplier, layer->offset, layer->shift)
+            : requantise_twice(product, layer->multiplier, layer->shift) + layer->zero_out;
     out[i] = (int8_t)clamp_int8(value, layer->low, layer->high);
   }
 }

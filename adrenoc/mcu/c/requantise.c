@@ -15,6 +15,14 @@ static inline int32_t requantise_twice(int32_t sum, int32_t multiplier, int32_t 
       (int32_t)(((int64_t)(int32_t)((uint32_t)sum << left) * multiplier + (1 << 30)) >> 31);
   return shift_right(scaled, right);
 }
+static inline int32_t requantise_single(int32_t sum, int32_t factor, int32_t zero) {
+  const union { int32_t bits; float number; } real = {factor};
+  const float scaled = (float)sum * real.number;
+  const float near = scaled < -512.0f ? -512.0f : scaled > 512.0f ? 512.0f : scaled;
+  /* What is added leaves no place for fractions, so that they are rounded, halves to even. */
+  const union { float number; int32_t bits; } whole = {near + 12582912.0f};
+  return whole.bits - 0x4B400000 + zero;
+}
 static inline int32_t requantise_once(int32_t sum, int32_t multiplier, int64_t offset,
                                       int32_t shift) {
   return (int32_t)(((int64_t)sum * multiplier + offset) >> shift);

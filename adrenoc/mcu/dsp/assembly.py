@@ -17,22 +17,28 @@ class Store:
 
     `shift` above 0: a high product, and that shift for all channels; 0: each channel has its own;
     None: the rule's own two roundings, of twice the sum.  `low` and `high` clamp, beside what
-    eight bits do.
+    eight bits do.  `single`: a product in float32, halves to even, whose constants are the factor
+    and the zero point; `shift` is 1 then, and none is made.
     """
 
     shift: int | None
     low: int
     high: int
+    single: bool = False
 
     @property
     def name(self) -> str:
         """As a part of a function's name."""
         bounds = "" if (self.low, self.high) == INT8 else f"_{self.low + 128}_{self.high + 128}"
+        if self.single:
+            return "single" + bounds
         return ("twice" if self.shift is None else f"s{self.shift}") + bounds
 
     @property
     def how(self) -> str:
         """For reports."""
+        if self.single:
+            return ", scaled in float32"
         return {None: ", rounded twice", 0: ", shifts by channel"}.get(self.shift, "")
 
     @property
@@ -46,6 +52,11 @@ class Store:
         That is an offset from the stack's top; two registers are spare.
         """
         a, b = spare
+        if self.single:
+            lines = [f"vldr s1, [sp, #{place}]", f"ldr {b}, [sp, #{place + 4}]"]
+            for s in sums:
+                lines += self.by_float(s, b)
+            return lines + self.saturated(sums)
         lines = [f"ldrd {a}, {b}, [sp, #{place}]"]
         if self.shift is not None:
             lines += [f"smmlar {s}, {s}, {a}, {b}" for s in sums]
@@ -60,11 +71,23 @@ class Store:
             lines += [f"add {s}, {s}, {b}", f"asr {s}, {s}, {a}"]
         return lines + self.saturated(sums)
 
+    @staticmethod
+    def by_float(total: str, zero: str) -> list[str]:
+        """Instructions that scale a sum by s1; s0 is lost."""
+        return [
+            f"vmov s0, {total}",
+            "vcvt.f32.s32 s0, s0",
+            "vmul.f32 s0, s0, s1",
+            "vcvtr.s32.f32 s0, s0",
+            f"vmov {total}, s0",
+            f"add {total}, {total}, {zero}",
+        ]
+
     def saturated(self, sums: Sequence[str]) -> list[str]:
         """Instructions that shift by what all channels have in common, and clamp."""
         lines = []
         for r in sums:
-            moved = f", asr #{self.shift}" if self.shift else ""
+            moved = f", asr #{self.shift}" if self.shift and not self.single else ""
             lines.append(f"ssat {r}, #8, {r}{moved}")
             if self.low > INT8[0]:
                 lines += [f"cmp {r}, #{self.low}", "it lt", f"movlt {r}, #{self.low}"]
@@ -74,7 +97,9 @@ class Store:
 
     def in_c(self, total: str, constants: str) -> str:
         """A C expression of the byte, from a sum and a pointer to the channel's constants."""
-        if self.shift is None:
+        if self.single:
+            raw = f"requantise_single({total}, ({constants})[0], ({constants})[1])"
+        elif self.shift is None:
             raw = f"requantise_doubled({total}, {constants})"
         else:
             shift = str(self.shift) if self.shift else f"({constants})[2]"

@@ -48,6 +48,8 @@ def stored(operator: Convolution | Depthwise) -> Stored:
         try:
             product = high_product(operator, one_shift=one_shift)
         except NotImplementedError:
+            if not one_shift and rule.reals.dtype == np.float32:
+                return _single(operator, bias)
             if not one_shift and rule.reals.size:
                 raise
             continue
@@ -59,6 +61,18 @@ def stored(operator: Convolution | Depthwise) -> Stored:
             constants=np.stack(columns[:2] if one_shift else columns, 1),
         )
     return _twice(operator, bias)
+
+
+def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
+    """The rule's own product in float32, where no whole numbers round as it does."""
+    rule = operator.requantise
+    sum_range(operator)
+    factors = rule.reals.view(np.int32).astype(np.int64)
+    return Stored(
+        store=Store(shift=1, low=rule.low, high=rule.high, single=True),
+        bias=bias,
+        constants=np.stack([factors, np.full(len(factors), rule.zero, np.int64)], 1),
+    )
 
 
 def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:

@@ -34,7 +34,10 @@ def row_code(store: Store) -> str:
             lines += [f"smlad {s}, r4, r10, {s}", f"smlad {s}, r5, {w}, {s}"]
     lines += ["cmp r11, lr", "bne 2b", "ldr r10, [sp, #4]"]
     for s in _SUMS:
-        if store.shift:
+        if store.single:
+            lines += ["vldr s1, [r10]", "ldr r4, [r10, #4]", "adds r10, #8"]
+            lines += store.by_float(s, "r4")
+        elif store.shift:
             lines += ["ldmia r10!, {r4, r5}", f"smmlar {s}, {s}, r4, r5"]
         else:
             lines += ["ldmia r10!, {r4-r6}", f"smmlar {s}, {s}, r4, r5", f"asr {s}, {s}, r6"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adrenoc.mcu.dsp.assembly import function
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.mve.vector_store import GUARD, VectorStore, gathered
+from adrenoc.mcu.mve.vector_store import GUARD, VectorStore, by_float, gathered
 
 WINDOW_WORDS = 5
 """Three columns of weights, with a zero on either side."""
@@ -130,6 +130,9 @@ def _results(strip: VectorStrip, across: int) -> list[str]:
 
 def _scaled(made: VectorStore) -> list[str]:
     store = made.store
+    if store.single:
+        lines = by_float("q0", _MULTIPLIER)
+        return [*lines, "vadd.i32 q0, q0, r7", *_clamped(store.low, store.high)]
     if store.shift is None:
         lines = [f"vqrdmulh.s32 q0, q0, {_MULTIPLIER}", f"vshr.s32 {_SPARE}, q0, #31"]
         lines.append(f"vadd.i32 q0, q0, {_SPARE}")

@@ -21,6 +21,15 @@ def gathered(vector: int, registers: Sequence[str]) -> list[str]:
     return [f"vmov d{2 * vector}, {first}, {second}", f"vmov d{2 * vector + 1}, {third}, {fourth}"]
 
 
+def by_float(sums: str, factors: str) -> list[str]:
+    """Instructions that scale sums in float32, halves to even."""
+    return [
+        f"vcvt.f32.s32 {sums}, {sums}",
+        f"vmul.f32 {sums}, {sums}, {factors}",
+        f"vcvtn.s32.f32 {sums}, {sums}",
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class VectorStore:
     """A `Store`, four channels a vector: rows of biases, multipliers, offsets, perhaps shifts."""
@@ -50,14 +59,19 @@ class VectorStore:
         """
         bias, multiplier, offset = constants[:3]
         lines = [f"vadd.i32 {s}, {s}, {bias}" for s in sums]
-        if self.store.shift is None:
+        if self.store.single:
+            for s in sums:
+                lines += by_float(s, multiplier)
+        elif self.store.shift is None:
             for s in sums:
                 lines += [f"vqrdmulh.s32 {s}, {s}, {multiplier}", f"vshr.s32 {spare}, {s}, #31"]
                 lines += [f"vadd.i32 {s}, {s}, {spare}"]
         else:
             lines += [f"vrmulh.s32 {s}, {s}, {multiplier}" for s in sums]
         lines += [f"vadd.i32 {s}, {s}, {offset}" for s in sums]
-        if self.store.shift:
+        if self.store.single:
+            pass
+        elif self.store.shift:
             lines += [f"vshr.s32 {s}, {s}, #{self.store.shift}" for s in sums]
         else:
             lines += [f"vshl.s32 {s}, {s}, {constants[3]}" for s in sums]
@@ -68,7 +82,9 @@ class VectorStore:
     def in_c(self, total: str, constants: str, step: int) -> str:
         """A C expression of a byte: the channel's constants lie `step` apart."""
         parts = [f"({constants})[{n * step}]" for n in range(self.rows)]
-        if self.store.shift is None:
+        if self.store.single:
+            raw = f"requantise_single({total} + {', '.join(parts[:3])})"
+        elif self.store.shift is None:
             raw = f"vector_twice({total} + {', '.join(parts)})"
         else:
             shift = str(-self.store.shift) if self.store.shift else parts[3]

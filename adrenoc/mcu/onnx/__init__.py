@@ -1,0 +1,1 @@
+"""From an ONNX file whose data are quantised (QDQ or QOperator) to a network of integers."""

@@ -1,0 +1,100 @@
+"""Small ONNX models, quantised by onnxruntime's own tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+
+SHAPE = (1, 3, 12, 10)
+
+
+@dataclass(kw_only=True)
+class _Graph:
+    seed: int
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+
+    def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def weights(self, name: str, *shape: int) -> str:
+        values = self.random.normal(size=shape) / np.sqrt(max(1, np.prod(shape[1:])))
+        self.constants.append(numpy_helper.from_array(values.astype(np.float32), name))
+        return name
+
+    def conv(self, x: str, name: str, sizes: tuple[int, int], kernel: int, **how: Any) -> str:
+        """`sizes`: channels that are read, for each group, and that are made."""
+        depth, channels = sizes
+        relu = how.pop("relu", "")
+        inputs = [x, self.weights(f"{name}_w", channels, depth, kernel, kernel)]
+        inputs.append(self.weights(f"{name}_b", channels))
+        pads = [kernel // 2] * 4
+        made = self.add("Conv", inputs, f"{name}_c" if relu else name, pads=pads, **how)
+        return self.add(relu, [made], name) if relu else made
+
+
+def float_model(seed: int) -> onnx.ModelProto:
+    """Blocks as of MobileNetV2 and a classifier; a gate, a concatenation, a transpose."""
+    g = _Graph(seed=seed)
+    x = g.conv("x", "stem", (3, 8), 3, strides=[2, 2], relu="Relu")
+    y = g.conv(x, "wide", (8, 24), 1, relu="Relu")
+    y = g.conv(y, "deep", (1, 24), 3, group=24, relu="Relu")
+    x = g.add("Add", [x, g.conv(y, "narrow", (24, 8), 1)], "sum")
+    gate = g.add("Sigmoid", [g.conv(x, "gate", (8, 8), 1)], "gated")
+    x = g.add("Mul", [x, gate], "product")
+    x = g.add("Concat", [x, g.conv(x, "more", (8, 5), 3, relu="LeakyRelu")], "joined", axis=1)
+    x = g.conv(x, "last", (13, 16), 3, strides=[2, 2], relu="Relu")
+    x = g.add("MaxPool", [x], "pooled", kernel_shape=[2, 1], strides=[1, 1])
+    flat = g.add("Flatten", [x], "flat")
+    side = g.add(
+        "Gemm", [flat, g.weights("s_w", 6, 16 * 2 * 3), g.weights("s_b", 6)], "side", transB=1
+    )
+    x = g.add("Flatten", [g.add("GlobalAveragePool", [x], "mean")], "row")
+    y = g.add("Gemm", [x, g.weights("y_w", 10, 16), g.weights("y_b", 10)], "y", transB=1)
+    info = helper.make_tensor_value_info
+    outputs = [info(y, TensorProto.FLOAT, [1, 10]), info(side, TensorProto.FLOAT, [1, 6])]
+    inputs = [info("x", TensorProto.FLOAT, list(SHAPE))]
+    graph = helper.make_graph(g.nodes, "g", inputs, outputs, g.constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class _Samples(CalibrationDataReader):
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.left = [random.normal(size=SHAPE).astype(np.float32) for _ in range(4)]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return {"x": self.left.pop()} if self.left else None
+
+
+def write_quantised(
+    folder: Path, *, seed: int, form: str, data: str, per_channel: bool = True
+) -> Path:
+    """A model file; `form` is "QDQ" or "QOperator", `data` "QInt8" or "QUInt8"."""
+    plain, path = folder / "float.onnx", folder / f"{form}.onnx"
+    onnx.save(float_model(seed), plain)
+    quantize_static(
+        plain,
+        path,
+        _Samples(seed),
+        quant_format=getattr(QuantFormat, form),
+        per_channel=per_channel,
+        activation_type=getattr(QuantType, data),
+        weight_type=QuantType.QInt8,
+    )
+    return path

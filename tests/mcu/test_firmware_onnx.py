@@ -1,0 +1,100 @@
+"""Quantised ONNX models for microcontrollers: under QEMU every byte is onnxruntime's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from adrenoc.check.firmware import expected_outputs
+from adrenoc.cli.main import main
+from adrenoc.errors import CompileError, UnsupportedOperatorError
+from adrenoc.importers.formats import find_model_files
+from adrenoc.mcu.core import load_core
+from adrenoc.mcu.evaluate import evaluate
+from adrenoc.mcu.folder import firmware_of
+from adrenoc.mcu.onnx.float_islands import FUNCTIONS
+from adrenoc.mcu.onnx.importer import network_of_onnx
+from adrenoc.mcu.program import make_program
+from tests.mcu.judge import needs_emulator
+from tests.mcu.onnx_models import float_model, write_quantised
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("form", "data", "core", "per_channel"),
+    [
+        ("QDQ", "QInt8", "cortex-m4", True),
+        ("QOperator", "QUInt8", "cortex-m4", False),
+        ("QDQ", "QUInt8", "cortex-m55", True),
+        ("QOperator", "QInt8", "cortex-m0plus", True),
+    ],
+)
+def test_every_byte_is_onnxruntimes(
+    form: str,
+    data: str,
+    core: str,
+    per_channel: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    seed = len(form + data + core)
+    model = write_quantised(tmp_path, seed=seed, form=form, data=data, per_channel=per_channel)
+    out = tmp_path / "fw"
+    assert main(["compile", str(model), "--device", core, "-o", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [border["dtype"] for border in said["borders"]] == ["float32"] * 3
+    assert [spec["shape"] for spec in said["inputs"]] == [[1, 3, 12, 10]]
+    assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(float_model(0).SerializeToString())
+    assert main(["check", str(path), "--device", "cortex-m4"]) == CompileError.exit_code
+    said = capsys.readouterr().err
+    assert "not quantised" in said
+    assert "quantize_static" in said
+
+
+def test_what_stays_in_floats_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = onnx.load(write_quantised(tmp_path, seed=1, form="QDQ", data="QInt8"))
+    for node in model.graph.node:
+        if node.op_type == "Sigmoid":
+            node.op_type = "Erf"
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    code = main(["check", str(path), "--device", "cortex-m4"])
+    assert code == UnsupportedOperatorError.exit_code
+    assert "Erf 'gated'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", sorted(FUNCTIONS))
+def test_functions_between_conversions_are_tables(kind: str, tmp_path: Path) -> None:
+    make, info = helper.make_node, helper.make_tensor_value_info
+    quanta = {"a": 0.031, "b": 0.027}
+    nodes = [
+        make("QuantizeLinear", ["x", "a", "a0"], ["q"]),
+        make("DequantizeLinear", ["q", "a", "a0"], ["f"]),
+        make(kind, ["f"], ["g"]),
+        make("QuantizeLinear", ["g", "b", "b0"], ["r"]),
+        make("DequantizeLinear", ["r", "b", "b0"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.float32(v), n) for n, v in quanta.items()]
+    constants += [numpy_helper.from_array(np.int8(v), n) for n, v in (("a0", -9), ("b0", 5))]
+    ends = [[info(n, onnx.TensorProto.FLOAT, [1, 256])] for n in "xy"]
+    graph = helper.make_graph(nodes, "g", *ends, constants)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    network, digest = network_of_onnx(find_model_files(path))
+    firmware = firmware_of(make_program(network, load_core("cortex-m4")), digest)
+    inputs = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 256)}
+    want = expected_outputs(firmware, path, inputs)["y"]
+    got = evaluate(network, {network.inputs[0]: inputs["x"]})[network.outputs[0]]
+    assert (want == got).all()
