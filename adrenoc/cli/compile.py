@@ -100,6 +100,9 @@ if TYPE_CHECKING:
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )
 @firmware_options()
+@click.option(
+    "--object", "with_object", is_flag=True, help="For microcontrollers: a compiled model.o too."
+)
 @json_option()
 @click.pass_context
 def compile_command(
@@ -128,6 +131,7 @@ def compile_command(
     ndk: str | None,
     max_flash_kib: int | None,
     max_ram_kib: int | None,
+    with_object: bool,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
@@ -139,11 +143,13 @@ def compile_command(
     if isinstance(target, Core):
         from adrenoc.cli.firmware import compile_firmware
 
-        limits = max_flash_kib, max_ram_kib
-        compile_firmware(ctx, model, target, output, limits, explain=explain, as_json=as_json)
+        said = {"with_object": with_object, "explain": explain, "as_json": as_json}
+        compile_firmware(ctx, model, target, output, (max_flash_kib, max_ram_kib), **said)
         return
-    if max_flash_kib is not None or max_ram_kib is not None:
-        raise click.UsageError("--max-flash-kib and --max-ram-kib are for microcontrollers")
+    if max_flash_kib is not None or max_ram_kib is not None or with_object:
+        raise click.UsageError(
+            "--max-flash-kib, --max-ram-kib and --object are for microcontrollers"
+        )
     from adrenoc.cli import console
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.cli.show_accuracy import finite, show_plan

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from adrenoc.errors import AdrenocError
     from adrenoc.mcu.budget import Budget
     from adrenoc.mcu.core import Core
+    from adrenoc.mcu.count import Counts
     from adrenoc.mcu.emulator import Emulated
     from adrenoc.mcu.folder import Firmware
     from adrenoc.mcu.make import MadeFirmware
@@ -40,6 +41,7 @@ def compile_firmware(
     output: Path | None,
     limits: tuple[int | None, int | None],
     *,
+    with_object: bool,
     explain: bool,
     as_json: bool,
 ) -> None:
@@ -48,12 +50,14 @@ def compile_firmware(
     from adrenoc.mcu.folder import plain_firmware
     from adrenoc.mcu.make import make_firmware
 
-    refuse_others(ctx, {"model", "target", "output", "explain", "as_json", *_LIMITS})
+    allowed = {"model", "target", "output", "with_object", "explain", "as_json", *_LIMITS}
+    refuse_others(ctx, allowed)
     if any(limits):
         budget = _budget(model, core, limits)[1]
         if budget.broken:
             raise _policy_error(model, core, budget)
-    made = make_firmware(model, core, output or Path(f"{model.stem}.{core.name}"))
+    output = output or Path(f"{model.stem}.{core.name}")
+    made = make_firmware(model, core, output, with_object=with_object)
     if as_json:
         plain = plain_firmware(made.firmware)
         console.print_json({**plain, "path": str(made.path), "time_ms": made.time_ms})
@@ -91,12 +95,19 @@ def _ram(firmware: Firmware) -> str:
     )
 
 
-def _show_layers(firmware: Firmware) -> None:
+def _counted(counts: Counts) -> str:
+    if not counts.layers:
+        return f"no instructions were counted: {counts.reason}"
+    return f"{sum(counts.layers):,} instructions, counted under QEMU: not cycles"
+
+
+def _show_layers(firmware: Firmware, counts: tuple[int, ...] = ()) -> None:
     from adrenoc.cli import console
 
     console.blank()
+    more = ("instructions",) if counts else ()
     console.print_table(
-        ("layer", "operator", "makes", "how", "flash", "scratch"),
+        ("layer", "operator", "makes", "how", "flash", "scratch", *more),
         [
             (
                 layer.name,
@@ -105,10 +116,11 @@ def _show_layers(firmware: Firmware) -> None:
                 layer.how,
                 str(layer.flash_bytes),
                 str(layer.scratch_bytes),
+                *(f"{count:,}" for count in counts[number : number + 1]),
             )
-            for layer in firmware.layers
+            for number, layer in enumerate(firmware.layers)
         ],
-        right=("flash", "scratch"),
+        right=("flash", "scratch", *more),
     )
 
 
@@ -155,12 +167,18 @@ def check_firmware(
 ) -> None:
     """Say what a model would take of a microcontroller, and fail where limits are broken."""
     from adrenoc.cli import console
+    from adrenoc.mcu.budget import budget_of
+    from adrenoc.mcu.count import count_layers
     from adrenoc.mcu.folder import plain_firmware
+    from adrenoc.mcu.make import plan_firmware
 
     refuse_others(ctx, {"model", "target", "as_json", *_LIMITS})
-    firmware, budget = _budget(model, core, (max_flash_kib, max_ram_kib))
+    program, firmware = plan_firmware(model, core)
+    budget = budget_of(program, max_flash_kib=max_flash_kib, max_ram_kib=max_ram_kib)
+    counts = count_layers(program, firmware)
     if as_json:
-        console.print_json({**plain_firmware(firmware), "budget": asdict(budget)})
+        plain = {**plain_firmware(firmware), "budget": asdict(budget)}
+        console.print_json({**plain, "instructions": asdict(counts)})
         if budget.broken:
             ctx.exit(_policy_error(model, core, budget).exit_code)
         return
@@ -170,9 +188,10 @@ def check_firmware(
         [
             ("flash", f"{console.size(budget.flash_bytes)} of {budget.flash_how}"),
             ("RAM", f"{console.size(budget.ram_bytes)}: {_ram(firmware)}"),
+            ("time", _counted(counts)),
         ]
     )
-    _show_layers(firmware)
+    _show_layers(firmware, counts.layers)
     _show_alive(budget)
     _show_decisions(firmware, explain=True)
     if budget.broken:
@@ -196,6 +215,32 @@ def _show_alive(budget: Budget) -> None:
         ],
         right=("arena",),
     )
+
+
+def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> bool:
+    """Show what is in a folder for a microcontroller; False of a bundle."""
+    from adrenoc.cli import console
+    from adrenoc.mcu.folder import is_firmware, open_firmware, plain_firmware
+
+    if not is_firmware(path):
+        return False
+    refuse_others(ctx, {"bundle", "as_json"})
+    firmware = open_firmware(path)
+    if as_json:
+        console.print_json(plain_firmware(firmware))
+        return True
+    console.print_title(firmware.name, f"for {firmware.device}")
+    specs = (*firmware.inputs, *firmware.outputs)
+    ends = ["input"] * len(firmware.inputs) + ["output"] * len(firmware.outputs)
+    fields = [
+        (end, f"{spec.name} {list(spec.shape)}, {border.scale:.6g} * (stored {-border.zero:+d})")
+        for end, spec, border in zip(ends, specs, firmware.borders, strict=True)
+    ]
+    flash = f"{console.size(firmware.constant_bytes)} of constants, beside the code"
+    console.print_fields([*fields, ("flash", flash), ("RAM", _ram(firmware))])
+    _show_layers(firmware)
+    _show_decisions(firmware, explain=True)
+    return True
 
 
 def run_if_firmware(

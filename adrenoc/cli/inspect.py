@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 @path_argument("bundle")
 @click.option("--kernel", metavar="NAME", help="Print the source of one kernel and nothing else.")
 @json_option()
-def inspect_command(bundle: Path, kernel: str | None, as_json: bool) -> None:
+@click.pass_context
+def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_json: bool) -> None:
     """Show what is in BUNDLE.
 
-    Inputs and outputs, target and options, kernels, memory, versions, digests.
+    Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
+    microcontroller its layers and what they take.
     """
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
+    from adrenoc.cli.firmware import inspect_if_firmware
     from adrenoc.cli.terminal import say
     from adrenoc.text.printable import printable
 
+    if inspect_if_firmware(ctx, bundle, as_json=as_json):
+        return
     opened = open_bundle(bundle)
     if kernel is not None:
         say(printable(_source(opened, kernel), lines=True))

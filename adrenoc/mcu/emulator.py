@@ -26,7 +26,7 @@ from adrenoc.mcu.program import Program
 _BOARD = Path(__file__).parent / "board"
 _COMPILER, _EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
 OPTIMISATION = "-O2"
-_INSTALL = "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm"
+INSTALL = "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm"
 _LINE_BYTES = 64
 
 
@@ -63,7 +63,7 @@ def run_firmware(
         raise DependencyError(
             f"{' and '.join(missing)}, which run a model for {firmware.device} on this computer, "
             f"{'is' if len(missing) == 1 else 'are'} not installed",
-            hint=_INSTALL,
+            hint=INSTALL,
         )
     core = load_core(firmware.device)
     with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:

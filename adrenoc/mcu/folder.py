@@ -19,6 +19,7 @@ from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
 from adrenoc.files.read import read_plain
 from adrenoc.mcu.borders import Border
 from adrenoc.mcu.evaluate import evaluate
+from adrenoc.mcu.object_file import OBJECT_FILE, build_object
 from adrenoc.mcu.print_c import print_cmake, print_model, print_self_test
 from adrenoc.mcu.program import Program
 from adrenoc.text.json_text import read_json
@@ -93,15 +94,21 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
     )
 
 
-def write_firmware(program: Program, firmware: Firmware, output: Path) -> None:
+def write_firmware(
+    program: Program, firmware: Firmware, output: Path, *, with_object: bool = False
+) -> None:
     """Write the folder, all or nothing.
 
     Raises:
         OutputError: something else is there, or it cannot be written.
+        DependencyError: an object file is wanted, and there is no compiler for it.
+        ToolError: it does not compile.
     """
     inputs, outputs = self_test_vectors(program)
+    model = print_model(program)
+    compiled = build_object(model, program.core) if with_object else None
     files = {
-        **print_model(program),
+        **model,
         **print_self_test(program, inputs, outputs),
         "CMakeLists.txt": print_cmake(program),
         MODEL_FILE: json.dumps(plain_firmware(firmware), indent=1) + "\n",
@@ -109,6 +116,8 @@ def write_firmware(program: Program, firmware: Firmware, output: Path) -> None:
     with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
         for name, text in files.items():
             (root / name).write_text(text, encoding="utf-8")
+        if compiled is not None:
+            (root / OBJECT_FILE).write_bytes(compiled)
         write_list(root, FIRMWARE_FOLDER)
 
 

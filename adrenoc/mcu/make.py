@@ -44,16 +44,19 @@ def plan_firmware(model: Path, core: Core) -> tuple[Program, Firmware]:
     return program, firmware_of(program, digest)
 
 
-def make_firmware(model: Path, core: Core, output: Path) -> MadeFirmware:
-    """Write the folder `output`.
+def make_firmware(
+    model: Path, core: Core, output: Path, *, with_object: bool = False
+) -> MadeFirmware:
+    """Write the folder `output`; `with_object` a compiled `model.o` too.
 
     Raises:
         OutputError: it cannot be written; see `plan_firmware` for the rest.
+        DependencyError: there is no compiler for an object file.
     """
     begin = time.perf_counter()
     check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
     program, firmware = plan_firmware(model, core)
-    write_firmware(program, firmware, output)
+    write_firmware(program, firmware, output, with_object=with_object)
     return MadeFirmware(
         path=output, firmware=firmware, time_ms=(time.perf_counter() - begin) * 1000
     )

@@ -69,8 +69,8 @@ def _filtered(operator: Convolution | Depthwise, network: Network, name: str) ->
         numbers |= {key.format(n): v for n, v in zip(names, pair, strict=True)}
     numbers |= {"top": window.top, "left": window.left, "zero_in": operator.zero_in}
     numbers |= {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
-    numbers["single"] = int(single)
     fields = [(key, str(value)) for key, value in numbers.items()]
+    fields.append(("single", "requantise_single" if single else "0"))
     fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
     return Kernel(
         call=name + "(&{layer}, {in0}, {out});",

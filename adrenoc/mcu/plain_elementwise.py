@@ -55,29 +55,20 @@ def _one_rule(rule: Requantise) -> dict[str, int]:
     }
 
 
-_TWICE, _ONCE, _SINGLE = 0, 1, 2
-"""How a product of two numbers is rounded: as `multiply_tensors.c` counts."""
-
-
-def _product_rule(operator: Product) -> dict[str, int]:
+def _product_rule(operator: Product) -> dict[str, int | str]:
     rule = operator.requantise
+    ways: dict[str, int | str] = {"once": 0, "single": 0, "offset": 0}
     if not rule.reals.size:
-        return {**_one_rule(rule), "way": _TWICE, "offset": 0}
+        return {**ways, **_one_rule(rule)}
+    ways |= {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
     ends = [(-128 - zero, 127 - zero) for zero in operator.zeros]
     corners = np.array([[a * b] for a in ends[0] for b in ends[1]])
-    numbers = {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
     try:
         found = [int(v[0]) for v in one_product(rule, corners.min(0), corners.max(0))]
     except NotImplementedError:
         bits = int(rule.reals.astype(np.float32).view(np.int32)[0])
-        return {**numbers, "multiplier": bits, "shift": 0, "way": _SINGLE, "offset": 0}
-    return {
-        **numbers,
-        "multiplier": found[0],
-        "shift": found[1],
-        "way": _ONCE,
-        "offset": found[2],
-    }
+        return {**ways, "multiplier": bits, "shift": 0, "single": "requantise_single"}
+    return {**ways, "multiplier": found[0], "shift": found[1], "once": 1, "offset": found[2]}
 
 
 @elementwise_kernel.register

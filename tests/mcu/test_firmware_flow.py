@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from adrenoc.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
+from adrenoc.mcu import emulator
 from adrenoc.mcu.core import core_names, load_core
 from tests.mcu import networks
 from tests.mcu.judge import needs_emulator, run_and_compare
@@ -124,6 +126,45 @@ def test_code_compiles_without_a_warning(
     command = ["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@needs_emulator
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="not installed: ziglang")
+@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
+def test_an_object_file_computes_the_same(core: str, model: Path, tmp_path: Path) -> None:
+    """Compiled by clang, and linked by GCC with what checks it."""
+    out = tmp_path / "kws"
+    assert main(["compile", str(model), "--device", core, "-o", str(out), "--object"]) == 0
+    facts = load_core(core)
+    board, place = facts.board, Path(emulator.__file__).parent / "board"
+    sizes = {
+        "flash_start": board.flash_start or 0,
+        "flash_bytes": board.flash_kib << 10,
+        "ram_start": board.ram_start,
+        "ram_bytes": board.ram_kib << 10,
+    }
+    image = tmp_path / "image.elf"
+    sources = [out / "main.c", out / "self_test.c", out / "model.o", place / "startup.c"]
+    command = ["arm-none-eabi-gcc", *facts.flags, "-O1", "-nostartfiles", "--specs=nosys.specs"]
+    command += [f"-Wl,--defsym={name}={size}" for name, size in sizes.items()]
+    command += ["-T", str(place / "board.ld"), *map(str, sources), "-o", str(image)]
+    subprocess.run(command, check=True, capture_output=True)
+    command = ["qemu-system-arm", "-M", board.machine, "-display", "none", "-monitor", "none"]
+    command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
+    done = subprocess.run([*command, "-kernel", str(image)], timeout=300, check=False)
+    assert done.returncode == 0
+
+
+def test_inspect_shows_a_folder(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "kws"
+    assert main(["compile", str(model), "--device", "cortex-m55", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("cortex-m55", "arena", "vectors", "DEPTHWISE_CONV_2D"))
+    assert main(["inspect", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"] == "cortex-m55"
+    assert main(["inspect", str(out), "--kernel", "x"]) == 2
 
 
 def test_an_output_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

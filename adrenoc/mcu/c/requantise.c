@@ -15,6 +15,7 @@ static inline int32_t requantise_twice(int32_t sum, int32_t multiplier, int32_t 
       (int32_t)(((int64_t)(int32_t)((uint32_t)sum << left) * multiplier + (1 << 30)) >> 31);
   return shift_right(scaled, right);
 }
+typedef int32_t single_function(int32_t sum, int32_t factor, int32_t zero);
 static inline int32_t requantise_single(int32_t sum, int32_t factor, int32_t zero) {
   const union { int32_t bits; float number; } real = {factor};
   const float scaled = (float)sum * real.number;
