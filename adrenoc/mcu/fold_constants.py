@@ -71,7 +71,7 @@ def _constants(network: Network) -> list[np.ndarray]:
             held = np.clip(source, operator.low, operator.high)
             result[:] = np.where(source == _VARIES, _VARIES, held)
         elif isinstance(operator, Lookup):
-            looked = operator.table[np.clip(source, -128, 127) + 128]
+            looked = operator.table.astype(np.int64)[np.clip(source, -128, 127) + 128]
             result[:] = np.where(source == _VARIES, _VARIES, looked)
         elif isinstance(operator, Reshape) and len(source) == len(result):
             result[:] = source

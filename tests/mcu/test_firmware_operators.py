@@ -228,6 +228,8 @@ def _swallowed(make: Maker) -> list[Value]:
     x = make.conv(x, 16, relu="RELU6")
     y = make.depthwise(x, strides=(2, 2), relu="RELU")
     y = make.conv(y, 12, (3, 3), relu="RELU")
+    y = make.unary("HARD_SWISH", make.conv(y, 12), scale=y.scale)
+    y = make.conv(y, 12)
     z = make.reshape(make.pool(y, "AVERAGE_POOL_2D", (3, 3)), 1, 12)
     flat = make.reshape(make.conv(x, 8, relu="RELU"), 1, 288)
     return [make.dense(z, 6), x, make.dense(flat, 5)]
