@@ -71,7 +71,7 @@ def _contrib_operators() -> list[tuple[str, bytes]]:
 
 
 def _random_graphs() -> list[tuple[str, bytes]]:
-    """Graphs of some ten operators, as scripts/random_graphs draws them."""
+    """Graphs of some ten operators, as scripts/verify random-graphs draws them."""
     from tests.host.random_graphs.draw import draw_case
 
     drawn = [draw_case(random.Random(f"fuzz/{n}").randint) for n in range(_RANDOM_GRAPHS)]

@@ -1,8 +1,8 @@
 """Random graphs of odd shapes against onnxruntime, for any preset and target.
 
 A few by default; `ADRENOC_PROPERTY_EXAMPLES=200 pytest tests/host/test_property_graphs.py` makes
-a finding smaller, `scripts/random_graphs` runs thousands.  What they found is tested by name: the
-graphs at the end, and in the tests of the operator's family.
+a finding smaller, `scripts/verify random-graphs` runs thousands.  What they found is tested by
+name: the graphs at the end, and in the tests of the operator's family.
 """
 
 from __future__ import annotations

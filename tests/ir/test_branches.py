@@ -1,7 +1,7 @@
 """Random networks of branches: whatever is joined, the program keeps the rules of OpenCL.
 
 `ADRENOC_PROPERTY_EXAMPLES=500 pytest tests/ir/test_branches.py` draws new ones; their numbers are
-compared in `tests/host/test_property_graphs.py` and by `scripts/random_graphs --branches`.
+compared in `tests/host/test_property_graphs.py` and by `scripts/verify random-graphs --branches`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.onnx_backend.pool import run_cases
 from tests.onnx_backend.table import read_table
 
 SAMPLE = 48
-"""Cases a run; all of them: scripts/onnx_backend --jobs 2."""
+"""Cases a run; all of them: scripts/verify onnx-ops --jobs 2."""
 
 
 @pytest.fixture(scope="module")

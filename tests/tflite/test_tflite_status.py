@@ -23,7 +23,7 @@ from tests.tflite.cases import Recipe, load_recipes
 TABLE = Path(__file__).with_name("status.json")
 
 SAMPLE = 40
-"""Cases a run; all of them: scripts/tflite_ops --jobs 2."""
+"""Cases a run; all of them: scripts/verify tflite-ops --jobs 2."""
 
 WITHOUT_KERNEL = "STABLEHLO_"
 """Operators that LiteRT reads, and hands to its compiler: few have a kernel for the CPU."""

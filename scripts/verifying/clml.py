@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Offload models to emulated OpenCL ML and compare both variants: verify_clml FILES.
+"""Offload models to emulated OpenCL ML and compare both variants: verify clml FILES.
 
 Each model is compiled for the host with `--clml all` and `--clml auto`, and run three times with
 the same inputs (the .npz beside the model where there is one): by the emulator, by the texture
@@ -21,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = (
     "model",
     "preset",
@@ -155,7 +153,3 @@ def adrenoc(*arguments: str, emulator: str = "") -> Any:
     if result.returncode != 0 or not result.stdout.strip():
         raise SystemExit(f"{' '.join(command)}\n{result.stderr[-2000:]}")
     return json.loads(result.stdout)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Compare the integers of quantised networks with onnxruntime's or LiteRT's: one line a model.
 
-    scripts/verify_quantised [--make] MODEL.onnx... MODEL.tflite...
+    scripts/verify quantised [--make] MODEL.onnx... MODEL.tflite...
 
 With --make, float ONNX models are quantised first, as onnxruntime does it: as QDQ and as QOperator,
 with unsigned bytes and a scale a tensor, and with signed bytes and a scale a channel. Outputs that
@@ -11,7 +10,6 @@ are dequantised at the end are counted in their quanta; inputs are seeded random
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 CALIBRATION_IMAGES = 3
 
@@ -102,9 +98,9 @@ def scales(path: Path) -> dict[str, float]:
 
 def verify(path: Path, preset: str, seed: int, device: Any) -> bool:
     """Print the line of one model; whether all its integers are within one quantum."""
+    from adrenoc.check.reference import run_reference
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
-    from adrenoc.check.reference import run_reference
     from adrenoc.reporter import SilentReporter
     from adrenoc.target.target import load_target
     from tests.host.run_op import execute
@@ -162,7 +158,3 @@ def main() -> int:
                 for preset in options.presets.split(","):
                     good &= verify(path, preset, options.seed, tvm.opencl(0))
     return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

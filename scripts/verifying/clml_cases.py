@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Run the operator cases of TVM 0.18 at their full sizes on emulated OpenCL ML.
 
 The tests take smaller planes where a case takes seconds.  Prints a line for each of TVM's tests:
@@ -8,10 +7,6 @@ its parameter sets, and the largest error in float32 and float16 beside what TVM
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 
 def main() -> int:
@@ -40,7 +35,3 @@ def main() -> int:
         cells = (f"{worst[0]:.1e}", f"{single:.0e}", f"{worst[1]:.1e}", f"{half:.0e}")
         print(f"| {test} | {len(errors)} | {' | '.join(cells)} |", flush=True)
     return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Compile, run and check many models, and print one table: verify_models FOLDER_OR_FILES.
+"""Compile, run and check many models, and print one table: verify models FOLDER_OR_FILES.
 
 Each model is compiled for `adreno` (the operators, kernels and memory shown are of that bundle)
 and for the device to run on, executed there, and compared with onnxruntime or LiteRT.  Inputs come
@@ -31,10 +30,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from scripts.verifying.rows import Row, add_to_journal, read_journal, show, write_reports
 
-from verified_rows import Row, add_to_journal, read_journal, show, write_reports
-
+SCRIPT = Path(__file__).resolve().parents[1] / "verify"
 SUFFIXES = (".onnx", ".tflite")
 CRASH_LINES = 3
 PASSED = ("agrees", "as reference", "at its floor", "compiles")
@@ -128,7 +126,7 @@ def find_models(paths: Iterable[Path]) -> list[Path]:
 
 def row_of_child(model: Path, preset: str, options: argparse.Namespace) -> Row:
     """Make one row in a process of its own, so that a crash costs no other row."""
-    command = [sys.executable, __file__, str(model), "--row", preset]
+    command = [sys.executable, str(SCRIPT), "models", str(model), "--row", preset]
     command += ["--target", options.target, "--device", options.device]
     command += ["--cl-device", options.cl_device, "--seed", str(options.seed)]
     command += [f"--shape={shape}" for shape in options.shape]
@@ -258,10 +256,10 @@ def compared(
     model: Path, bundle: Any, inputs: Any, tolerance: float | None, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Run on these inputs, compare with the reference, and where beyond, with what it may be."""
-    from adrenoc.device.compare import compare, default_tolerance, floors_of
-    from adrenoc.device.run import run_bundle
     from adrenoc.check.quanta import quantised
     from adrenoc.check.reference import other_kernels, run_reference
+    from adrenoc.device.compare import compare, default_tolerance, floors_of
+    from adrenoc.device.run import run_bundle
 
     expected = run_reference(model, inputs)
     result = run_bundle(bundle, inputs=inputs, device=options.cl_device, repeat=1, warmup=0)
@@ -276,9 +274,7 @@ def compared(
         known = quantised(model)
         others = {} if known is None else other_kernels(model, inputs)
         floors = {} if known is None else floors_of(expected, others, known.quanta)
-        checked = compare(
-            result.outputs, expected, tolerance=limit, floors=floors, others=others
-        )
+        checked = compare(result.outputs, expected, tolerance=limit, floors=floors, others=others)
         reasons = [
             f"output {t.name}: {t.reason or t.accepted_as}"
             for t in checked.tensors
@@ -371,7 +367,3 @@ def inputs_of(model: Path, specs: Any, seed: int) -> dict[str, Any]:
 def fits(array: Any, spec: Any) -> bool:
     """Whether a stored array can be that input."""
     return array is not None and array.shape == spec.shape and str(array.dtype) == spec.dtype
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A row of `scripts/verify_models`: what it holds, how it is shown, and the journal of them."""
+"""A row of `scripts/verify models`: what it holds, how it is shown, and the journal of them."""
 
 from __future__ import annotations
 

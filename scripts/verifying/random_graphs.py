@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Compile random graphs, run them on the software OpenCL device, compare with onnxruntime.
 
-scripts/random_graphs --cases 3000 --seed 1    prints findings, and keeps each model
-scripts/random_graphs --seed 1 --only 1234     one case again, with its traceback
-scripts/random_graphs --quantised              integers, which have to be within one quantum
-scripts/random_graphs --branches               concatenations, splits and chains of convolutions
+scripts/verify random-graphs --cases 3000 --seed 1    prints findings, and keeps each model
+scripts/verify random-graphs --seed 1 --only 1234     one case again, with its traceback
+scripts/verify random-graphs --quantised              integers, which have to be within one quantum
+scripts/verify random-graphs --branches               concatenations, splits, chains of convolutions
 
 Case N of a seed is the same on every machine, for as long as tests/host/random_graphs stays as
 it is: a finding becomes a test with its graph written out.  `tests/host/test_property_graphs.py`
@@ -14,14 +13,11 @@ draws such graphs by hypothesis, which makes a finding smaller.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.host.random_graphs.branches import draw_branches
 from tests.host.random_graphs.draw import PRESETS, TARGETS, TOLERANCE, Case, draw_case
@@ -63,7 +59,7 @@ def main() -> int:
         drawn = case(number)
         try:
             judge(drawn, device)
-        except Exception as error:  # whatever it is, the other cases are to be seen too
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other cases are to be seen too
             findings[type(error).__name__] += 1
             keep(number)
             text = str(error).strip()[-1000:]
@@ -97,9 +93,3 @@ def judge(case: Case | QuantisedCase, device: object) -> None:
         return
     tolerance = TOLERANCE.get(case.preset)
     case.ops.check(device, case.preset, tolerance, target=case.target, rounding=True)
-
-
-if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # TVM's threads need no farewell

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Run models through RPC servers and compare each with its reference: one line a model and server.
 
-    scripts/remote_models MODEL... [--repeat 3]
+    scripts/verify remote MODEL... [--repeat 3]
 
 Servers: `adrenoc serve`, the same offered at TVM's tracker, and TVM's own server with adrenoc's
 OpenCL runtime.  Each run is the command that a user types; a run that fails or does not agree ends
@@ -18,9 +17,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 from tests.runtime.servers import python_server, tvm_process, tvm_server
 
@@ -92,6 +88,3 @@ def of_tvm() -> Iterator[list[str]]:
 
 
 SERVERS = {"adrenoc serve": direct, "TVM's tracker": tracked, "TVM's server": of_tvm}
-
-if __name__ == "__main__":
-    sys.exit(main())

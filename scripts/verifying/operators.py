@@ -1,42 +1,41 @@
-#!/usr/bin/env python3
-"""Run ONNX's node tests on the software OpenCL device and compare with the checked-in table.
+"""Run a case of each operator on the software OpenCL device and compare with a checked-in table.
 
-scripts/onnx_backend --jobs 2              all cases; fails where one differs from the table
-scripts/onnx_backend --match softmax -v    some cases
-scripts/onnx_backend --jobs 2 --update     write the table anew
+scripts/verify onnx-ops --jobs 2              all cases; fails where one differs from the table
+scripts/verify onnx-ops --match softmax -v    some cases
+scripts/verify onnx-ops --jobs 2 --update     write the table anew
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from tests.onnx_backend.cases import Case, load_cases
-from tests.onnx_backend.execute import Outcome
+from tests.onnx_backend.execute import Case, Outcome
 from tests.onnx_backend.pool import run_cases
 from tests.onnx_backend.table import read_table, summary, write_table
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def compare_with_table(about: str, makers: Mapping[str, Callable[[], Case]], path: Path) -> int:
+    """Run the cases that the command line asks for; 1 where one differs from the table at `path`.
+
+    `makers` has a function for each case by its name: to make one may take a while.
+    """
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--match", default="", help="only cases whose name holds this expression")
     parser.add_argument("--status", default="", help="only cases that the table gives this status")
     parser.add_argument("--update", action="store_true", help="write what was seen to the table")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each case")
     options = parser.parse_args()
-    table = read_table()
+    table = read_table(path)
     cases = [
-        case
-        for case in load_cases().values()
-        if re.search(options.match, case.name)
-        and table.get(case.name, "new").startswith(options.status)
+        make()
+        for name, make in makers.items()
+        if re.search(options.match, name) and table.get(name, "new").startswith(options.status)
     ]
     seen: dict[str, Outcome] = {}
     started = time.monotonic()
@@ -54,13 +53,9 @@ def main() -> int:
     print(f"nodes: {places[0]} in textures, {places[1]} in buffers, {places[2]} on the CPU")
     print(f"{len(seen)} cases in {time.monotonic() - started:.0f} s, {len(changed)} new or changed")
     if options.update:
-        write_table({**table, **lines})
+        write_table({**table, **lines}, path)
         return 0
     for name, line in sorted(changed.items()):
         print(f"  {name}: {table.get(name, 'not in the table')} -> {line}")
     bad = Counter(outcome.status for outcome in seen.values())
     return 1 if changed or any(bad[s] for s in ("wrong", "error", "died", "timeout")) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

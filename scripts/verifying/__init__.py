@@ -1,0 +1,1 @@
+"""What `scripts/verify KIND` runs: one module a kind."""
