@@ -114,3 +114,13 @@ def test_gather(device: Any, preset: str) -> None:
         ops.output(ops("Gather", x, ops.const(indices, np.int64), axis=axis))
     ops.output(ops("Gather", x, ops.const(2, np.int64), axis=1))
     ops.check(device, preset)
+
+
+def test_axes_from_the_end_in_exports_of_old_opsets(device: Any) -> None:
+    """PyTorch writes them in opset 9, onnxruntime takes them, and onnx's inference has no shape."""
+    ops = Ops(opset=9)
+    x = ops.input(1, 3, 4)
+    both = ops("Concat", x, ops("Relu", x), axis=-1)
+    ops.output(ops("Squeeze", ops("Unsqueeze", both, axes=[-1]), axes=[-1]))
+    ops.output(ops("Softmax", ops("Unsqueeze", x, axes=[-2]), axis=3))
+    ops.check(device, "fp32")

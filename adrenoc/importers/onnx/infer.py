@@ -28,6 +28,10 @@ FIRST_OPSETS = {"LayerNormalization": 17, "RMSNormalization": 23}
 # Operators for which the onnx package infers no shape; theirs is that of their input.
 _SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
 
+_AXES_FROM_THE_END = frozenset({"Concat", "Squeeze", "Unsqueeze"})
+"""Operators that count axes from the end since opset 11, and are the same before.  Source: onnx
+1.23 and onnxruntime, sixteen operators with axes tried in opset 9."""
+
 _NEEDS_A_TYPE = frozenset({"EyeLike", "RegexFullMatch"})
 """Operators whose inference ends the process where the type of their input is not known, as that of
 an outer tensor which a nested graph reads.  Source: onnx 1.23, all operators tried."""
@@ -150,8 +154,11 @@ def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
 
     Optimised models hold norms that are newer than their opset, which onnxruntime always had.
     Before opset 22 that of pools counts windows which start behind the data when rounding up;
-    the runtimes never did.
+    the runtimes never did.  Before opset 11 that of some operators has no axes from the end, which
+    exporters write and the runtimes take.
     """
+    if node.op_type in _AXES_FROM_THE_END:
+        return max(graph.opset, 11)
     if node.op_type in ("AveragePool", "MaxPool"):
         return max(graph.opset, min(22, onnx.defs.onnx_opset_version()))
     return max(graph.opset, FIRST_OPSETS.get(node.op_type, 0))
