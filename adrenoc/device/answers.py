@@ -143,6 +143,7 @@ _REGION = {
 FORMS: dict[str, Form] = {
     "adrenoc.clml.regions": _json(_items(_keys(_REGION, {"shared": _is_count}))),
     "adrenoc.clml.switch_off": _anything,
+    "adrenoc.opencl.absent_devices": _is_text,
     "adrenoc.opencl.bind_run": _is_module,
     "adrenoc.opencl.build_all": _anything,
     "adrenoc.opencl.build_finish": _json(

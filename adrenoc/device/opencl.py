@@ -38,16 +38,25 @@ def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
     Raises:
         DeviceError: there is no device, none of that name, or none with images.
     """
-    return choose_device(list_devices(), wanted)
+    from adrenoc.native import opencl
+
+    return choose_device(list_devices(), wanted, absent=opencl.absent_devices())
 
 
-def choose_device(devices: list[dict[str, Any]], wanted: str) -> tuple[int, dict[str, Any]]:
-    """Like `pick_device`, among `devices` of this or another machine."""
+def choose_device(
+    devices: list[dict[str, Any]], wanted: str, *, absent: str = "", server: str = ""
+) -> tuple[int, dict[str, Any]]:
+    """Like `pick_device`, among `devices` of this machine or of a `server`.
+
+    `absent` is why there are no more, as the runtime there tells.
+    """
+    why = f"; {absent}" if absent else ""
     if not devices:
-        raise DeviceError(
-            "there is no OpenCL device on this machine",
-            hint="pip install 'adrenoc[opencl]' brings a software device",
-        )
+        hint = "pip install 'adrenoc[opencl]' brings a software device"
+        if server:
+            hint = "adrenoc doctor, or clinfo, on that machine shows what its drivers say"
+        where = server or "this machine"
+        raise DeviceError(f"there is no OpenCL device on {where}{why}", hint=hint)
     titles = [f"{facts['name']} ({facts['platform']})" for facts in devices]
     listed = "; ".join(f"{number} = {title}" for number, title in enumerate(titles))
     for number, (facts, title) in enumerate(zip(devices, titles, strict=True)):
@@ -60,4 +69,4 @@ def choose_device(devices: list[dict[str, Any]], wanted: str) -> tuple[int, dict
         if fits:
             return number, facts
     missing = f'no OpenCL device "{wanted}"' if wanted else "no OpenCL device has images"
-    raise DeviceError(f"{missing}; there is {listed}", hint="adrenoc doctor shows them all")
+    raise DeviceError(f"{missing}; there is {listed}{why}", hint="adrenoc doctor shows them all")

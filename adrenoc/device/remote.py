@@ -22,7 +22,7 @@ from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnosed, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
 from adrenoc.device.opencl import choose_device
-from adrenoc.device.remote_place import RemotePlace, remote_function
+from adrenoc.device.remote_place import RemotePlace, absent_devices, remote_function
 from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
 from adrenoc.device.rpc_line import LOOPBACK, Line
 from adrenoc.device.rpc_refusal import refusal
@@ -269,6 +269,8 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
     devices = remote_function(session, "adrenoc.opencl.devices")
     if devices is None:
         raise no_runtime(where)
-    number, facts = choose_device(json.loads(devices()), device)
+    found = json.loads(devices())
+    absent = absent_devices(session)
+    number, facts = choose_device(found, device, absent=absent, server=server)
     check_device(bundle, facts, where=f"the OpenCL device of {server}")
     return RemotePlace(session, number, facts)

@@ -22,6 +22,12 @@ def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
     return checked(name, found)
 
 
+def absent_devices(session: Any) -> str:
+    """Why a server has no more OpenCL devices, as far as its runtime tells."""
+    told = remote_function(session, "adrenoc.opencl.absent_devices")
+    return "" if told is None else str(told())
+
+
 class RemotePlace:
     """A device of a server; what the server has by digest is not sent again."""
 

@@ -62,6 +62,11 @@ def devices() -> list[dict[str, Any]]:
     return found
 
 
+def absent_devices() -> str:
+    """Why there are no more: drivers that are missing or broken; empty where none was met."""
+    return str(_function("absent_devices")())
+
+
 def memory_stats(device_id: int = 0) -> dict[str, int]:
     """Bytes of device memory: allocated_bytes (in use), pooled_bytes (kept for reuse), peak_bytes.
 

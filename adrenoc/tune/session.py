@@ -17,7 +17,7 @@ from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.gpu_state import read_gpu_state
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, no_runtime, open_session
-from adrenoc.device.remote_place import remote_function
+from adrenoc.device.remote_place import absent_devices, remote_function
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
 
@@ -85,7 +85,12 @@ class Session:
         if told is None:
             raise no_runtime(opened.where)
         devices = json.loads(told())
-        self._number, facts = choose_device(devices, self._place.device)
+        self._number, facts = choose_device(
+            devices,
+            self._place.device,
+            absent=absent_devices(self._session),
+            server=f"the server at {opened.where}",
+        )
         self.is_cpu = facts.get("type") == "cpu"
         """Whether what builds kernels takes time from what runs them."""
         self.device = self._device(facts)

@@ -76,6 +76,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("adrenoc.opencl.set_library", [](const ffi::String& path) { set_library(path); })
       .def("adrenoc.opencl.library", [] { return ffi::String(library_path()); })
       .def("adrenoc.opencl.devices", devices)
+      .def("adrenoc.opencl.absent_devices", [] { return ffi::String(absent_devices()); })
       .def("adrenoc.opencl.memory_stats",
            [](int device_id) { return json::Stringify(device_at(device_id).memory().stats()); })
       .def("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); })

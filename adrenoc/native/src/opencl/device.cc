@@ -1,7 +1,6 @@
 #include "opencl/device.h"
 
 #include <tvm/ffi/error.h>
-#include <tvm/runtime/logging.h>
 
 #include <algorithm>
 #include <utility>
@@ -33,31 +32,58 @@ std::vector<Id> list_ids(Query query, cl_int absent, const char* call) {
   return ids;
 }
 
-std::vector<std::unique_ptr<Device>> find_devices() {
+struct FoundDevices {
   std::vector<std::unique_ptr<Device>> devices;
-  const auto platforms =
-      list_ids<cl_platform_id>([](cl_uint n, cl_platform_id* out,
-                                  cl_uint* count) { return api().clGetPlatformIDs(n, out, count); },
-                               CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
-  for (cl_platform_id platform : platforms) {
+  std::string absent;
+};
+
+// One broken driver must not hide the devices of the others.
+void add_devices(cl_platform_id platform, FoundDevices* found) {
+  const auto is_absent = [&](const std::string& what, const std::string& why) {
+    std::string name = "a platform without a name";
+    try {
+      name = query_platform_name(platform);
+    } catch (const tvm::ffi::Error&) {  // then it has none
+    }
+    found->absent += (found->absent.empty() ? "" : "; ") + what + name + why;
+  };
+  try {
     const auto ids = list_ids<cl_device_id>(
         [platform](cl_uint n, cl_device_id* out, cl_uint* count) {
           return api().clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, n, out, count);
         },
         CL_DEVICE_NOT_FOUND, "clGetDeviceIDs");
+    if (ids.empty()) is_absent("", " lists no device");
     for (cl_device_id id : ids) {
       try {
-        devices.push_back(std::make_unique<Device>(platform, id));
+        found->devices.push_back(std::make_unique<Device>(platform, id));
       } catch (const tvm::ffi::Error& error) {
-        // One broken driver must not hide the devices of the others.
-        LOG(WARNING) << "An OpenCL device is left out: " << error.what();
+        is_absent("a device of ", " is left out: " + error.message());
       }
     }
+  } catch (const tvm::ffi::Error& error) {
+    is_absent("", " lists no devices: " + error.message());
   }
-  std::stable_sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) {
+}
+
+FoundDevices find_devices() {
+  FoundDevices found;
+  const auto platforms =
+      list_ids<cl_platform_id>([](cl_uint n, cl_platform_id* out,
+                                  cl_uint* count) { return api().clGetPlatformIDs(n, out, count); },
+                               CL_PLATFORM_NOT_FOUND_KHR, "clGetPlatformIDs");
+  if (platforms.empty()) found.absent = library_path() + " lists no platform: it found no driver";
+  for (cl_platform_id platform : platforms) add_devices(platform, &found);
+  std::stable_sort(found.devices.begin(), found.devices.end(), [](const auto& a, const auto& b) {
     return kind_rank(a->info()) < kind_rank(b->info());
   });
-  return devices;
+  return found;
+}
+
+const FoundDevices& found_devices() {
+  // Never destroyed: tensors that outlive static destructors still point into it.
+  static const auto* found = new FoundDevices(find_devices());
+  return *found;
 }
 
 // A queue of a priority: by a call that OpenCL 1.x does not have.
@@ -193,11 +219,9 @@ void release_all_pools() {
   for (const auto& device : all_devices()) device->release_pool_if_used();
 }
 
-const std::vector<std::unique_ptr<Device>>& all_devices() {
-  // Never destroyed: tensors that outlive static destructors still point into it.
-  static const auto* devices = new std::vector<std::unique_ptr<Device>>(find_devices());
-  return *devices;
-}
+const std::vector<std::unique_ptr<Device>>& all_devices() { return found_devices().devices; }
+
+std::string absent_devices() { return found_devices().absent; }
 
 Device& device_at(int device_id) {
   const auto& devices = all_devices();

@@ -99,6 +99,10 @@ class Device {
 // them.  The place in this list is TVM's device_id.  Throws RuntimeError without a library.
 [[nodiscard]] const std::vector<std::unique_ptr<Device>>& all_devices();
 
+// Why there are no more: a library without platforms, platforms that list no device, devices that
+// tell no facts; empty where nothing of that kind was met.
+[[nodiscard]] std::string absent_devices();
+
 // Gives back what waits in the pools of all devices that were used.
 void release_all_pools();
 

@@ -35,14 +35,6 @@ std::string query_string(cl_device_id device, cl_uint parameter) {
   return trimmed(std::move(text));
 }
 
-std::string query_platform_name(cl_platform_id platform) {
-  size_t size = 0;
-  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, 0, nullptr, &size);
-  std::string text(size, '\0');
-  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, size, text.data(), nullptr);
-  return trimmed(std::move(text));
-}
-
 std::string type_name(cl_bitfield type) {
   if (type & CL_DEVICE_TYPE_GPU) return "gpu";
   if (type & CL_DEVICE_TYPE_ACCELERATOR) return "accelerator";
@@ -109,6 +101,14 @@ json::Array string_array(const std::vector<std::string>& texts) {
 }
 
 }  // namespace
+
+std::string query_platform_name(cl_platform_id platform) {
+  size_t size = 0;
+  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, 0, nullptr, &size);
+  std::string text(size, '\0');
+  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, size, text.data(), nullptr);
+  return trimmed(std::move(text));
+}
 
 bool DeviceInfo::has_extension(const std::string& extension) const {
   return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();

@@ -52,6 +52,9 @@ struct DeviceInfo {
 
 [[nodiscard]] DeviceInfo query_device_info(cl_platform_id platform, cl_device_id device);
 
+// What a platform calls itself.  Throws where it does not tell.
+[[nodiscard]] std::string query_platform_name(cl_platform_id platform);
+
 }  // namespace opencl
 }  // namespace adrenoc_runtime
 

@@ -46,7 +46,9 @@ ChosenDevice choose_opencl(const std::string& wanted) {
   }
   const std::string missing =
       wanted.empty() ? "no OpenCL device with images" : "no OpenCL device \"" + wanted + "\"";
-  throw Failure(ADRENOC_NO_DEVICE, missing + (listed.empty() ? "" : "; there is " + listed));
+  const std::string absent = opencl::absent_devices();
+  throw Failure(ADRENOC_NO_DEVICE, missing + (listed.empty() ? "" : "; there is " + listed) +
+                                       (absent.empty() ? "" : "; " + absent));
 }
 
 // "750" of "OpenCL 3.0 Adreno(TM) 750", "642l" of "Adreno 642L"; "" of anything else.
