@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def compiled(model: Path, folder: Path) -> Path:
-    bundle = folder / f"{model.stem}.adrenoc"
+    bundle = folder / f"{model.name}.adrenoc"
     command = [*ADRENOC, "compile", str(model), "--device", "host", "--output", str(bundle)]
     subprocess.run(command, check=True, capture_output=True)
     return bundle
