@@ -11,8 +11,9 @@ import pytest
 
 # The main thread waits in C for what never comes, and hears nothing of signals there.
 _STUCK = """
-import ctypes, threading, time
+import ctypes, signal, threading, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
 from adrenoc.files.aside import aside_file, aside_folder
 from adrenoc.cli.interrupts import interrupts
 from adrenoc.files.temporary import TemporaryFolder
@@ -57,7 +58,10 @@ def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_pa
         assert process.stdout.readline() == "stuck\n"
         assert len(list(work.iterdir())) == 2
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()  # else leaving waits for ever for what did not end
     assert process.returncode == 128 + number, said
     assert "nothing half-written was left" in said
     assert list(work.iterdir()) == []
