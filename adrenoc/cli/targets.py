@@ -120,7 +120,7 @@ def _show_one(target: Target) -> None:
         (key, _shown(value), target.source_of(f"{group}.{key}") or "")
         for group in ("limits", "performance")
         for key, value in asdict(getattr(target, group)).items()
-        if value is not None
+        if value not in (None, ())
     ]
     rows.append(("cost", target.cost.name, "what estimates of kernels reckon with: --json has it"))
     console.print_table(("fact", "value", "source"), rows, right=("value",))

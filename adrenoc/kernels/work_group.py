@@ -17,14 +17,13 @@ PickGroup = Callable[[Threads], Threads]
 def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, int]:
     """Threads a group in x, y, z: powers of two, at most what the target allows.
 
-    Two-dimensional groups walk an image best (16 x 16 before 8 x 8 before a row, ADRENO.md
-    2.8); 8 x 8 and 4 x 16 are avoided because they gave wrong values on an Adreno 840.
+    Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.
     """
     wanted = min(THREADS_WANTED, limits.max_work_group_size)
     x = min(power_of_two(extents[0]), 16, wanted)
     y = min(power_of_two(extents[1]), wanted // x)
     z = min(power_of_two(extents[2]), wanted // (x * y))
-    if (x, y) in ((8, 8), (4, 16)):
+    if (x, y, z) in limits.banned_work_groups:
         y //= 2
     x = min(power_of_two(extents[0]), wanted // (y * z))
     return (x, y, z)

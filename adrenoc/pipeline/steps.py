@@ -152,15 +152,13 @@ def lower_step(state: State) -> State:
 
 def _tuning(state: State) -> Tuning:
     """What the tuning log and the target's own file say about schedules."""
-    banned = frozenset(g for quirk in state.target.gpu.quirks for g in quirk.banned_work_groups)
     path = state.options.tuning_log
     if path is None:
-        return Tuning(banned=banned)
+        return Tuning()
     trials, warning = for_gpu(read_log(find_log(path)), state.target.measured_as, path)
     if warning:
         state.log.add("tuning log", "used with care", warning)
-    tuning = tuning_of(trials)
-    return replace(tuning, banned=tuning.banned | banned)
+    return tuning_of(trials)
 
 
 def _fit_memory(state: State, limit_mib: int) -> State:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk
+from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk, WorkGroup
 
 # Of an alignment the largest suits all; of anything else the least does.
 _ALIGNMENTS = ("image_pitch_align_texels",)
@@ -20,6 +20,8 @@ _BUDGETS = (
     "split_winograd_least_pixels",
 )
 
+BANNED = "limits.banned_work_groups"
+
 GpuAndSources = tuple[Gpu, dict[str, str]]
 
 
@@ -31,8 +33,11 @@ def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
     """
     merged = _Merge(gpus)
     limits: dict[str, Any] = {
-        field.name: merged.value("limits", field.name) for field in fields(Limits)
+        field.name: merged.value("limits", field.name)
+        for field in fields(Limits)
+        if not field.metadata.get("derived")
     }
+    limits["banned_work_groups"] = merged.banned()
     performance = {name: merged.value("performance", name) for name in _BUDGETS}
     extensions = _common_extensions(gpus)
     for name, _ in extensions:
@@ -72,6 +77,14 @@ class _Merge:
         count = "" if len(known) == len(self.gpus) else f", of the {len(known)} GPUs it is known of"
         self.sources[key] = f"{gpu.title}{count}: {sources[key]}"
         return value
+
+    def banned(self) -> tuple[WorkGroup, ...]:
+        """The work-groups that any of the GPUs is wrong with."""
+        banned = {group for gpu, _ in self.gpus for group in gpu.limits.banned_work_groups}
+        if banned:
+            sources = [s for _, s in self.gpus if BANNED in s]
+            self.sources[BANNED] = "; ".join(dict.fromkeys(s[BANNED] for s in sources))
+        return tuple(sorted(banned))
 
     def wave_sizes(self) -> tuple[int, ...] | None:
         """The wave sizes that every GPU with known ones has."""

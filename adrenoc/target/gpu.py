@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 OPENCL_C_VERSIONS = ("2.0", "3.0")
+DERIVED = {"derived": True}
+"""Of a field that follows from other tables of the file, and is no key there."""
+
+WorkGroup = tuple[int, int, int]
+"""Threads in x, y, z."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,8 @@ class Limits:
     """The hardware has a four-way 8-bit dot product; the driver's extensions say how to use it."""
     opencl_c: str
     """Language version to build kernels with: "2.0" or "3.0"."""
+    banned_work_groups: tuple[WorkGroup, ...] = field(default=(), metadata=DERIVED)
+    """Shapes that give wrong results: those of all quirks."""
 
     @property
     def dot_instructions(self) -> int:
@@ -79,7 +86,7 @@ class Quirk:
     name: str
     text: str
     source: str
-    banned_work_groups: tuple[tuple[int, int, int], ...] = ()
+    banned_work_groups: tuple[WorkGroup, ...] = ()
     work_group_items_below: int | None = None
 
 

@@ -162,7 +162,9 @@ class SourcedFile:
             TargetError: a key is unknown, or a value of another type or unsourced.
         """
         table = self.table(section)
-        self.check_keys(table, {field.name for field in dataclasses.fields(cls)}, section)
+        fields = dataclasses.fields(cls)
+        keys = {field.name for field in fields if not field.metadata.get("derived")}
+        self.check_keys(table, keys, section)
         hints = typing.get_type_hints(cls)
         return {key: self.value(table, key, hints[key], section) for key in table}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
-from adrenoc.target.common_gpu import common_gpu
+from adrenoc.target.common_gpu import BANNED, common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
 from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk, Soc
@@ -238,7 +238,7 @@ class _Catalog:
             raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
         quirks = _read_quirks(file)
         for quirk in quirks:
-            limits = _without_failing_groups(limits, quirk, file)
+            limits = _without_wrong_groups(limits, quirk, file)
         performance = file.facts(Performance, "performance")
         assumed = {k: v for k, v in self.assumed.items() if getattr(performance, k) is None}
         performance = replace(performance, **{key: value for key, (value, _) in assumed.items()})
@@ -287,8 +287,14 @@ class _Catalog:
         return soc, file
 
 
-def _without_failing_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
+def _without_wrong_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
     """The limits without the work-groups that a quirk says fail, and the quirk as their source."""
+    if quirk.banned_work_groups:
+        banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
+        limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
+        known = file.sources.get(BANNED)
+        told = f"quirk {quirk.name}: {quirk.source}"
+        file.sources[BANNED] = f"{known}; {told}" if known else told
     below = quirk.work_group_items_below
     if below is None or below > limits.max_work_group_size:
         return limits

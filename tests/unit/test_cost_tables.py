@@ -41,7 +41,6 @@ ALLOWED = {
     ("shared/integer_bias.py", "_LARGEST_BYTE"): "limits of 8 and of 32 bits",
     ("shared/machine.py", "MHZ_A_GHZ"): "a unit",
     ("shared/rounding.py", "PART_ELEMENTS"): "how much this computer computes with at a time",
-    ("shared/schedule.py", "UNSTABLE_GROUPS"): "a ban that moves to the GPU that showed it",
     ("shared/scored.py", "MOST_KNOWN"): "size of a cache of this process",
 }
 MOST_ALLOWED = 20

@@ -28,9 +28,6 @@ from adrenoc.target.cost.machine_cost import WorkGroupCost
 from adrenoc.target.gpu import Limits
 from adrenoc.tuning_log import Actions, Tuning, kernel_digest
 
-UNSTABLE_GROUPS = ((8, 8), (4, 16))
-"""Work-groups in x and y that gave wrong values on an Adreno 840 (ADRENO.md 2.8)."""
-
 
 class Tile(Protocol):
     """One schedule of a family: its other fields are the family's own actions."""
@@ -151,11 +148,11 @@ def refusal(tile: Tile, limits: Limits) -> str | None:
     """Why a target of these limits cannot run this schedule; None if it can."""
     if tile.work_group is None:
         return None
+    if tile.work_group in limits.banned_work_groups:
+        return f"work-groups of {_shown(tile.work_group)} give wrong values on the target"
     x, y, z = tile.work_group
     if x * y * z > limits.max_work_group_size:
         return f"{x * y * z} threads a work-group, at most {limits.max_work_group_size}"
-    if (x, y) in UNSTABLE_GROUPS:
-        return f"work-groups of {x} x {y} gave wrong values on an Adreno 840"
     return None
 
 
