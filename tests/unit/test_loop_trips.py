@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "loop_trips.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fitting" / "loop_trips.py"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "more_threads.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fitting" / "more_threads.py"
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,10 @@ class Scored(Generic[T]):
         """Candidate -> estimate."""
         return {tile: self._estimate(tile) for tile in self._candidates()}
 
+    def alone(self, tile: T) -> float:
+        """The estimate of one tile, without those of others."""
+        return self._estimate(tile)
+
     @property
     def least(self) -> float:
         """The least estimate; infinite where there is no candidate."""

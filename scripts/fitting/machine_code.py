@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from loop_trips import find_trips, loop_extents, machine_work, work_of
-from more_threads import Fewer, why_fewer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fitting.loop_trips import find_trips, loop_extents, machine_work, work_of
+from fitting.more_threads import Fewer, why_fewer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 WAVE = 128
 HALF_TEXEL_BYTES, FLOAT_TEXEL_BYTES = 8, 16
@@ -29,6 +30,10 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
+
+
+class AnalyserError(SystemExit):
+    """The outside compiler refused a kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,9 @@ class KernelRow:
     texels: float
     waits: str
     est_ms: float
+    narrow_ms: float
+    """The estimate where local memory gives a vector a thread in the same time whatever its width;
+    that of an estimator which does not tell them apart is `est_ms`."""
     pipes_ms: float
     """The estimate without memory's time: the busiest pipe, or one wave's chain of waits."""
     dram_ms: float
@@ -134,6 +142,44 @@ def kernel_rows(
         yield row
 
 
+def analysed_kernel(
+    plan: Any, task: Any, tile: Any, gpu: str, estimator: Any, folder: Path
+) -> KernelRow | None:
+    """A kernel with one of its schedules; None where the analyser fails."""
+    from adrenoc.codegen.build import build_kernel, module_sources
+
+    call, context = plan.call(task, tile)
+    func = call.builder.build("kernel")
+    path = folder / "kernel.cl"
+    path.write_text(with_known_dots(module_sources(build_kernel(func, plan.target))["kernel"]))
+    half = plan.options.storage_dtype == "float16"
+    spec = {
+        "mac": 64,
+        "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
+        "dram_bytes": _bytes_of_call(call, context),
+        "cl": str(path),
+        "kernel": "kernel_kernel",
+        **started(call.builder.launch),
+    }
+    try:
+        return estimate("kernel", task.family, func, spec, gpu, estimator)
+    except AnalyserError as error:
+        print(f"left out: {error}", file=sys.stderr)
+        return None
+
+
+def _bytes_of_call(call: Any, context: Any) -> int:
+    """Bytes of all arguments of a kernel: what memory has to move at least."""
+    total = 0
+    for name in call.arguments:
+        if name in context.params:
+            total += context.params[name].value.nbytes
+        else:
+            spec = context.graph.operand(name)
+            total += math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
+    return total
+
+
 def with_known_dots(text: str) -> str:
     """A kernel's source with dot products that the analyser has."""
     return re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
@@ -169,7 +215,7 @@ def estimate(
     """Have one kernel analysed, and estimated with the trip counts that fit."""
     facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", gpu, spec["local"])
     if facts is None:
-        sys.exit(f"the analyser failed on {name} for {gpu}:\n{wrong}")
+        raise AnalyserError(f"the analyser failed on {name} for {gpu}:\n{wrong}")
     body, start, end, loops = estimator.parse(facts["disasm"])
     shifted = [{"a": loop["a"] - start, "b": loop["b"] - start} for loop in loops]
     wanted, extents = work_of(func.body), loop_extents(func.body)
@@ -196,6 +242,7 @@ def estimate(
         texels=found["dyn"].get("tex", 0) * spec["threads"],
         waits=waits,
         est_ms=found["est_ms"],
+        narrow_ms=found.get("est_narrow_ms", found["est_ms"]),
         pipes_ms=max(found["tput_ms"], found["lat_ms"]),
         dram_ms=found["dram_ms"],
         units_ms=found["units"],

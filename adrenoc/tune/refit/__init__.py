@@ -1,0 +1,1 @@
+"""Fit what estimates reckon with (`targets/cost/`) to times that were measured."""

@@ -1,0 +1,96 @@
+"""Schedules of standard layers, timed by machine code: the table that constants are fitted to.
+
+Of each kernel with a choice, schedules are spread over the order of the family's estimates: the
+first ones, among which a choice is made, and some of the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from fitting.layers import Layer
+from fitting.machine_code import analysed_kernel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from adrenoc.errors import CompileError
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from adrenoc.tune.refit.measurements import Measurement
+from adrenoc.tune.tasks import Task, TunePlan, plan_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A layer for one GPU under one preset."""
+
+    layer: str
+    gpu: str
+    preset: str
+    plan: TunePlan
+
+
+def planned(layers: Sequence[Layer], gpus: Sequence[str], presets: Sequence[str]) -> list[Planned]:
+    """The layers with a choice of schedules, planned for each GPU and preset."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "layer.onnx"
+        for layer in layers:
+            onnx.save(layer.model(), path)
+            for gpu in gpus:
+                target = load_target(f"adreno:{gpu}")
+                for preset in presets:
+                    options = resolve_options(target, preset=preset).options
+                    try:
+                        plan = plan_model(
+                            path, target=target, options=options, reporter=SilentReporter()
+                        )
+                    except CompileError:  # no kernel with a choice
+                        continue
+                    found.append(Planned(layer=layer.name, gpu=gpu, preset=preset, plan=plan))
+    return found
+
+
+def measured(
+    of: Planned, estimator: Any, families: Sequence[str], count: int
+) -> Iterator[tuple[Measurement, Measurement]]:
+    """Times of some schedules of the layer's kernels, by the analyser; what it refuses is left.
+
+    Local memory is charged by width, and then as if width cost nothing.
+    """
+    for task in of.plan.tasks:
+        if families and task.family not in families:
+            continue
+        for tile in spread(task, count):
+            with tempfile.TemporaryDirectory() as folder:
+                row = analysed_kernel(of.plan, task, tile, of.gpu, estimator, Path(folder))
+            if row is None:
+                continue
+            by_width = Measurement(
+                layer=of.layer,
+                preset=of.preset,
+                device=of.plan.target.name,
+                family=task.family,
+                digest=task.digest,
+                actions=task.actions[task.candidates.index(tile)],
+                time_ms=row.est_ms,
+            )
+            yield by_width, replace(by_width, time_ms=row.narrow_ms)
+
+
+def spread(task: Task, count: int) -> list[Any]:
+    """Schedules at equal factors of their place in the order: 1st, 2nd, 3rd, 5th, 8th ... ."""
+    places, place, last = [], 0, len(task.candidates)
+    while place < last and len(places) < count:
+        places.append(place)
+        rest = max(count - len(places), 1)
+        place = max(place + 1, round((place + 1) * (last / (place + 1)) ** (1 / rest)) - 1)
+    return [task.candidates[number] for number in places]

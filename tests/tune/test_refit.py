@@ -1,0 +1,223 @@
+"""Constants are fitted to a table of times: what is read, what is asked, what comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from adrenoc.errors import TuningLogError
+from adrenoc.families.shared.schedule import WorkGroup
+from adrenoc.files.read import data_folder
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from adrenoc.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
+from adrenoc.tune.refit.kernels import Measured, measured_kernels, with_values
+from adrenoc.tune.refit.measurements import (
+    COLUMNS,
+    Measurement,
+    read_measurements,
+    write_measurements,
+)
+from adrenoc.tune.refit.quality import quality_of, rank_correlation, regret_of
+from adrenoc.tune.refit.write_cost import cost_toml
+from adrenoc.tune.tasks import TunePlan, plan_model
+from adrenoc.tuning_log import actions_key
+from tests.host.run_op import Ops
+
+DEVICE = "adreno:a660"
+STORED = load_target(DEVICE).cost
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+    """Kernels of several families."""
+    ops = Ops(seed=3)
+    x = ops("Relu", ops.input(1, 24, 20, 20))
+    x = ops("Conv", x, ops.weight(64, 24, 3, 3), ops.weight(64), strides=[2, 2], pads=[1] * 4)
+    x = ops("Relu", ops("Conv", x, ops.weight(64, 1, 5, 5), group=64, pads=[2] * 4))
+    x = ops("Conv", x, ops.weight(32, 64, 3, 3), strides=[2, 2], pads=[1] * 4)
+    x = ops("Flatten", ops("GlobalAveragePool", ops("Relu", x)))
+    ops.output(ops("Softmax", ops("MatMul", x, ops.weight(32, 40))))
+    path = tmp_path_factory.mktemp("refit") / "model.onnx"
+    ops.save(path)
+    assert onnx.load(path).graph.node
+    target = load_target(DEVICE)
+    options = resolve_options(target, preset="fp16").options
+    return plan_model(path, target=target, options=options, reporter=SilentReporter())
+
+
+def rows_of(plan: TunePlan, cost=STORED, count: int = 24) -> list[Measurement]:
+    """Times that the cost model itself would give, of some schedules of each kernel."""
+    rows = []
+    for task in plan.tasks:
+        known = Measured(plan=plan, task=task, layer="m", tiles=task.candidates, times_ms=())
+        times = known.estimates_ms(cost)
+        if isinstance(task.candidates[0], WorkGroup):
+            continue
+        distinct = {actions_key(a): number for number, a in enumerate(task.actions)}
+        numbers = sorted(distinct.values())
+        picked = random.Random(task.digest).sample(numbers, min(count, len(numbers)))
+        rows += [
+            Measurement(
+                layer="m",
+                preset="fp16",
+                device=DEVICE,
+                family=task.family,
+                digest=task.digest,
+                actions=task.actions[number],
+                time_ms=times[number],
+            )
+            for number in sorted(picked)
+        ]
+    return rows
+
+
+def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
+    assert {"conv2d", "depthwise_conv2d", "gemv"} <= {task.family for task in plan.tasks}
+    clock = plan.target.performance.clock_mhz * 1e3
+    for task in plan.tasks:
+        tiles = task.candidates[:5]
+        kernel = Measured(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
+        by_choice = [task.choice.estimate(tile) / clock for tile in tiles]
+        assert kernel.estimates_ms(STORED) == pytest.approx(by_choice)
+    slow = with_values(STORED, {("conv_local", "turn_slots"): 4e3, ("gemv", "texel_slots"): 4e3})
+    slower = {
+        task.family
+        for task in plan.tasks
+        for k in [Measured(plan=plan, task=task, layer="m", tiles=task.candidates[:1], times_ms=())]
+        if k.estimates_ms(slow) > k.estimates_ms(STORED)
+    }
+    assert slower == {"conv2d", "gemv"}
+
+
+def test_a_table_is_the_same_after_it_was_written(plan: TunePlan, tmp_path: Path) -> None:
+    rows, path = rows_of(plan), tmp_path / "table.csv"
+    write_measurements(rows, path)
+    # Tuples become lists, as in every log.
+    assert read_measurements(path) == tuple(
+        replace(row, actions=json.loads(json.dumps(row.actions))) for row in rows
+    )
+    kernels = measured_kernels([("m", plan)], read_measurements(path))
+    assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
+    assert quality_of(kernels, STORED).regret == 1.0
+    assert quality_of(kernels, STORED).rank == pytest.approx(1.0)
+    assert quality_of(kernels, STORED).scale == pytest.approx(1.0)
+
+
+def test_schedules_that_nobody_offers_are_left_out(plan: TunePlan) -> None:
+    rows = rows_of(plan)
+    strange = replace(rows[0], actions={"pixels": 1000}, time_ms=1e-9)
+    elsewhere = replace(rows[0], device="adreno:a750", time_ms=1e-9)
+    kernels = measured_kernels([("m", plan)], [strange, elsewhere, *rows, rows[0]])
+    assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
+
+
+TRUTH = {
+    ("conv_local", "turn_slots"): 90.0,
+    ("conv_local", "load_slots"): 70.0,
+    ("depthwise", "texel_slots"): 20.0,
+}
+
+
+def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
+    truth = with_values(STORED, TRUTH)
+    kernels = measured_kernels([("m", plan)], rows_of(plan, truth))
+    unused = ("attention", "run_slots")
+    fitted = fit_cost(kernels, STORED, [*TRUTH, unused])
+    assert fitted.before.regret >= fitted.after.regret == pytest.approx(1.0, abs=0.01)
+    assert fitted.after.rank > fitted.before.rank
+    for key, value in TRUTH.items():
+        near = abs(math.log(value_of(fitted.cost, key) / value))
+        assert near < 0.3 * abs(math.log(value_of(STORED, key) / value)), key
+    assert value_of(fitted.cost, unused) == value_of(STORED, unused)
+    assert {key for key, _, _ in fitted.changed} <= TRUTH.keys()
+
+
+def test_a_table_of_the_stored_constants_changes_none(plan: TunePlan) -> None:
+    kernels = measured_kernels([("m", plan)], rows_of(plan, count=8))
+    assert fit_cost(kernels, STORED, list(TRUTH)).changed == ()
+
+
+def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
+    kernels = measured_kernels([("m", plan)], rows_of(plan, with_values(STORED, TRUTH), 8))
+    fitted = fit_cost(kernels, STORED, list(TRUTH), keep_out=lambda k: k.task.family == "conv2d")
+    assert {key[0] for key, _, _ in fitted.changed} == {"depthwise"}
+    assert fitted.kept_before == fitted.kept_after
+    assert fitted.kept_before.kernels == sum(k.task.family == "conv2d" for k in kernels)
+
+
+def test_what_was_fitted_is_a_gpus_own_table(plan: TunePlan, tmp_path: Path) -> None:
+    kernels = measured_kernels([("m", plan)], rows_of(plan, with_values(STORED, TRUTH), 8))
+    fitted = fit_cost(kernels, STORED, list(TRUTH))
+    text = cost_toml(fitted, 'fitted to "t.csv"; 2026-11-22; scripts/fit_cost')
+    folder = Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))
+    path = folder / "gpu" / "660.toml"
+    path.write_text(path.read_text().replace('[cost]\nbase = "a6xx"\n', text))
+    target = load_target(DEVICE, folder=folder)
+    assert replace(target.cost, name=STORED.name) == fitted.cost
+    assert "scripts/fit_cost" in target.source_of("cost.conv_local.turn_slots")
+
+
+def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
+    keys = constants_to_fit()
+    assert ("conv_local", "turn_slots") in keys
+    assert ("pipes", "local_read_clocks") in keys
+    assert not {name for _, name in keys if name.startswith(("most_", "alike"))}
+    assert not {table for table, _ in keys} & {"unstated"}
+    assert {table for table, _ in constants_to_fit(["gemv"])} == {"gemv"}
+
+
+def test_regret_and_rank() -> None:
+    assert regret_of([3.0, 1.0, 2.0], [2.0, 3.0, 1.5]) == 2.0
+    assert rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 30.0]) == pytest.approx(1.0)
+    assert rank_correlation([1.0, 2.0, 3.0], [30.0, 20.0, 10.0]) == pytest.approx(-1.0)
+    assert rank_correlation([1.0, 1.0, 1.0], [30.0, 20.0, 10.0]) == 1.0
+    assert loss_of([2.0, 4.0], [1.0, 2.0]) < loss_of([2.0, 4.1], [1.0, 2.0])
+    assert loss_of([math.inf, 1.0], [1.0, 1.0]) == math.inf
+
+
+GOOD = 'l,fp16,adreno:a660,conv2d,ab,"{""pixels"":1}",0.5'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: seen nothing, expected layer,preset"),
+        ("layer,preset\n", "line 1: seen layer,preset, expected layer,preset,device"),
+        (f"{','.join(COLUMNS)}\n", "has no measurement, expected a row a schedule"),
+        (f"{','.join(COLUMNS)}\na,b\n", "line 2: seen 2 columns, expected 7"),
+        (
+            f"{','.join(COLUMNS)}\n{GOOD}\n{GOOD.replace('0.5', 'fast')}\n",
+            "line 3, column time_ms: seen 'fast', expected milliseconds above 0",
+        ),
+        (f"{','.join(COLUMNS)}\n{GOOD.replace('0.5', '-1')}\n", "seen '-1', expected milli"),
+        (f"{','.join(COLUMNS)}\n{GOOD.replace('0.5', 'nan')}\n", "seen 'nan', expected milli"),
+        (
+            f"{','.join(COLUMNS)}\nl,fp16,adreno:a660,conv2d,ab,[1],0.5\n",
+            "line 2, column actions: seen '[1]', expected a schedule as a JSON object",
+        ),
+    ],
+)
+def test_a_wrong_table_is_refused_by_line_and_column(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    with pytest.raises(TuningLogError) as caught:
+        read_measurements(path)
+    assert str(path) in caught.value.message and said in caught.value.message
+    assert "layer,preset" in caught.value.hint
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TuningLogError, match="cannot read"):
+        read_measurements(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TuningLogError, match="no text in UTF-8"):
+        read_measurements(tmp_path / "binary.csv")
