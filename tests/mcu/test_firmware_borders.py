@@ -63,6 +63,33 @@ def test_a_constant_that_two_operators_repeat_differently() -> None:
     )
 
 
+def test_shapes_that_are_computed_for_an_open_batch() -> None:
+    make = Maker(seed=1)
+    x = make.input(1, 3, 2, 5)
+    whole = {"dtype": "int32"}
+    (shape,) = make.graph.op(
+        "SHAPE", [x.index], [T(shape=(4,), **whole)], "ShapeOptions", {"outType": 2}
+    )
+    ends = [
+        make.graph.add(T(data=np.array([v], np.int32), is_constant=True, **whole)) for v in (0, 1)
+    ]
+    (batch,) = make.graph.op(
+        "STRIDED_SLICE",
+        [shape, ends[0], ends[1], ends[1]],
+        [T(shape=(), **whole)],
+        "StridedSliceOptions",
+        {"shrinkAxisMask": 1},
+    )
+    flat = make.graph.add(T(data=np.array(30, np.int32), is_constant=True, **whole))
+    packed = {"valuesCount": 2, "axis": 0}
+    (to,) = make.graph.op("PACK", [batch, flat], [T(shape=(2,), **whole)], "PackOptions", packed)
+    row = T(dtype="int8", shape=(1, 30), scales=[x.scale], zeros=[x.zero])
+    (index,) = make.graph.op("RESHAPE", [x.index, to], [row])
+    evaluate_and_compare(
+        make.finish(make.dense(Value(index=index, shape=(1, 30), scale=x.scale, zero=x.zero), 4))
+    )
+
+
 def test_tile_repeats() -> None:
     make = Maker(seed=1)
     x = make.input(1, 3, 2, 5)

@@ -10,6 +10,7 @@ from adrenoc.mcu.network import Network, sources_of
 from adrenoc.mcu.tflite.context import Importing
 from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
 from adrenoc.mcu.tflite.filters import FILTERS
+from adrenoc.mcu.tflite.fold_shapes import fold_shapes
 from adrenoc.mcu.tflite.moves import MOVES
 from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
@@ -33,7 +34,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             f"{path} holds {len(file.graphs)} graphs; microcontrollers get models of one",
             hint="convert it without control flow",
         )
-    graph, dtypes = strip_borders(file.main)
+    graph, dtypes = strip_borders(fold_shapes(file.main))
     _refuse_other_data(path, graph)
     _refuse_other_outputs(path, graph)
     made = Importing(graph=graph)
