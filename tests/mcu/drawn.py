@@ -73,7 +73,7 @@ def _chain(make: Maker) -> list[Value]:
     x = make.input(1, _int(make, 1, 8), _int(make, 1, 8), _channels(make))
     y = make.conv(x, _channels(make), relu=_pick(make, *_RELUS))
     if make.random.random() < 0.5:
-        y = make.unary(_pick(make, "HARD_SWISH", "LEAKY_RELU"), y, scale=y.scale)
+        y = make.unary(_pick(make, "HARD_SWISH", "RELU6"), y, scale=y.scale)
     y = make.depthwise(y, _pick(make, (3, 3), (5, 5)), relu=_pick(make, *_RELUS))
     return [make.add(x, make.conv(y, x.shape[3]), relu=_pick(make, "NONE", "RELU"))]
 

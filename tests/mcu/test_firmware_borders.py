@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adrenoc.cli.main import main
+from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.mcu.borders import Border
 from tests.mcu.judge import evaluate_and_compare, needs_emulator
 from tests.mcu.maker import Maker, Value
@@ -88,6 +89,15 @@ def test_shapes_that_are_computed_for_an_open_batch() -> None:
     evaluate_and_compare(
         make.finish(make.dense(Value(index=index, shape=(1, 30), scale=x.scale, zero=x.zero), 4))
     )
+
+
+def test_options_that_a_file_lacks_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    make = Maker()
+    path = tmp_path / "m.tflite"
+    path.write_bytes(make.finish(make.unary("LEAKY_RELU", make.input(1, 4))))
+    code = main(["check", str(path), "--device", "cortex-m4"])
+    assert code == UnsupportedOperatorError.exit_code
+    assert "no option 'Alpha'" in capsys.readouterr().err
 
 
 def test_tile_repeats() -> None:

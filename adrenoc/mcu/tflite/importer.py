@@ -46,6 +46,8 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
                 raise NotImplementedError("no kernel for microcontrollers yet")
             made.operators.append(translate(made, operator))
             made.labels += [operator.kind] * (len(made.operators) - len(made.labels))
+        except KeyError as error:
+            refused.append(f"{operator.kind} {graph.label(operator)}: it has no option {error}")
         except (NotImplementedError, ValueError) as error:
             refused.append(f"{operator.kind} {graph.label(operator)}: {error}")
     if refused:
