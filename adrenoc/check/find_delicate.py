@@ -18,7 +18,7 @@ from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
-from adrenoc.passes.precision.powers import by_tensor, calls, is_power
+from adrenoc.passes.analyse.powers import by_tensor, calls, is_power
 from adrenoc.tvmapi import tirx, tvm
 
 _LARGE_TABLE = 4.0

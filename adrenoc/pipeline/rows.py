@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.passes.context import Pass
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.pipeline.dumps import count_nodes, dump_graph, dump_precisions
-from adrenoc.pipeline.stage import Phase, Stage
+from adrenoc.pipeline.dumps import count_nodes, dump_graph
+from adrenoc.pipeline.stage import Stage
 from adrenoc.pipeline.state import State, graph_of
-from adrenoc.pipeline.steps import on_graph
 
 
 def planned(name: str, run: Callable[[State], State], **row: Any) -> Stage:
@@ -31,16 +29,4 @@ def placed(name: str, run: Callable[[State], State], **row: Any) -> Stage:
     return replace(
         planned(name, run, **row),
         check=lambda state: check_graph(graph_of(state), state.target.limits),
-    )
-
-
-def kept(name: str, change: Pass, **row: Any) -> Stage:
-    """A stage that keeps tensors out of half storage."""
-    return Stage(
-        name=name,
-        phase=Phase.PRECISION,
-        run=on_graph(change),
-        dump=dump_precisions,
-        when=lambda options: options.storage_dtype != "float32",
-        **row,
     )

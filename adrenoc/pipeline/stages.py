@@ -21,14 +21,8 @@ from adrenoc.passes.place.explain_moves import explain_moves
 from adrenoc.passes.place.join_blocks import join_blocks
 from adrenoc.passes.place.place_stores import place_stores
 from adrenoc.passes.place.store_outputs import store_outputs
-from adrenoc.passes.precision.keep_choices import keep_choices
-from adrenoc.passes.precision.keep_constants import keep_constants
-from adrenoc.passes.precision.keep_coordinates import keep_coordinates
-from adrenoc.passes.precision.keep_differences import keep_differences
-from adrenoc.passes.precision.keep_grown import keep_grown
+from adrenoc.passes.precision.keep_float32 import keep_float32
 from adrenoc.passes.precision.keep_integers import keep_integers
-from adrenoc.passes.precision.keep_range import keep_range
-from adrenoc.passes.precision.keep_sizes import keep_sizes
 from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
 from adrenoc.passes.precision.widen_sums import widen_sums
 from adrenoc.passes.read.forbid_steps import forbid_buffers, forbid_cpu
@@ -46,7 +40,7 @@ from adrenoc.pipeline.dumps import (
     dump_storage,
     peak,
 )
-from adrenoc.pipeline.rows import kept, placed, planned
+from adrenoc.pipeline.rows import placed, planned
 from adrenoc.pipeline.stage import Phase, Stage
 from adrenoc.pipeline.state import program_of, regions_of
 from adrenoc.pipeline.steps import (
@@ -157,41 +151,14 @@ STAGES: tuple[Stage, ...] = (
         dump=dump_precisions,
         note=lambda s: f"{count_precisions(s, 'rounded')} tensors of integers",
     ),
-    kept(
-        "keep_coordinates",
-        keep_coordinates,
-    ),
-    kept(
-        "keep_choices",
-        keep_choices,
-    ),
-    kept(
-        "keep_differences",
-        keep_differences,
-    ),
-    kept(
-        "keep_range",
-        keep_range,
-    ),
-    kept(
-        "keep_constants",
-        keep_constants,
+    Stage(
+        name="keep_float32",
+        run=on_graph(keep_float32),
+        phase=Phase.PRECISION,
         after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
-    ),
-    kept(
-        "keep_sizes",
-        keep_sizes,
-        after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
-    ),
-    kept(
-        "keep_grown",
-        keep_grown,
-        after={
-            "keep_integers": "what is rounded is bounded",
-            "keep_constants": "it tells only of tensors that no other stage keeps",
-            "keep_range": "it tells only of tensors that no other stage keeps",
-            "keep_sizes": "it tells only of tensors that no other stage keeps",
-        },
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
+        when=lambda options: options.storage_dtype != "float32",
     ),
     planned(
         "bridge_devices",

@@ -13,7 +13,8 @@ from run_op import Ops, execute, relative_error
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
 from adrenoc.passes.fuse import split_winograd
-from adrenoc.passes.precision import keep_constants, keep_grown, keep_sizes
+from adrenoc.passes.precision import analysis
+from adrenoc.passes.precision.rules import constants
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
@@ -65,7 +66,7 @@ def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
 def test_pins_carry_what_half_cannot(
     device: Any, tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keep_grown, "typical_sizes", lambda _: {})  # it would see the weights grow
+    monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})  # it would see the weights grow
     ops = _overflowing()
     assert not _error(ops, _compiled(ops, tmp_path, preset, ()), device) < 1.0
     pinned = _compiled(ops, tmp_path, preset, ("t0", "t1"))
@@ -111,9 +112,9 @@ def test_what_becomes_infinite_is_a_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever lets such weights through to the kernels."""
-    for stage in (keep_constants, keep_sizes):
-        monkeypatch.setattr(stage, "beyond_half", lambda _: "")
-    monkeypatch.setattr(keep_grown, "typical_sizes", lambda _: {})
+    for asking in (constants, analysis):
+        monkeypatch.setattr(asking, "beyond_half", lambda _: "")
+    monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})
     ops = Ops()
     x = ops.input(1, 8, 3, 3)
     ops.output(ops("Conv", x, ops.const(np.full((4, 8, 1, 1), 1e5))))

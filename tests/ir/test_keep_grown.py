@@ -35,7 +35,7 @@ def _ordinary() -> onnx.ModelProto:
 
 
 def test_ordinary_weights_keep_nothing() -> None:
-    assert not plan(_ordinary(), until="keep_grown").graph.in_float32
+    assert not plan(_ordinary(), until="keep_float32").graph.in_float32
 
 
 def test_a_thousandfold_of_them_keeps_what_is_after() -> None:
@@ -44,6 +44,6 @@ def test_a_thousandfold_of_them_keeps_what_is_after() -> None:
         if constant.name in ("p3_w", "p4_w", "p5_w"):
             value = onnx.numpy_helper.to_array(constant) * np.float32(1000)
             constant.CopyFrom(onnx.numpy_helper.from_array(value, constant.name))
-    exact = plan(model, until="keep_grown").graph.in_float32
+    exact = plan(model, until="keep_float32").graph.in_float32
     assert "p5" in exact
     assert "p2" not in exact

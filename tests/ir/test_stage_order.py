@@ -165,7 +165,7 @@ def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
 
 
 def test_a_precision_of_no_tensor_is_found(model: Path) -> None:
-    state = plan(model, until="keep_grown")
+    state = plan(model, until="keep_float32")
     check_phase(Phase.PRECISION, state)
     graph = replace(graph_of(state), precisions={"nobody": Precision(float32=True)})
     with pytest.raises(DefectError, match="nobody asks for float32, and is no tensor"):

@@ -49,14 +49,15 @@ PLAIN = {-1, 0, 1, 2, 0.5}
 
 
 def _of_rules() -> list[Path]:
-    """All but kernels, whose numbers are the form of their text."""
+    """All but kernels, whose numbers are the form of their text, and what data of about one
+    becomes, whose numbers are those of chance."""
     names = ("_rule.py", "_tile.py", "operator.py", "operators.py")
     return [
         path
         for path in sorted(FAMILIES.rglob("*.py"))
         if path.name.endswith(names)
         or path.name.startswith("conv_tile")
-        or path.parent.name == "shared"
+        or (path.parent.name == "shared" and path.name != "typical.py")
     ]
 
 

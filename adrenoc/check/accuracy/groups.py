@@ -16,8 +16,8 @@ from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
+from adrenoc.passes.analyse.powers import EXPONENTIALS, calls
 from adrenoc.passes.precision.pin_precision import moves
-from adrenoc.passes.precision.powers import EXPONENTIALS, calls
 
 _EXPONENTIAL = (Kind.SOFTMAX, Kind.ATTENTION)
 _FIRST = 2

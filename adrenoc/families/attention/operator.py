@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from adrenoc.families.attention.attention_rule import attention_rule
 from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS
 from adrenoc.families.shared.operator import (
@@ -13,6 +15,7 @@ from adrenoc.families.shared.operator import (
     channel_of_result,
     refuses_nothing,
 )
+from adrenoc.families.shared.typical import TypicalRun, one_of
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, channel_at
 
@@ -33,6 +36,14 @@ def _operations(_graph: Graph, node: Node) -> int:
     return SOFTMAX_OPERATIONS * math.prod(node.attrs["q"][:-1]) * int(node.attrs["v"][-2])
 
 
+def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
+    """A mean of values: no larger than the largest."""
+    sources = tuple(node.parts["v"].sources.values())
+    largest = max(float(np.abs(run.numbers(name)).max()) for name in sources)
+    shape = run.graph.tensors[node.output].shape
+    return one_of(shape) * largest * abs(float(node.attrs["value_scale"]))
+
+
 OPERATORS = (
     Operator(
         name="attention",
@@ -49,5 +60,6 @@ OPERATORS = (
         follows_batch=None,
         multiply_adds=_multiply_adds,
         operations=_operations,
+        typical=_typical,
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
 from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
+from adrenoc.families.conv_nd.conv_typical import typical_convolution
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
 from adrenoc.families.shared.batch import along_letters
 from adrenoc.families.shared.context import Rule
@@ -58,6 +59,7 @@ def _convolution(name: str, rule: Rule, refuses: Refuses, multiply_adds: Counts)
         follows_batch=along_letters(_LETTERS),
         multiply_adds=multiply_adds,
         operations=no_operations,
+        typical=typical_convolution,
     )
 
 

@@ -42,6 +42,7 @@ def _of_body(name: str) -> Operator:
         follows_batch=None,
         multiply_adds=None,
         operations=_operations,
+        typical=None,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from adrenoc.families.matmul.matmul_rule import matmul_rule
+from adrenoc.families.matmul.matmul_typical import typical_product
 from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.families.shared.counts import size_of
 from adrenoc.families.shared.operator import (
@@ -74,5 +75,6 @@ OPERATORS = (
         follows_batch=_follows_batch,
         multiply_adds=_multiply_adds,
         operations=no_operations,
+        typical=typical_product,
     ),
 )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_geometry, pool_rule
 from adrenoc.families.shared.batch import along_letters
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.counts import per_input_element, size_of
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
 from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses
+from adrenoc.families.shared.typical import TypicalRun, middle
 from adrenoc.ir.graph import Graph, Node, Tensor
 
 _LETTERS = "layout"
@@ -41,6 +44,12 @@ def _operations(graph: Graph, node: Node) -> int:
     return math.prod(node.attrs["pool_size"]) * size_of(graph, node.output)
 
 
+def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Away from borders, all that a window holds is alike."""
+    layout = str(node.attrs[_LETTERS])
+    return middle(data, keep=layout.index("C"), also=layout.find("N"))
+
+
 def _pool(
     name: str, rule: Rule, refuses: Refuses, operations: Counts, *, reads_often: bool
 ) -> Operator:
@@ -59,6 +68,7 @@ def _pool(
         follows_batch=along_letters(_LETTERS),
         multiply_adds=None,
         operations=operations,
+        typical=_typical,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from adrenoc.families.reduce.norm_rule import norm_rule
 from adrenoc.families.reduce.reduce_rule import reduce_rule
+from adrenoc.families.reduce.reduce_typical import typical_norm, typical_reduction, typical_softmax
 from adrenoc.families.reduce.softmax_rule import softmax_rule
 from adrenoc.families.shared.batch import Along, Batch, FollowsBatch
 from adrenoc.families.shared.context import Rule
@@ -21,6 +22,7 @@ from adrenoc.families.shared.operator import (
     refuses_nothing,
     same_layout,
 )
+from adrenoc.families.shared.typical import Typical
 from adrenoc.ir.graph import Node, Tensor
 from adrenoc.ir.layout import LANES, Layout
 
@@ -94,6 +96,7 @@ def _along_axes(
     rule: Rule,
     follows_batch: FollowsBatch,
     operations: Counts,
+    typical: Typical,
     refuses: Refuses = refuses_nothing,
     makes_layout: MakesLayout = same_layout,
 ) -> Operator:
@@ -113,6 +116,7 @@ def _along_axes(
         follows_batch=follows_batch,
         multiply_adds=None,
         operations=operations,
+        typical=typical,
     )
 
 
@@ -124,20 +128,25 @@ def _reduction(name: str, numbers: Numbers) -> Operator:
         reduce_rule,
         _reduction_follows,
         per_input_element(1),
+        typical_reduction,
         makes_layout=_reduced_layout,
     )
 
 
 def _softmax(name: str, numbers: Numbers) -> Operator:
     count = per_input_element(SOFTMAX_OPERATIONS)
-    return _along_axes(name, Kind.SOFTMAX, numbers, softmax_rule, _softmax_follows, count)
+    return _along_axes(
+        name, Kind.SOFTMAX, numbers, softmax_rule, _softmax_follows, count, typical_softmax
+    )
 
 
 def _norm(
     name: str, operations: int = NORM_OPERATIONS, refuses: Refuses = _refuses_norm
 ) -> Operator:
     count = per_input_element(operations)
-    return _along_axes(name, Kind.NORM, Numbers.NORMED, norm_rule, _norm_follows, count, refuses)
+    return _along_axes(
+        name, Kind.NORM, Numbers.NORMED, norm_rule, _norm_follows, count, typical_norm, refuses
+    )
 
 
 OPERATORS = (

@@ -11,6 +11,7 @@ from enum import Enum
 
 from adrenoc.families.shared.batch import FollowsBatch
 from adrenoc.families.shared.context import Rule
+from adrenoc.families.shared.typical import Typical
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import Layout, channel_at, default_layout
 
@@ -91,6 +92,8 @@ class Operator:
     """Of the operator as mathematics states it; None where it has no products."""
     operations: Counts
     """Beside multiply-adds and epilogue: what runs over elements."""
+    typical: Typical | None
+    """What data of about one becomes; None where its body says that, or nobody asks any more."""
 
     @property
     def is_product(self) -> bool:
@@ -149,4 +152,5 @@ def made_by_passes(
         follows_batch=None,
         multiply_adds=multiply_adds,
         operations=operations,
+        typical=None,
     )

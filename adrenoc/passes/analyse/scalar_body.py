@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,34 @@ def _with_plain_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     return structural_map(value, (tvm.ir.TensorLoad, simplified))
+
+
+def parts_of_kind(value: Expr, kind: Any) -> list[Any]:
+    """The parts of an expression that are of a kind, or of one of several."""
+    found: list[Any] = []
+
+    def note(part: Any) -> Any:
+        found.append(part)
+        return part
+
+    structural_map(value, (kind, note))
+    return found
+
+
+def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr]:
+    """The parts of an expression, each once, and before it what it is made of, by `sides`."""
+    found: dict[Expr, None] = {}
+    waiting = [(value, False)]
+    while waiting:
+        part, entered = waiting.pop()
+        if part in found:
+            continue
+        if entered:
+            found[part] = None
+        else:
+            waiting.append((part, True))
+            waiting += [(side, False) for side in reversed(sides(part))]
+    return list(found)
 
 
 def substitute(expr: Expr, values: dict[Any, Expr]) -> Expr:

@@ -35,8 +35,8 @@ from adrenoc.ir.layout import default_layout
 from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.passes.analyse.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.passes.analyse.scalar_body import substitute
-from adrenoc.passes.precision.powers import EXPONENTIALS, by_tensor, is_power
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
 MAX_REPEATED_COST = 8

@@ -11,21 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.passes.precision.byte_ranges import Range, shift_of, whole_numbers
-from adrenoc.tvmapi import const_int
+from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.expression import Expression
+from adrenoc.passes.precision.known import Known
+from adrenoc.tvmapi import const_int, tirx, tvm
 
 
 def elide_copies(graph: Graph, _context: Context) -> Graph:
     """Make the output of such a map another name for its source's memory."""
     aliases = dict(graph.aliases)
-    ranges = whole_numbers(graph) if any(p.rounded for p in graph.precisions.values()) else {}
+    rounded = any(asked.rounded for asked in graph.precisions.values())
+    known = Analysis(graph).known if rounded else {}
     nodes = []
     for node in graph.nodes:
-        if _moves_nothing(graph, node, ranges):
+        if _moves_nothing(graph, node, known):
             source = node.inputs[0]
             aliases[node.output] = aliases.get(source, source)
         else:
@@ -33,7 +38,7 @@ def elide_copies(graph: Graph, _context: Context) -> Graph:
     return replace(graph, nodes=tuple(nodes), aliases=aliases)
 
 
-def _moves_nothing(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> bool:
+def _moves_nothing(graph: Graph, node: Node, known: Mapping[str, Known]) -> bool:
     body = node.body
     if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
         return False
@@ -48,7 +53,7 @@ def _moves_nothing(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> boo
     ):
         return False
     # What a byte stands for is part of the name: another offset moves nothing either.
-    shifted = shift_of(body, ranges)
+    shifted = _shift_of(body, known)
     if shifted is None or shifted[1] != target.low - source.low:
         return False
     load = shifted[0]
@@ -60,3 +65,21 @@ def _moves_nothing(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> boo
         if axis is None or const_int(index) is not None or not index.same_as(body.axes[axis]):
             return False
     return True
+
+
+def _shift_of(body: Body, known: Mapping[str, Known]) -> tuple[Any, float] | None:
+    """(load, number) of an expression that adds a number to an element, whatever it converts."""
+    expression = Expression(body, known)
+    expr: Any = body.value
+    shift = 0.0
+    while not isinstance(expr, tvm.ir.TensorLoad):
+        if isinstance(expr, tirx.Cast):
+            inner = expression[expr.value]
+            if not inner.whole or expression[expr].interval != inner.interval:
+                return None
+            expr = expr.value
+        elif isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.FloatImm):
+            expr, shift = expr.a, shift + float(expr.b.value)
+        else:
+            return None
+    return expr, shift

@@ -17,34 +17,41 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph
-from adrenoc.passes.precision.byte_ranges import Range, given_ranges, range_in
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.expression import Expression
+from adrenoc.passes.precision.known import Known
 from adrenoc.tvmapi import dtype_of, tirx
 
 
-def drop_conversions(graph: Graph, ranges: Mapping[str, Range]) -> Graph:
-    """The graph with such conversions replaced by what they convert; `ranges` of its tensors."""
-    nodes = []
+def drop_conversions(analysis: Analysis) -> Graph:
+    """The graph with such conversions replaced by what they convert."""
+    graph, nodes = analysis.graph, []
     for node in graph.nodes:
         body, epilogue = node.body, node.epilogue
         if body is not None and not body.reduced:
-            body = _without(body, ranges)
+            body = _without(body, analysis.known)
         if epilogue is not None:
-            epilogue = _without(epilogue, given_ranges(node, ranges))
+            epilogue = _without(
+                epilogue, {**analysis.known, Node.RESULT: analysis.results[node.output]}
+            )
         changed = body is not node.body or epilogue is not node.epilogue
         nodes.append(replace(node, body=body, epilogue=epilogue) if changed else node)
     return graph.with_nodes(nodes)
 
 
-def _without(body: Body, ranges: Mapping[str, Range]) -> Body:
+def _without(body: Body, known: Mapping[str, Known]) -> Body:
+    expression = Expression(body, known)
+
     def converted(part: Any) -> Any:
         inner = part.value
         if not isinstance(inner, tirx.Cast) or dtype_of(part) != dtype_of(inner.value):
             return part
         if not dtype_of(part).startswith("float"):
             return part
-        whole = range_in(inner.value, body, ranges)
-        return inner.value if whole is not None and whole == range_in(inner, body, ranges) else part
+        before, after = expression[inner.value], expression[inner]
+        same = before.whole and before.interval == after.interval
+        return inner.value if same else part
 
     value = structural_map(body.value, (tirx.Cast, converted))
     return body if value.same_as(body.value) else replace(body, value=value)

@@ -19,14 +19,14 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.passes.precision.byte_ranges import Range
+from adrenoc.passes.precision.known import Interval
 
 GREATEST_EXACT = 2048.0
 """Up to here a half holds every integer."""
 
 
 def before_dynamic(
-    graph: Graph, rounded: Collection[str], ranges: Mapping[str, Range]
+    graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
 ) -> frozenset[str]:
     """The tensors that halves would change and dynamic quantisations are computed of."""
     waiting = [
@@ -49,11 +49,11 @@ def before_dynamic(
     return frozenset(found)
 
 
-def is_data(graph: Graph, name: str, ranges: Mapping[str, Range]) -> bool:
+def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
     """Whether a tensor holds numbers that half would change: no whole numbers that it can hold."""
     if graph.tensors[name].value is not None or not graph.tensors[name].is_float:
         return False
-    return name not in ranges or max(map(abs, ranges[name])) > GREATEST_EXACT
+    return name not in ranges or ranges[name].most > GREATEST_EXACT
 
 
 def is_other_in_half(value: np.ndarray | None) -> bool:
@@ -64,7 +64,7 @@ def is_other_in_half(value: np.ndarray | None) -> bool:
         return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
 
 
-def _is_dynamic(graph: Graph, node: Node, ranges: Mapping[str, Range]) -> bool:
+def _is_dynamic(graph: Graph, node: Node, ranges: Mapping[str, Interval]) -> bool:
     """Whether what it is rounded by is computed: of fewer elements than what is rounded."""
     size = math.prod(graph.tensors[node.output].shape)
     return any(

@@ -11,19 +11,18 @@ Before -> after (fp16):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
-
-from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import gives, is_kind
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.analyse.scalar_body import parts_of_kind
 from adrenoc.passes.context import Context
-from adrenoc.passes.precision.byte_ranges import Range, byte_lows, whole_numbers
+from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.drop_conversions import drop_conversions
 from adrenoc.passes.precision.dynamic_quanta import (
     GREATEST_EXACT,
@@ -31,11 +30,13 @@ from adrenoc.passes.precision.dynamic_quanta import (
     is_data,
     is_other_in_half,
 )
+from adrenoc.passes.precision.known import Interval
 from adrenoc.passes.precision.pin_precision import moves
 from adrenoc.tvmapi import tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
 _NO_BOUND = 1e9
+_NUMBERS_OF_A_BYTE = 256
 
 
 def keep_integers(graph: Graph, context: Context) -> Graph:
@@ -58,9 +59,10 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
         for name in node.inputs:
             if is_other_in_half(graph.tensors[name].value):
                 exact.add(name)
-    ranges = whole_numbers(graph) if rounded else {}
+    ranges: Mapping[str, Interval] = {}
     if rounded:
-        graph = drop_conversions(graph, ranges)
+        analysis = Analysis(graph)
+        graph, ranges = drop_conversions(analysis), analysis.whole
     graph = _in_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
     if floats:
         return graph.with_precision(rounded, rounded=True)
@@ -92,14 +94,13 @@ def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
 def _in_bytes(
     graph: Graph,
     rounded: set[str],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, Interval],
     log: DecisionLog,
     *,
     dot_products: bool,
 ) -> Graph:
     """Have whole numbers of a byte's range stored so, where the GPU multiplies bytes."""
-    floats = {n: r for n, r in ranges.items() if graph.tensors[n].is_float}
-    lows = byte_lows(floats)
+    lows = _byte_lows({n: ends for n, ends in ranges.items() if graph.tensors[n].is_float})
     if not lows or not rounded:
         return graph
     if not dot_products:
@@ -118,7 +119,20 @@ def _in_bytes(
     return replace(graph, precisions={**graph.precisions, **asked})
 
 
-def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Range]) -> set[str]:
+def _byte_lows(ranges: Mapping[str, Interval]) -> dict[str, int]:
+    """Tensor -> the number that a byte of zero stands for, where 256 numbers hold its range.
+
+    Zero is always among them: it is what lies outside of an image.
+    """
+    lows: dict[str, int] = {}
+    for name, ends in ranges.items():
+        least, most = min(ends.low, 0.0), max(ends.high, 0.0)
+        if most - least < _NUMBERS_OF_A_BYTE:
+            lows[name] = int(least)
+    return lows
+
+
+def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Interval]) -> set[str]:
     """What a kernel of its own sums, scales, or reads from wide integers, and the next rounds."""
     found = set()
     for output in rounded:
@@ -140,16 +154,8 @@ def _sums(node: Node) -> bool:
     )
 
 
-def _holds(body: Body, wanted: Any) -> bool:
-    found: list[Any] = []
-
-    def note(part: Any) -> Any:
-        if wanted(part):
-            found.append(part)
-        return part
-
-    structural_map(body.value, ((tvm.ir.Call, tirx.FloatImm), note))
-    return bool(found)
+def _holds(body: Body, wanted: Callable[[Any], bool]) -> bool:
+    return any(map(wanted, parts_of_kind(body.value, (tvm.ir.Call, tirx.FloatImm))))
 
 
 def _is_rounding(part: Any) -> bool:

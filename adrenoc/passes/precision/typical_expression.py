@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.families.shared.typical import NotKnownError
 from adrenoc.ir.body import Body
 from adrenoc.tvmapi import IF_THEN_ELSE, tirx, tvm
 
@@ -24,10 +25,6 @@ HIDING = 1e4
 
 Known = Callable[[str], np.ndarray]
 """From a tensor's name to its numbers."""
-
-
-class NotKnownError(Exception):
-    """An expression has a part that has no numbers here."""
 
 
 def evaluate(

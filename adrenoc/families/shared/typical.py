@@ -1,0 +1,95 @@
+"""How large numbers become on data of about one: what operators' own functions of it share.
+
+A tensor is known by an array with an axis for several trials, then its own axes, each of which is
+whole or of one element: along the latter all elements are taken to be alike.  A record's `typical`
+says what its operator makes of such an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.ir.graph import Graph, Node
+
+TRIALS = np.array([1.0, -1.0])
+"""What the inputs are."""
+ROWS = 1024
+"""Of a matrix, looked at together."""
+_BEYOND_CHANCE = 4.0
+"""Sums of terms of both signs are about the root of the sum of their squares; of this many times
+that, they are none by chance: the terms have one sign, nearly."""
+_FEW = 24
+"""Fewer weights may have one sign by chance."""
+_LOOKED_AT = 1 << 28
+"""Elements of a convolution's or product's weights: beyond it, a look takes too long."""
+
+
+class NotKnownError(Exception):
+    """There is no saying what numbers come to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypicalRun:
+    """A graph, and the numbers of its tensors as far as they are known."""
+
+    graph: Graph
+    numbers: Callable[[str], np.ndarray]
+
+
+Typical = Callable[[TypicalRun, Node, np.ndarray], np.ndarray]
+"""(run, node, numbers of its first input or of its prologue) -> numbers of the operator's result.
+
+Raises NotKnownError where it cannot tell.
+"""
+
+
+def one_of(shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of about one, alike along all axes."""
+    return TRIALS.reshape([-1] + [1] * len(shape))
+
+
+def weights_of(run: TypicalRun, node: Node) -> np.ndarray:
+    """The constant weights of a node, its second input."""
+    value = run.graph.tensors[node.inputs[1]].value
+    if value is None or value.size > _LOOKED_AT or value.dtype.kind not in "fiu":
+        raise NotKnownError
+    return value
+
+
+def middle(array: np.ndarray, *, keep: int, also: int = -1) -> np.ndarray:
+    """The array, with one element alone of the axes other than those."""
+    held = (0, keep + 1, also + 1) if also >= 0 else (0, keep + 1)
+    return array[
+        tuple(
+            slice(None) if axis in held else slice(extent // 2, extent // 2 + 1)
+            for axis, extent in enumerate(array.shape)
+        )
+    ]
+
+
+def sums_of_squares(weights: np.ndarray, taps: tuple[int, ...]) -> np.ndarray:
+    """Over the taps of each pair of channels, without a second array of that size."""
+    axes = list(range(weights.ndim))
+    left = [a for a in axes if a not in taps]
+    return np.asarray(np.einsum(weights, axes, weights, axes, left), np.float64)
+
+
+def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.ndarray:
+    """Sums of terms that are `alike`, or no larger than terms of both signs make them."""
+    if alike:
+        return sums
+    by_chance = np.sqrt(squares)
+    return np.where(
+        np.abs(sums) > _BEYOND_CHANCE * by_chance, sums, np.clip(sums, -by_chance, by_chance)
+    )
+
+
+def of_one_sign(weights: np.ndarray) -> bool:
+    """Whether no weight has another sign than the others, which no chance brings about."""
+    first = weights.reshape(-1)[:ROWS]
+    if first.min() < 0 < first.max() or weights.size < _FEW:
+        return False
+    return bool(weights.min() >= 0 or weights.max() <= 0)

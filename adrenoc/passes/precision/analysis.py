@@ -1,0 +1,280 @@
+"""What is known of every tensor of a graph, found in one walk from its inputs to its outputs.
+
+An operator's record says what its results are to what it reads (`Numbers`); a body's expression
+says it itself (`expression.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.half import beyond_half, largest_of
+from adrenoc.passes.analyse.powers import by_tensor
+from adrenoc.passes.precision.expression import Expression
+from adrenoc.passes.precision.known import (
+    ANY,
+    FROM_ZERO,
+    NEITHER,
+    NOTHING,
+    ONE,
+    SAME,
+    Channels,
+    Ends,
+    Interval,
+    Known,
+    Size,
+    size_of_number,
+)
+from adrenoc.passes.precision.typical import typical_sizes
+from adrenoc.tvmapi import tvm
+
+FROM_TERMS = (Numbers.SUMMED, Numbers.AVERAGED, Numbers.PICKED)
+"""Results that have the sign that all of their terms have, and about their size or its sum."""
+ADDING = (*FROM_TERMS, Numbers.MULTIPLIED)
+"""Results that may be as far from zero as what is read, or further."""
+_BYTES = ("int8", "uint8")
+
+
+class Analysis:
+    """What is known of the tensors of a graph, and of the expressions that make them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.expressions: dict[str, tuple[Expression, ...]] = {}
+        """Tensor -> the expressions of the node that makes it, prologue first."""
+        self.results: dict[str, Known] = {}
+        """Tensor -> what is known of it before its node's epilogue."""
+        self._known = {
+            name: _of_constant(tensor) if tensor.value is not None else _of_dtype(tensor)
+            for name, tensor in graph.tensors.items()
+        }
+        for node in graph.nodes:
+            self._known[node.output] = self._visit(node)
+
+    def __getitem__(self, name: str) -> Known:
+        """What is known of a tensor."""
+        return self._known[name]
+
+    @property
+    def known(self) -> Mapping[str, Known]:
+        """What is known of each tensor."""
+        return self._known
+
+    @cached_property
+    def whole(self) -> Mapping[str, Interval]:
+        """The ends of each computed tensor that holds nothing but whole numbers."""
+        return {
+            name: self[name].interval
+            for name, tensor in self.graph.tensors.items()
+            if tensor.value is None and self[name].whole
+        }
+
+    @cached_property
+    def typical(self) -> Mapping[str, float]:
+        """About how large what each node makes is, on data of about one."""
+        return typical_sizes(self.graph)
+
+    def is_computed(self, name: str) -> bool:
+        """Whether a tensor is no constant, nor a part of none."""
+        return name == Node.RESULT or (bool(name) and self.graph.tensors[name].value is None)
+
+    def uneven_input(self, node: Node) -> str:
+        """The first tensor that a node reads of which some channels alone are tiny."""
+        return next((name for name in node.inputs if self[name].channels.uneven), "")
+
+    def _visit(self, node: Node) -> Known:
+        source = self.uneven_input(node)
+        expressions: list[Expression] = []
+
+        def element(body: Body, before: Known) -> Known:
+            expression = Expression(
+                replace(body, value=by_tensor(body)),
+                {name: self._known.get(name, before) for name in body.sources.values()},
+                computed=self.is_computed,
+                largest=self._is_largest,
+                source=source,
+            )
+            expressions.append(expression)
+            return _with_reason(expression.element(), before.ends.why)
+
+        first = self[node.inputs[0]] if node.inputs else NOTHING
+        if node.prologue is not None:
+            first = element(node.prologue, NOTHING)
+        known = self._of_operator(node, first, source)
+        if node.body is not None:
+            known = element(node.body, NOTHING)
+        self.results[node.output] = known
+        if node.epilogue is not None:
+            known = element(node.epilogue, known)
+        for body in node.parts.values():
+            element(body, NOTHING)
+        self.expressions[node.output] = tuple(expressions)
+        floor = expressions[-1].element().floor if expressions else None
+        return self._of_tensor(node, replace(known, floor=floor), source)
+
+    def _of_tensor(self, node: Node, known: Known, source: str) -> Known:
+        """What is kept of the tensor that a node makes."""
+        tensor = self.graph.tensors[node.output]
+        channels = SAME
+        if not tensor.is_float:
+            known = replace(known, size=ONE, hides=False, ends=NEITHER)
+        elif known.channels.axis is not None and _has_channels(node):
+            came = self[source].channels.way if source and not adds_channels(node) else ()
+            channels = replace(known.channels, way=(*came, node.output))
+        if not known.whole and tensor.dtype in _BYTES:
+            known = replace(known, interval=_of_dtype(tensor).interval, whole=True)
+        return replace(
+            known, size=known.size or ONE, channels=channels, reads=frozenset(), factors=frozenset()
+        )
+
+    def _is_largest(self, name: str) -> bool:
+        maker = self.graph.producers.get(name)
+        return maker is not None and "max" in maker.operators
+
+    # Operators
+
+    def _of_operator(self, node: Node, first: Known, source: str) -> Known:
+        """What an operator makes before its epilogue, of what it or its prologue reads."""
+        interval = ANY
+        if gives(node, Numbers.SHARES):
+            interval = FROM_ZERO
+        elif gives(node, Numbers.LOG_SHARES):
+            interval = Interval(high=0.0)
+        elif gives(node, Numbers.PICKED):
+            interval = first.interval
+        elif gives(node, *FROM_TERMS):
+            interval = first.interval.of_sign
+        product = is_kind(node, Kind.PRODUCT)
+        computed = product and all(map(self.is_computed, node.inputs[:2]))
+        return Known(
+            interval=interval,
+            whole=first.whole and gives(node, Numbers.PICKED),
+            size=self._size_of_operator(node, first.size or ONE),
+            ends=self._ends_of_operator(node, first),
+            channels=self._channels_of_operator(node, source),
+            is_product=computed or (first.is_product and gives(node, *ADDING)),
+        )
+
+    def _size_of_operator(self, node: Node, first: Size) -> Size:
+        if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
+            # A sum of products is about as large as its terms; weights within half keep what is
+            # within half there, for networks are trained to do so.
+            weights, factor = self.graph.tensors[node.inputs[1]], self[node.inputs[1]].size or ONE
+            odd = weights.value is not None and beyond_half(weights.value)
+            if not first.beyond_half and not odd and (weights.value is not None or factor == ONE):
+                return ONE
+            return size_of_number(first.most).times(factor)
+        if gives(node, Numbers.SUMMED):
+            return first.times(size_of_number(max(1.0, terms_of_sum(self.graph, node))))
+        return first if gives(node, *FROM_TERMS) else ONE
+
+    def _ends_of_operator(self, node: Node, first: Known) -> Ends:
+        if node.prologue is not None:
+            return first.ends if gives(node, *ADDING) else NEITHER
+        name = node.inputs[0] if node.inputs else ""
+        weighted = is_kind(node, Kind.CONVOLUTION)
+        weighted = weighted and self[node.inputs[1]].interval.never_negative
+        if first.ends and (gives(node, *ADDING) or weighted):
+            return Ends(up=True, down=True, why=f"it adds up {name}")
+        if is_kind(node, Kind.PRODUCT):
+            left, right = (_origin(self.graph, n) for n in node.inputs[:2])
+            if left == right:
+                return Ends(up=True, down=True, why=f"it multiplies {left} by itself")
+        return NEITHER
+
+    def _channels_of_operator(self, node: Node, source: str) -> Channels:
+        if is_kind(node, Kind.POOL):
+            return self[source].channels if source else SAME
+        if node.op not in ("conv2d", "matmul"):
+            return SAME
+        axis, outputs = len(self.graph.tensors[node.output].shape) - 1, -1
+        if node.op == "conv2d":
+            axis = str(node.attrs["out_layout"] or node.attrs["data_layout"]).index("C")
+            outputs = str(node.attrs["kernel_layout"]).index("O")
+        sizes = sizes_along(self.graph.tensors[node.inputs[1]].value, outputs)
+        if sizes is None or sizes.size != self.graph.tensors[node.output].shape[axis]:
+            return SAME
+        if not adds_channels(node) and source:
+            before = np.asarray(self[source].channels.sizes)
+            sizes = sizes * before if before.shape == sizes.shape else sizes
+        return Channels(sizes, axis)
+
+
+def adds_channels(node: Node) -> bool:
+    """Whether a node adds up channels with weights, which make up for what is tiny."""
+    return node.op == "matmul" or (node.op == "conv2d" and int(node.attrs["groups"]) == 1)
+
+
+def _has_channels(node: Node) -> bool:
+    looked_into = node.is_map or node.op in ("conv2d", "matmul") or is_kind(node, Kind.POOL)
+    return looked_into and node.prologue is None
+
+
+def sizes_along(value: np.ndarray | None, axis: int) -> np.ndarray | None:
+    """The largest size along an axis; what is zero altogether is of no size, and counts as one."""
+    if value is None or value.ndim < 2:
+        return None
+    others = tuple(a for a in range(value.ndim) if a != axis % value.ndim)
+    sizes = np.maximum(value.max(axis=others), -value.min(axis=others))
+    return np.where(sizes > 0, sizes, 1.0)
+
+
+def terms_of_sum(graph: Graph, node: Node) -> int:
+    """How many numbers each result of the operator `sum` adds up."""
+    shapes = (graph.tensors[name].shape for name in (node.inputs[0], node.output))
+    read, made = map(math.prod, shapes)
+    return read // max(made, 1)
+
+
+def _of_constant(tensor: Tensor) -> Known:
+    value = tensor.value
+    if value is None or not value.size or value.dtype.kind not in "fiu":
+        return NOTHING
+    low, high = float(value.min()), float(value.max())
+    interval = ANY if math.isnan(low + high) else Interval(low, high)
+    varying = [axis for axis, extent in enumerate(value.shape) if extent > 1]
+    channels = SAME
+    if len(varying) == 1:
+        sizes = np.abs(value).reshape(-1)
+        channels = Channels(np.where(sizes > 0, sizes, 1.0), varying[0])
+    largest = largest_of(value) if tensor.is_float else 0.0
+    return Known(
+        interval=interval,
+        size=size_of_number(largest) if largest else ONE,
+        hides=tensor.is_float and high <= 0,
+        channels=channels,
+    )
+
+
+def _of_dtype(tensor: Tensor) -> Known:
+    """What is known of data by its type alone."""
+    if tensor.dtype not in _BYTES:
+        return NOTHING
+    info = np.iinfo(tensor.dtype)
+    return Known(interval=Interval(float(info.min), float(info.max)), whole=True)
+
+
+def _with_reason(known: Known, before: str) -> Known:
+    if not known.ends:
+        return known
+    why = before or known.ends.why or "it is computed of a tensor that may be beyond half"
+    return replace(known, ends=replace(known.ends, why=why))
+
+
+def _origin(graph: Graph, name: str) -> str:
+    """The tensor whose elements another one has in other places."""
+    while (maker := graph.producers.get(name)) is not None and maker.is_map:
+        body = maker.body
+        if body is None or maker.epilogue or not isinstance(body.value, tvm.ir.TensorLoad):
+            break
+        name = maker.inputs[0]
+    return name
