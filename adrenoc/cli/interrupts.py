@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from adrenoc.files.aside import remove_held
 
@@ -134,11 +135,26 @@ def interrupts() -> Iterator[Interrupts]:
                 signal.signal(number, before[number])
 
 
+def end_process(code: int) -> NoReturn:
+    """End with `code`, and without what libraries do when a process ends.
+
+    Work that a signal has interrupted goes on in threads of drivers, which crash when what they
+    use is taken down.
+    """
+    remove_held()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
 def _end_now(number: int) -> None:
     """Remove what is half done and end, whatever the main thread does."""
     for child in _children():
         with suppress(OSError):
-            os.kill(child, signal.SIGKILL)
+            # A tool leads a group of its own, with all that it has started.
+            leads = os.getpgid(child) == child
+            (os.killpg if leads else os.kill)(child, signal.SIGKILL)
     remove_held()
     said = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     with suppress(OSError, ValueError, AttributeError):

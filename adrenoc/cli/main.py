@@ -18,7 +18,7 @@ from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.inspect import inspect_command
-from adrenoc.cli.interrupts import Interrupts, Terminated, interrupts
+from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
 from adrenoc.cli.run import run_command
@@ -77,7 +77,10 @@ for _command in (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; no error leaves it as a traceback but ours."""
+    """Run the command line and return its exit code; no error leaves it as a traceback but ours.
+
+    Without `argv` it is that of the process, which a signal ends here.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
     with interrupts() as asked:
@@ -97,7 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             say_aside(
                 f"ended by {signal.Signals(asked.number).name}; nothing half-written was left"
             )
-            return asked.exit_code
+            code = asked.exit_code
+        if argv is None and (asked.number or code == INTERRUPTED_EXIT_CODE):
+            end_process(code)
     return code
 
 

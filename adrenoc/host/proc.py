@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from adrenoc.errors import ToolError
 
 _SHOWN_LINES = 40
+_GENTLE_S, _TICK_S = 0.5, 0.01
 # `-m` alone looks for modules in the working folder first, which may be anybody's: a `json.py`
 # there would run.
 _AS_MODULE = (
@@ -36,15 +40,7 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
     """
     again = shlex.join(command)
     try:
-        done = subprocess.run(
-            list(command),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = _run(command, timeout_s)
     except OSError as error:
         raise ToolError(
             f"cannot {deed}: `{command[0]}` does not start ({error.strerror})",
@@ -64,6 +60,38 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
     return done.stdout
 
 
+def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """The tool, in a session of its own: when it has to end, what it has started ends with it."""
+    process = subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    with process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        finally:
+            if process.returncode is None:  # a time-out, or a signal of ours
+                _end(process)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a tool and its helpers: gently first, so that compilers remove their temporary files."""
+    until = time.monotonic() + _GENTLE_S
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < until:
+            process.poll()
+            os.killpg(process.pid, 0)  # whether any of them is left
+            time.sleep(_TICK_S)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _ending(returncode: int) -> str:
     if returncode < 0:
         return f"was killed by {signal.Signals(-returncode).name}"
@@ -76,9 +104,14 @@ def _said(text: str) -> str:
         return " and said nothing"
     said = ":\n" + "\n".join(lines[-_SHOWN_LINES:])
     if len(lines) > _SHOWN_LINES:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="adrenoc-", suffix=".log", delete=False, encoding="utf-8"
-        ) as log:
+        # Where there is no room for it, the last lines have to do.
+        with (
+            suppress(OSError),
+            tempfile.NamedTemporaryFile(
+                "w", prefix="adrenoc-", suffix=".log", delete=False, encoding="utf-8"
+            ) as log,
+        ):
             log.write(text)
-        said += f"\n(all {len(lines)} lines: {log.name})"
+            log.flush()
+            said += f"\n(all {len(lines)} lines: {log.name})"
     return said

@@ -99,3 +99,40 @@ def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error: str) -> None
     )
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert done.stderr == "ended by SIGTERM; nothing half-written was left\n"
+
+
+# What a driver's threads do where its libraries are taken down under them.
+_CRASHING = """
+import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+from adrenoc.cli import main
+from adrenoc.files.temporary import TemporaryFolder
+
+def compute(*args, **named):
+    global kept
+    kept = TemporaryFolder("link")
+    atexit.register(os.abort)
+    os.kill(os.getpid(), signal.{name})
+    signal.pause()
+
+main.cli.main = compute
+sys.argv = ["adrenoc"]
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_threads_of_drivers_do_not_crash_a_process_that_ends(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _CRASHING.format(name=number.name)],
+        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr.endswith("nothing half-written was left\n")
+    assert list(tmp_path.iterdir()) == []

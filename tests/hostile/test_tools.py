@@ -1,0 +1,42 @@
+"""Outside tools: what they have started ends with them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from adrenoc.errors import ToolError
+from adrenoc.host.proc import run_tool
+
+
+def _is_running(process: int) -> bool:
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path) -> None:
+    told = tmp_path / "helper"
+    script = f"{trap}sleep 1000 & echo $! > {told}.part; mv {told}.part {told}; wait"
+    with pytest.raises(ToolError, match="was stopped after"):
+        run_tool(["sh", "-c", script], deed="wait", timeout_s=2.0)
+    helper = int(told.read_text())
+    until = time.monotonic() + 60
+    while _is_running(helper) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _is_running(helper)
+
+
+def test_a_long_report_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last lines have to do where the rest cannot be kept."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(ToolError, match="100") as caught:
+        run_tool(["sh", "-c", "seq 100; exit 1"], deed="count")
+    assert "all 100 lines" not in caught.value.message
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
