@@ -36,9 +36,10 @@ from adrenoc.files.outputs import (
     output_error,
     write_folder_atomically,
 )
-from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
+from adrenoc.files.owned_folder import LIST_FILE, listed_kind, what_is_wrong, write_list
 from adrenoc.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.host.proc import run_tool
+from adrenoc.reporter import Reporter, SilentReporter
 
 LIBRARY = "libadrenoc_runtime.so"
 ARCHIVE = "libadrenoc_runtime.a"
@@ -112,8 +113,12 @@ def build_runtime(
     sanitize: str = "",
     clml_sdk: Path | None = None,
     cache: Path | None = None,
+    reporter: Reporter | None = None,
 ) -> Runtime:
     """Build the runtime for `abi`, unless this very one is cached.
+
+    What the cache holds is run, so its digests are compared first; `reporter` is told of one that
+    is built anew for what is wrong with it.
 
     `abi` is one of `adrenoc.android.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of
     Qualcomm's OpenCL ML SDK, regions run by that library.
@@ -148,18 +153,30 @@ def build_runtime(
     except OSError as error:
         raise output_error(places, error) from error
     place = places / key
-    cached = (place / RUNNER).is_file()
-    if not cached and place.exists():
-        shutil.rmtree(place)  # what is left of one: an entry of the cache is never the user's
+    cached = not what_is_wrong(place, RUNTIME_FOLDER)
     if not cached:
         with _work_folder(places, toolchain, sanitize) as folder:
             # Another process may have made it while this one waited, and started its server.
-            if not (place / RUNNER).is_file():
+            wrong = what_is_wrong(place, RUNTIME_FOLDER)
+            if wrong and os.path.lexists(place):
+                (reporter or SilentReporter()).warn(
+                    f"the runtime in {place} is built anew: {wrong}"
+                )
+                _drop(place)
+            if wrong:
                 made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
                 programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
                 _check(made, toolchain, files=programs)
                 _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def _drop(place: Path) -> None:
+    """Remove an entry of the cache, which is never the user's, whatever it is."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
 
 
 @contextmanager
@@ -219,6 +236,8 @@ def _copy(source: Path, output: Path) -> None:
     with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
         for path in _kept(source):
             shutil.copy(path, folder / path.name)
+            # Whatever the mask was when it was linked: what others may write to is not run.
+            (folder / path.name).chmod(path.stat().st_mode & 0o755)
         write_list(folder, RUNTIME_FOLDER)
 
 

@@ -141,6 +141,7 @@ def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]
     from adrenoc.android.package.packed import ABIS
     from adrenoc.android.runtime_build import build_runtime, open_runtime
     from adrenoc.android.runtime_toolchain import HOST
+    from adrenoc.cli import console
 
     if folders:
         return [open_runtime(folder) for folder in folders]
@@ -148,4 +149,5 @@ def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]
         HOST if bundle.manifest.target.host else ABIS[bundle.manifest.library.machine]
         for bundle in bundles
     }
-    return [build_runtime(abi=abi) for abi in sorted(abis)]
+    with console.ConsoleReporter() as reporter:
+        return [build_runtime(abi=abi, reporter=reporter) for abi in sorted(abis)]

@@ -141,10 +141,12 @@ def reached(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
         yield place.address
         return
     from adrenoc.android.runtime_build import build_runtime
+    from adrenoc.cli import console
     from adrenoc.device.adb import adb_server, pick_device
 
     phone = pick_device(place.adb, timeout_s=place.timeout_s)
-    runtime = place.runtime or build_runtime(abi=phone.abi).folder
+    with console.ConsoleReporter() as reporter:
+        runtime = place.runtime or build_runtime(abi=phone.abi, reporter=reporter).folder
     with adb_server(phone, runtime, timeout_s=place.timeout_s) as address:
         yield address
 

@@ -71,18 +71,23 @@ def build_command(
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
     from adrenoc.android.ndk import MIN_API
-    from adrenoc.android.runtime_build import build_runtime, copy_runtime
+    from adrenoc.android.runtime_build import RUNTIME_FOLDER, build_runtime, copy_runtime
     from adrenoc.android.runtime_toolchain import HOST
     from adrenoc.cli import console
+    from adrenoc.files.outputs import check_folder_can_be_replaced
 
-    built = build_runtime(
-        abi=abi or ("arm64-v8a" if ndk is not None else HOST),
-        ndk=ndk,
-        api=MIN_API if api is None else api,
-        static=static,
-        sanitize=sanitize or "",
-        clml_sdk=clml_sdk,
-    )
+    if output is not None:  # before the minutes of a build
+        check_folder_can_be_replaced(output, RUNTIME_FOLDER)
+    with console.ConsoleReporter() as reporter:
+        built = build_runtime(
+            abi=abi or ("arm64-v8a" if ndk is not None else HOST),
+            ndk=ndk,
+            api=MIN_API if api is None else api,
+            static=static,
+            sanitize=sanitize or "",
+            clml_sdk=clml_sdk,
+            reporter=reporter,
+        )
     if output is not None:
         built = copy_runtime(built, output)
     if as_json:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.errors import OutputError
-from adrenoc.files.read import read_plain, sha256_file
+from adrenoc.files.read import is_trusted_file, is_trusted_owner, read_plain, sha256_file
 from adrenoc.text.json_text import read_json
 
 LIST_FILE = "adrenoc-files.json"
@@ -64,6 +64,28 @@ def write_list(folder: Path, kind: FolderKind) -> None:
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
     plain = {"adrenoc": kind.name, "version": _LIST_VERSION, "files": files}
     (folder / LIST_FILE).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+
+def what_is_wrong(folder: Path, kind: FolderKind) -> str:
+    """Why a folder of the cache is not taken as it is; empty where it is whole and ours.
+
+    Whole is one whose listed files are there, with their digests, and nobody else's.  What lies
+    beside them is not asked about.
+    """
+    try:
+        if not is_trusted_owner(folder.lstat()):
+            return "it belongs to another user"
+        listed = kind.listed(folder)
+        if not listed:
+            return f"it has no list of digests ({LIST_FILE})"
+        for name, digest in listed.items():
+            if not is_trusted_file(folder / name):
+                return f"{name} is missing, or others may write to it"
+            if sha256_file(folder / name) != digest:
+                return f"{name} is damaged"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+    return ""
 
 
 def refuse_foreign(path: Path, kind: FolderKind) -> None:
