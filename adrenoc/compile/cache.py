@@ -101,15 +101,25 @@ class BundleCache:
         self._is_warned = False
 
     def manifest(self, key: str, wanted: Wanted) -> Manifest | None:
-        """What the entry under `key` promises, unverified; None where there is none that fits."""
+        """What the entry under `key` promises, unverified; None where there is none that fits.
+
+        One that cannot be read, or does not fit, is dropped: it would stay in the place of a good
+        one for ever.
+        """
         place = self._place(key)
         try:
-            if not place.is_dir() or not self._is_open() or not is_trusted_owner(place.lstat()):
+            if not os.path.lexists(place) or not self._is_open():
+                return None
+            if not is_trusted_owner(place.lstat()):
                 return None
             manifest = read_manifest(place, shown=place)
-        except (BundleError, OSError):
+            self._check_fits(place, manifest, wanted)
+        except BundleError as error:
+            self._drop_damaged(place, error)
             return None
-        return manifest if wanted.fits(manifest) else None
+        except OSError:
+            return None
+        return manifest
 
     def fetch(self, key: str, wanted: Wanted, into: Path) -> Bundle | None:
         """Copy the bundle under `key` to the new folder `into`, and verify the copy.
@@ -129,12 +139,10 @@ class BundleCache:
                 raise BundleError(f"{place} belongs to another user", hint="")
             copy_files(place, into)
             bundle = open_bundle(into)
-            if not wanted.fits(bundle.manifest):
-                raise BundleError(f"{place} is of another model, target or options", hint="")
+            self._check_fits(place, bundle.manifest, wanted)
             os.utime(place)  # the time of last use, which `_prune` goes by
         except BundleError as error:
-            self._reporter.warn(f"dropped a damaged cache entry: {error.message}")
-            self._drop(place)
+            self._drop_damaged(place, error)
         except OSError as error:
             if error.filename is None or self._folder not in Path(error.filename).parents:
                 raise
@@ -220,6 +228,15 @@ class BundleCache:
         if not self._is_warned:
             self._is_warned = True
             self._reporter.warn(text)
+
+    @staticmethod
+    def _check_fits(place: Path, manifest: Manifest, wanted: Wanted) -> None:
+        if not wanted.fits(manifest):
+            raise BundleError(f"{place} is of another model, target or options", hint="")
+
+    def _drop_damaged(self, place: Path, error: BundleError) -> None:
+        self._reporter.warn(f"dropped a damaged cache entry: {error.message}")
+        self._drop(place)
 
     def _place(self, key: str) -> Path:
         return self._folder / key[:2] / key

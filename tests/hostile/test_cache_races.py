@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import onnx
@@ -39,3 +40,36 @@ def test_a_model_that_changes_is_not_taken_for_the_one_that_was_hashed(
     assert "changed while it was compiled" in said["message"]
     assert not list((tmp_path / "cache").rglob("manifest.json"))
     assert not Path("model.adrenoc").exists()
+
+
+DAMAGE = {"deep": "[" * 100_000, "digits": '{"a": ' + "9" * 5000 + "}", "a list": "[]"}
+
+
+def test_an_entry_that_was_damaged_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is in a text of the cache, the next command ends well, and the one after hits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADRENOC_CACHE_DIR", str(tmp_path / "cache"))
+    write(graph([onnx.helper.make_node("Relu", ["x"], ["y"])], {"x": (4,)}, ["y"]), tmp_path)
+    command = ["compile", "model.onnx", "--device", "host", "-o", "out"]
+    assert main(command) == 0
+    whole = {path.name: path.read_bytes() for path in Path("out").glob("*.json")}
+    assert len(whole) > 2
+    for number, name in enumerate(whole):
+        kind = list(DAMAGE)[number % len(DAMAGE)]
+        (entry,) = (tmp_path / "cache" / "bundles").glob(f"*/*/{name}")
+        entry.write_text(DAMAGE[kind])
+        shutil.rmtree("out")
+        assert main(command) == 0, f"{name}: {kind}"
+        assert "damaged cache entry" in capsys.readouterr().err
+        assert entry.read_bytes() == whole[name]
+        assert {path.name: path.read_bytes() for path in Path("out").glob("*.json")} == whole
+
+    place = entry.parent
+    shutil.rmtree(place)
+    place.write_text("a file where a folder belongs")
+    shutil.rmtree("out")
+    assert main(command) == 0
+    assert "damaged cache entry" in capsys.readouterr().err
+    assert place.is_dir()
