@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,16 @@ from adrenoc.android.package.packed import ABIS
 from adrenoc.android.runtime_build import ANDROID_NEEDED, LIBRARY, NAME_LIBRARY
 from adrenoc.errors import BundleError, LinkError
 from adrenoc.files.read import open_plain
+from adrenoc.files.temporary import TemporaryFolder
 
 _MANIFEST = "AndroidManifest.xml"
 _LOCAL_HEADER_BYTES = 30
 _OUR_LIBRARIES = (LIBRARY, NAME_LIBRARY)
+_MOST_MANIFEST_BYTES = 16 << 20
+_MOST_LIBRARY_BYTES = 256 << 20
+# What zipfile makes of damage, of entries that are encrypted (RuntimeError), and of compression
+# that it does not know (NotImplementedError is one).
+_NO_ARCHIVE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, struct.error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
     try:
         with open_plain(path) as stream, zipfile.ZipFile(stream) as archive:
             return tuple(_troubles(path, archive))
-    except (OSError, zipfile.BadZipFile) as error:
+    except _NO_ARCHIVE as error:
         raise BundleError(
             f"{path} is no APK or AAR: {error}", hint="adrenoc package BUNDLE --aar -o OUT.aar"
         ) from error
@@ -56,7 +62,10 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
         yield from _bundle_troubles(archive)
         return
     try:
-        manifest = _Manifest(archive.read(_MANIFEST) if _MANIFEST in names else b"<none/>")
+        has = _MANIFEST in names
+        manifest = _Manifest(
+            _content(archive, _MANIFEST, _MOST_MANIFEST_BYTES) if has else b"<none/>"
+        )
     except ValueError as error:
         yield Trouble(
             where=_MANIFEST,
@@ -100,6 +109,14 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
     yield from _bundle_troubles(archive)
 
 
+def _content(archive: zipfile.ZipFile, name: str, most_bytes: int) -> bytes:
+    """An entry that is not longer than such files are: a few bytes can unpack to gigabytes."""
+    size = archive.getinfo(name).file_size
+    if size > most_bytes:
+        raise zipfile.BadZipFile(f"{name} unpacks to {size} bytes, expected up to {most_bytes}")
+    return archive.read(name)
+
+
 class _Manifest:
     """What the manifest says that matters for libraries."""
 
@@ -128,11 +145,12 @@ def _library_troubles(
             fix="pack both libraries of the runtime, side by side",
         )
         return
-    with tempfile.NamedTemporaryFile(suffix=".so") as copy:
-        copy.write(archive.read(name))
-        copy.flush()
+    content = _content(archive, name, _MOST_LIBRARY_BYTES)
+    with TemporaryFolder("app") as folder:
+        copy = folder / "library.so"
+        copy.write_bytes(content)
         try:
-            facts = read_elf(Path(copy.name))
+            facts = read_elf(copy)
         except LinkError as error:
             yield Trouble(where=name, wrong=error.message, then="it is not loaded", fix=error.hint)
             return

@@ -6,6 +6,7 @@ Nothing in it depends on time, place or machine: identical input gives identical
 from __future__ import annotations
 
 import json
+import math
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ _NOT_IN_JSON = {"json": False}
 _MAY_BE_LEFT_OUT = {"default": True}
 _NAMES = "names"
 _ROOT = ": "  # between a file and the keys in it
-_JSON_NAMES = {str: "text", int: "an integer", bool: "true or false"}
+_JSON_NAMES = {str: "text", int: "an integer", bool: "true or false", float: "a finite number"}
 
 T = TypeVar("T")
 
@@ -300,6 +301,10 @@ def _decode(kind: Any, plain: Any, where: str) -> Any:
         _expect(isinstance(plain, dict), plain, "an object", where)
         item_kind = typing.get_args(kind)[1]
         return {key: _decode(item_kind, item, _join(where, key)) for key, item in plain.items()}
+    if kind is float:
+        is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+        _expect(is_number and math.isfinite(plain), plain, _JSON_NAMES[kind], where)
+        return float(plain)
     if kind is not Any:
         # bool is an int to Python, but not to a schema.
         fits = isinstance(plain, kind) and isinstance(plain, bool) == (kind is bool)

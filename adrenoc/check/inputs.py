@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.files.read import open_plain, read_plain
 from adrenoc.text.spelling import listed
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
-MOST_INPUT_BYTES = 4 << 30
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -132,10 +130,10 @@ def shapes_of(
     for file in files:
         suffix = file.path.suffix.lower()
         if suffix == ".npy":
-            found[_target(file, specs).name] = tuple(_load(file.path).shape)
+            found[_target(file, specs).name] = tuple(load_array(file.path).shape)
         elif suffix == ".npz":
-            with _load(file.path) as archive:
-                shapes = {name: tuple(archive[name].shape) for name in archive.files}
+            arrays = load_arrays(file.path)
+            shapes = {name: tuple(array.shape) for name, array in arrays.items()}
             named = {s.name: shapes[s.name] for s in specs if s.name in shapes}
             only = len(shapes) == 1 and (len(specs) == 1 or bool(file.name))
             found.update(
@@ -184,8 +182,7 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
-    with _load(file.path) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+    arrays = load_arrays(file.path)
     if file.name or (len(arrays) == 1 and len(specs) == 1):
         spec = _target(file, specs)
         if spec.name not in arrays and len(arrays) == 1:
@@ -204,7 +201,7 @@ def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndar
 def _from_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return _fit(_load(path), spec, path)
+        return _fit(load_array(path), spec, path)
     if suffix in IMAGE_SUFFIXES:
         return _from_image(path, spec, image)
     content = _read(path)
@@ -225,17 +222,6 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise InputError(
             f"input file {path} cannot be read: {error.strerror}", hint=f"ls {path.parent}"
-        ) from error
-
-
-def _load(path: Path) -> Any:
-    if not path.is_file():
-        raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}")
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} is not a NumPy file of numbers: {error}", hint="save it with np.save"
         ) from error
 
 

@@ -272,7 +272,9 @@ def run_if_firmware(
         expected = expected_outputs(firmware, reference, inputs)
     result = run_firmware(path, firmware, inputs)
     if save is not None:
-        _save(save, result)
+        from adrenoc.check.numpy_files import save_arrays
+
+        save_arrays(save, result.outputs)
     wrong = None if expected is None else _differences(result, expected, firmware)
     if as_json:
         console.print_json(_plain(firmware, result, wrong))
@@ -289,18 +291,6 @@ def run_if_firmware(
             raise error
         ctx.exit(error.exit_code)
     return True
-
-
-def _save(path: Path, result: Emulated) -> None:
-    from io import BytesIO
-
-    import numpy as np
-
-    from adrenoc.files.outputs import write_atomically
-
-    buffer = BytesIO()
-    np.savez(buffer, allow_pickle=False, **dict(result.outputs))
-    write_atomically(path, buffer.getvalue())
 
 
 def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.firmware import run_if_firmware
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from adrenoc.device.result import RunOptions, RunResult
 
 
-@click.command("run", cls=Command)
+@click.command("run", cls=HeavyCommand)
 @path_argument("bundle")
 @click.option(
     "--input",
@@ -326,6 +326,7 @@ def _run(
     save: Path | None,
 ) -> RunResult:
     """Run, and keep what is known when the run fails half-way."""
+    from adrenoc.check.numpy_files import save_arrays
     from adrenoc.device.remote import run_remote
     from adrenoc.device.result import Progress
     from adrenoc.device.run import run_bundle
@@ -344,10 +345,10 @@ def _run(
         if progress.first_ms is not None:
             error.message += f" (before that {progress})"
         if save is not None and progress.outputs:
-            _save(save, progress.outputs)
+            save_arrays(save, progress.outputs)
         raise
     if save is not None:
-        _save(save, result.outputs)
+        save_arrays(save, result.outputs)
     return result
 
 
@@ -356,16 +357,3 @@ def _default_tolerance(bundle: Bundle) -> float:
 
     values = bundle.manifest.options.values
     return default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
-
-
-def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
-    from io import BytesIO
-
-    import numpy as np
-
-    from adrenoc.files.outputs import write_atomically
-
-    buffer = BytesIO()
-    arrays: dict[str, np.ndarray] = dict(outputs)
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue())

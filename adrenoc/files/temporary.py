@@ -8,9 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from adrenoc.errors import DiskFullError
 from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
+from adrenoc.files.outputs import FULL_CODES
 
-_KINDS = ("bundle", "layers", "link", "tune")
+_KINDS = ("app", "bundle", "firmware", "layers", "link", "tune")
 
 
 class TemporaryFolder:
@@ -37,8 +39,16 @@ class TemporaryFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove it."""
+        """Remove it; where there was no room in it, say so."""
         self.close()
+        if isinstance(error, OSError) and error.errno in FULL_CODES:
+            named = Path(str(error.filename or self.path))
+            if self.path in (named, *named.parents):
+                folder = self.path.parent
+                raise DiskFullError(
+                    f"the folder for temporary files {folder} is full: {error.strerror or error}",
+                    hint=f"free some space (df -h {folder}), or set TMPDIR to another folder",
+                ) from error
 
 
 def _remove_left() -> None:

@@ -14,6 +14,7 @@ from adrenoc.decision import Decision
 from adrenoc.mcu.fixed_point import INT8
 
 _UNSIGNED = 128
+DTYPES = ("int8", "uint8", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)

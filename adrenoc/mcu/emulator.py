@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from adrenoc.errors import CheckFailedError, DependencyError, DeviceError
+from adrenoc.errors import BundleError, CheckFailedError, DependencyError, DeviceError
+from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core, load_core
-from adrenoc.mcu.folder import Firmware
-from adrenoc.mcu.print_c import print_model
+from adrenoc.mcu.folder import Firmware, read_code
+from adrenoc.mcu.print_c import border_names, print_model
 from adrenoc.mcu.program import Program
 
 _BOARD = Path(__file__).parent / "board"
@@ -55,6 +55,7 @@ def run_firmware(
     """Build the folder's model for QEMU's board and run it once.
 
     Raises:
+        BundleError: the folder's code was changed, or is of another model than its report.
         DependencyError: a tool is missing.
         ToolError: the model does not compile.
         DeviceError: the emulated board has too little memory, faulted or did not end.
@@ -66,10 +67,12 @@ def run_firmware(
             hint=INSTALL,
         )
     core = load_core(firmware.device)
-    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
-        work = Path(place)
+    code = read_code(folder)
+    with TemporaryFolder("firmware") as work:
+        for name, content in code.items():
+            (work / name).write_bytes(content)
         (work / "harness.c").write_text(_harness(firmware, inputs), encoding="utf-8")
-        image, code_bytes = _build(folder, work, core)
+        image, code_bytes = _build(work, core)
         said = _emulate(core, image, timeout_s)
     return _read(said, firmware, core, code_bytes)
 
@@ -82,8 +85,7 @@ def code_bytes(program: Program) -> int | None:
     """
     if shutil.which(_COMPILER) is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="adrenoc-") as place:
-        work = Path(place)
+    with TemporaryFolder("firmware") as work:
         for name, text in print_model(program).items():
             (work / name).write_text(text, encoding="utf-8")
         made = work / "model.o"
@@ -98,12 +100,12 @@ def _size(object_: Path) -> int:
     return int(sizes.splitlines()[1].split()[0])
 
 
-def _build(folder: Path, work: Path, core: Core) -> tuple[Path, int]:
-    flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{folder}"]
+def _build(work: Path, core: Core) -> tuple[Path, int]:
+    flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{work}"]
     hook = "-DMODEL_LAYER_DONE(number)=board_layer_done(number)"
     objects = []
     for source, more in (
-        (folder / "model.c", [OPTIMISATION, hook, "-include", str(work / "hook.h")]),
+        (work / "model.c", [OPTIMISATION, hook, "-include", str(work / "hook.h")]),
         (work / "harness.c", ["-O1"]),
         (_BOARD / "startup.c", ["-O1"]),
     ):
@@ -179,6 +181,10 @@ def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
         lines.append(f"static const int8_t in{number}[] = {{{flat}}};")
         arguments.append(f"in{number}")
     sizes = [int(np.prod(spec.shape)) for spec in firmware.outputs]
+    for stem, specs in (("INPUT", firmware.inputs), ("OUTPUT", firmware.outputs)):
+        for name, spec in zip(border_names(stem, specs), specs, strict=True):
+            size = int(np.prod(spec.shape))
+            lines.append(f'_Static_assert(MODEL_{name}_BYTES == {size}, "of another model");')
     for number, size in enumerate(sizes):
         lines.append(f"static int8_t out{number}[{size}];")
         arguments.append(f"out{number}")
@@ -236,10 +242,21 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
     for number, spec in enumerate(firmware.outputs):
         found: Sequence[str] = re.findall(rf"^O {number:02x} ([0-9a-f]+)$", said, re.MULTILINE)
         values = np.frombuffer(bytes.fromhex("".join(found)), np.int8)
+        if values.size != np.prod(spec.shape):
+            raise _of_another(firmware, f"gave {values.size} bytes for output '{spec.name}'")
         outputs[spec.name] = values.reshape(spec.shape)
     ticks = [int(text, 16) for text in re.findall(r"^T ([0-9a-f]{8})$", said, re.MULTILINE)]
+    if len(ticks) != len(firmware.layers):
+        raise _of_another(firmware, f"counted {len(ticks)} layers")
     return Emulated(
         outputs=outputs,
         layer_instructions=tuple(round(t * core.board.instructions_a_tick) for t in ticks),
         code_bytes=code_bytes,
+    )
+
+
+def _of_another(firmware: Firmware, seen: str) -> BundleError:
+    return BundleError(
+        f"{firmware.name} {seen}, which is not what its report says",
+        hint="compile the model again",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 import adrenoc
-from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.manifest import TensorSpec, from_plain
 from adrenoc.decision import Decision
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
-from adrenoc.files.read import read_plain
-from adrenoc.mcu.borders import Border
+from adrenoc.files.read import read_plain, sha256_bytes
+from adrenoc.mcu.borders import DTYPES, Border
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.object_file import OBJECT_FILE, build_object
 from adrenoc.mcu.print_c import print_cmake, print_model, print_self_test
@@ -27,6 +27,10 @@ from adrenoc.text.json_text import read_json
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = listed_kind("firmware folder")
 _VERSION = 2
+_MOST_ELEMENTS = 1 << 26
+_MOST_LAYERS = 1 << 14
+_MOST_BYTES = {MODEL_FILE: 16 << 20, "model.h": 1 << 20, "model.c": 1 << 30}
+_MADE_AGAIN = "compile the model again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,31 +151,68 @@ def open_firmware(path: Path) -> Firmware:
     """Read the folder back.
 
     Raises:
-        BundleError: it is damaged, or a file of it was changed.
+        BundleError: it is damaged, or was changed since.
     """
+    where = str(path / MODEL_FILE)
     try:
-        plain = read_json(read_plain(path / MODEL_FILE))
-        if plain["version"] != _VERSION:
-            raise ValueError(f"version {plain['version']}, expected {_VERSION}")
-        return Firmware(
-            name=str(plain["name"]),
-            device=str(plain["device"]),
-            sha256=str(plain["sha256"]),
-            inputs=tuple(_spec(entry) for entry in plain["inputs"]),
-            outputs=tuple(_spec(entry) for entry in plain["outputs"]),
-            borders=tuple(Border(**entry) for entry in plain["borders"]),
-            arena_bytes=int(plain["arena_bytes"]),
-            constant_bytes=int(plain["constant_bytes"]),
-            layers=tuple(Layer(**entry) for entry in plain["layers"]),
-            decisions=tuple(Decision(**entry) for entry in plain["decisions"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        plain = read_json(_as_written(path, MODEL_FILE))
+        version = plain.pop("version") if isinstance(plain, dict) else None
+        if version != _VERSION:
+            raise ValueError(f"version {version}, expected {_VERSION}")
+        plain.pop("adrenoc", None)
+    except ValueError as error:
+        raise BundleError(f"{where} is damaged: {error}", hint=_again(path)) from error
+    firmware = from_plain(Firmware, plain, where)
+    _check_sizes(firmware, where)
+    return firmware
+
+
+def read_code(path: Path) -> dict[str, bytes]:
+    """The C of a folder, by file: what `compile` wrote there, and nothing else.
+
+    Raises:
+        BundleError: a file is missing or was changed since.
+    """
+    return {name: _as_written(path, name) for name in ("model.h", "model.c")}
+
+
+def _as_written(path: Path, name: str) -> bytes:
+    """A file whose content has the digest that the folder lists for it."""
+    listed = FIRMWARE_FOLDER.listed(path) or {}
+    try:
+        content = read_plain(path / name, _MOST_BYTES[name])
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BundleError(f"{path / name} cannot be read: {reason}", hint=_again(path)) from error
+    if sha256_bytes(content) != listed.get(name):
         raise BundleError(
-            f"{path / MODEL_FILE} is damaged: {error}",
-            hint=f"compile the model again, with -o {path}",
-        ) from error
+            f"{path / name} was changed since adrenoc wrote it, and is not run", hint=_again(path)
+        )
+    return content
 
 
-def _spec(entry: Mapping[str, Any]) -> TensorSpec:
-    shape = tuple(int(d) for d in entry["shape"])
-    return TensorSpec(name=str(entry["name"]), shape=shape, dtype=str(entry["dtype"]))
+def _check_sizes(firmware: Firmware, where: str) -> None:
+    """What no microcontroller holds was not written by `compile`, whatever the digests say."""
+    for spec in (*firmware.inputs, *firmware.outputs):
+        told = f"{where}: tensor '{spec.name}' is {spec.dtype} {list(spec.shape)}"
+        if spec.dtype != "int8":
+            raise BundleError(f"{told}, expected int8", hint=_MADE_AGAIN)
+        if any(d < 1 for d in spec.shape) or math.prod(spec.shape) > _MOST_ELEMENTS:
+            raise BundleError(f"{told}, expected 1 to {_MOST_ELEMENTS} elements", hint=_MADE_AGAIN)
+    for border in firmware.borders:
+        if border.scale <= 0 or border.dtype not in DTYPES:
+            raise BundleError(f"{where}: no border is {border}", hint=_MADE_AGAIN)
+    if len(firmware.borders) != len(firmware.inputs) + len(firmware.outputs):
+        raise BundleError(
+            f"{where} has {len(firmware.borders)} borders, expected one for each input and output",
+            hint=_MADE_AGAIN,
+        )
+    if not 0 < len(firmware.layers) <= _MOST_LAYERS:
+        raise BundleError(
+            f"{where} has {len(firmware.layers)} layers, expected 1 to {_MOST_LAYERS}",
+            hint=_MADE_AGAIN,
+        )
+
+
+def _again(path: Path) -> str:
+    return f"compile the model again, with -o {path}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,17 @@ def print_self_test(
     network = program.network
     lines = ['#include "model.h"', ""]
     for names, tensors, values in (
-        (_names("input", network.inputs), network.inputs, inputs),
-        (_names("expected", network.outputs), network.outputs, outputs),
+        (border_names("input", network.inputs), network.inputs, inputs),
+        (border_names("expected", network.outputs), network.outputs, outputs),
     ):
         for name, index in zip(names, tensors, strict=True):
             lines.append(_array(name, Array(suffix="", ctype="int8_t", values=values[index])))
-    results = _names("output", network.outputs)
-    expected = _names("expected", network.outputs)
+    results = border_names("output", network.outputs)
+    expected = border_names("expected", network.outputs)
     for name, index in zip(results, network.outputs, strict=True):
         lines.append(f"static int8_t {name}[{network.tensors[index].elements}];")
     lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4];")
-    arguments = [*_names("input", network.inputs), *results, "arena"]
+    arguments = [*border_names("input", network.inputs), *results, "arena"]
     lines += ["", "int model_self_test(void) {", f"  model_run({', '.join(arguments)});"]
     for name, want, index in zip(results, expected, network.outputs, strict=True):
         count = network.tensors[index].elements
@@ -74,10 +74,12 @@ def print_cmake(program: Program) -> str:
 
 def arguments_of(program: Program) -> tuple[list[str], list[str]]:
     """The names of the pointers that `model_run` takes: inputs, outputs."""
-    return _names("input", program.network.inputs), _names("output", program.network.outputs)
+    network = program.network
+    return border_names("input", network.inputs), border_names("output", network.outputs)
 
 
-def _names(stem: str, indices: tuple[int, ...]) -> list[str]:
+def border_names(stem: str, indices: Sequence[object]) -> list[str]:
+    """What the inputs or outputs are called in C: numbered where there is more than one."""
     return [stem] if len(indices) == 1 else [f"{stem}{n}" for n in range(len(indices))]
 
 
@@ -106,7 +108,7 @@ def _header(program: Program) -> str:
         "/* real = SCALE * (stored - ZERO_POINT); batch, height, width, channels */",
     ]
     for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
-        for name, index in zip(_names(stem, indices), indices, strict=True):
+        for name, index in zip(border_names(stem, indices), indices, strict=True):
             lines += _border(name, network.tensors[index])
     lines += ["", f"{_signature(program)};", "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adrenoc.errors import CompileError, UnsupportedOperatorError
+from adrenoc.errors import CompileError, ModelFormatError, UnsupportedOperatorError
 from adrenoc.importers.tflite.file import GraphInfo, TFLiteFile
 from adrenoc.mcu.network import Network, sources_of
 from adrenoc.mcu.tflite.context import Importing
@@ -26,6 +26,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
     """The network of a verified file.
 
     Raises:
+        ModelFormatError: its operators are in no order in which they can be computed.
         CompileError: its data are not int8.
         UnsupportedOperatorError: it holds operators that cannot go, each named with the reason.
     """
@@ -34,6 +35,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             f"{path} holds {len(file.graphs)} graphs; microcontrollers get models of one",
             hint="convert it without control flow",
         )
+    _refuse_disorder(path, file.main)
     graph, dtypes = strip_borders(fold_shapes(file.main))
     _refuse_other_data(path, graph)
     _refuse_other_outputs(path, graph)
@@ -67,6 +69,24 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         constants={index: value for index, value in made.constants.items() if index in read},
         dtypes=dtypes,
     )
+
+
+def _refuse_disorder(path: Path, graph: GraphInfo) -> None:
+    """Operators are computed in the order of the file: what one reads is there, and made once."""
+    there = {i for i, tensor in enumerate(graph.tensors) if tensor.value is not None}
+    there |= set(graph.inputs)
+    for operator in graph.operators:
+        missing = [i for i in operator.inputs if i >= 0 and i not in there]
+        again = [i for i in operator.outputs if i in there]
+        if missing or again:
+            name = graph.tensors[(missing or again)[0]].name
+            what = "which nothing before it makes" if missing else "which is there before"
+            raise ModelFormatError(
+                f"{path} is damaged: {operator.kind} {graph.label(operator)} "
+                f"{'reads' if missing else 'writes'} '{name}', {what}",
+                hint="convert or download the model again",
+            )
+        there.update(operator.outputs)
 
 
 def _refuse_other_outputs(path: Path, graph: GraphInfo) -> None:
