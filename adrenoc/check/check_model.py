@@ -237,7 +237,7 @@ _BY_OP = {
 def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
     if node.op in _BY_OP:
         return said.get(node.attrs.get("symbol", ""), _BY_OP[node.op])
-    if node.output in graph.outputs:
+    if node.output in graph.output_names:
         return "an output of the model: row-major, in a buffer"
     known = said.get(node.output, said.get(node.name))
     if known is not None:

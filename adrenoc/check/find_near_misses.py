@@ -30,7 +30,7 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
             found.append(
                 _of_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
             )
-        elif node.output not in graph.outputs and not node.is_device_copy:
+        elif node.output not in graph.output_names and not node.is_device_copy:
             tensor, spec = graph.tensors[node.output], graph.operand(node.output)
             found += _of_tensor(
                 node.name, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits

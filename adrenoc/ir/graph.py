@@ -200,6 +200,16 @@ class Graph:
     """What tensors ask for beside what the options say of all; most ask for nothing."""
 
     @cached_property
+    def input_names(self) -> frozenset[str]:
+        """The inputs, to ask whether a tensor is one: graphs can have very many."""
+        return frozenset(self.inputs)
+
+    @cached_property
+    def output_names(self) -> frozenset[str]:
+        """The outputs, to ask whether a tensor is one."""
+        return frozenset(self.outputs)
+
+    @cached_property
     def producers(self) -> Mapping[str, Node]:
         """The node that makes each tensor."""
         return {name: node for node in self.nodes for name in (*node.written, node.output)}
@@ -254,6 +264,11 @@ class Graph:
     def owner(self, name: str) -> str:
         """The tensor whose memory a tensor lies in: often itself."""
         return self.place(name)[0]
+
+    @cached_property
+    def output_owners(self) -> frozenset[str]:
+        """The tensors whose memory the outputs lie in."""
+        return frozenset(self.owner(name) for name in self.outputs)
 
     def makers(self, name: str) -> tuple[Node, ...]:
         """The nodes that write what a reader of this tensor reads."""

@@ -141,7 +141,7 @@ class Bench:
     def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """The same with every layer an output, and the names of the outputs in order."""
         graph = graph_of(self._fused(preset))
-        more = [n.output for n in self.layers if n.output not in graph.outputs]
+        more = [n.output for n in self.layers if n.output not in graph.output_names]
         names = (*graph.outputs, *more)
         return self._of_graph(replace(graph, outputs=names), preset), names
 

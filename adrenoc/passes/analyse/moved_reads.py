@@ -30,7 +30,7 @@ def moved_source(graph: Graph, node: Node) -> str | None:
     body, layout = node.body, graph.placements[node.output].layout
     if body is None or layout is None or not isinstance(body.value, tvm.ir.TensorLoad):
         return None
-    if len(node.inputs) != 1 or body.reduced or node.output in graph.outputs:
+    if len(node.inputs) != 1 or body.reduced or node.output in graph.output_names:
         return None
     (source,) = node.inputs
     theirs = graph.placements[source].layout

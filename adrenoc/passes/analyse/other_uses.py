@@ -16,7 +16,7 @@ def other_use(graph: Graph, node: Node) -> str | None:
     owner = graph.owner(name)
     if node.stores:
         return "its kernel writes concatenations too"
-    if name in graph.outputs:
+    if name in graph.output_names:
         return "an output of the model"
     if owner != name:
         return f"it lies in {owner}, which others read"

@@ -59,7 +59,7 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
     found = []
     planned: Graph | None = None
     for node in graph.nodes:
-        if not node.is_map or node.fused != (CONCAT,) or node.output in graph.outputs:
+        if not node.is_map or node.fused != (CONCAT,) or node.output in graph.output_names:
             continue
         concat = concat_of(graph, node)
         if concat is None or not _in_blocks(graph, node, concat):

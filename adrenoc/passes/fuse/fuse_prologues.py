@@ -95,7 +95,7 @@ def source_of(graph: Graph, node: Node) -> str | None:
 def _changed_source(graph: Graph, node: Node) -> str | None:
     if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
         return None
-    if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.outputs:
+    if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.output_names:
         return None
     shape = graph.tensors[node.output].shape
     alike = [n for n in node.inputs if graph.tensors[n].shape == shape]

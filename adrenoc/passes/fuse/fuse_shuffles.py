@@ -104,7 +104,7 @@ def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
     geometry, source = conv_geometry(graph, conv), graph.operand(conv.inputs[0])
     pads = conv.attrs["padding"]
     inside = all(pad < k for pad, k in zip(pads, (*geometry.kernel, *geometry.kernel), strict=True))
-    shared = len(graph.consumers[conv.output]) > 1 or conv.output in graph.outputs
+    shared = len(graph.consumers[conv.output]) > 1 or conv.output in graph.output_names
     used = other_use(graph, conv)
     blocked = (Memory.TEXTURE, Memory.BLOCKED)
     obstacles = {

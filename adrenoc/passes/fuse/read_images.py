@@ -89,10 +89,10 @@ def _image(graph: Graph, node: Node) -> _Image | None:
         return None
     if not isinstance(body.value, tvm.ir.TensorLoad):
         source = source_of(graph, node)
-        given = source is not None and source in graph.inputs
+        given = source is not None and source in graph.input_names
         return _Image(source, copy.layout) if source is not None and given else None
     name = node.inputs[0]
-    if len(node.inputs) > 1 or name not in graph.inputs:
+    if len(node.inputs) > 1 or name not in graph.input_names:
         return None
     shape, axes = graph.tensors[name].shape, []
     for extent, index in zip(shape, body.value.indices, strict=True):

@@ -56,7 +56,7 @@ def _place(
     log: DecisionLog,
 ) -> Placement:
     plain = Placement(memory=Memory.PLAIN, layout=layout, dtype=tensor.dtype)
-    if tensor.name in graph.inputs or tensor.name in graph.outputs:
+    if tensor.name in graph.input_names or tensor.name in graph.output_names:
         return plain
     if not tensor.is_float or layout is None:
         return plain
@@ -120,10 +120,12 @@ def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
     nodes, layouts = list(graph.nodes), dict(graph.layouts)
     tensors: list[Tensor] = []
     outputs = []
+    seen: set[str] = set()
     for position, name in enumerate(graph.outputs):
         tensor = graph.tensors[name]
         inner = bool(graph.consumers[name]) and tensor.is_float
-        repeated = name in graph.outputs[:position]
+        repeated = name in seen
+        seen.add(name)
         if not (inner or repeated or name not in graph.producers):
             outputs.append(name)
             continue
@@ -185,7 +187,7 @@ def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOption
     """
     tensor = graph.tensors[name]
     return (
-        name in graph.inputs
+        name in graph.input_names
         and tensor.is_float
         and layout.extents(tensor.shape).c <= LANES
         and options.storage_dtype == "float16"

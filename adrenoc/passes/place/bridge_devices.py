@@ -60,7 +60,7 @@ class _Bridge:
             return self._on_cpu[name]
         graph, source = self._graph, name
         tensor = graph.tensors[name]
-        if tensor.is_float and tensor.value is None and name not in graph.inputs:
+        if tensor.is_float and tensor.value is None and name not in graph.input_names:
             # It may lie in a texture; what is copied to the CPU is row-major.
             rows = replace(tensor, name=f"{name}_rows")
             self._tensors.append(rows)

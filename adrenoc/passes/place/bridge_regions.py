@@ -45,14 +45,14 @@ def bridge_regions(graph: Graph, _context: Context) -> Graph:
 def _needs_copy(graph: Graph, name: str) -> bool:
     if graph.tensors[name].value is not None:
         return True
-    if name in graph.inputs:
+    if name in graph.input_names:
         return False
     maker = graph.producers[name].op
     if maker in (CLML, ALLOC):
         return False
     return (
         maker == CPU
-        or name in graph.outputs
+        or name in graph.output_names
         or any(not reader.is_region for reader in graph.consumers[name])
     )
 

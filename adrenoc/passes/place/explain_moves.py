@@ -18,7 +18,8 @@ def explain_moves(graph: Graph, context: Context) -> Graph:
     log = context.log
     told = {decision.subject for decision in log}
     for node in graph.nodes:
-        if node.output in graph.outputs or not moves_alone(node) or told & {node.name, node.output}:
+        is_told = node.output in graph.output_names or bool(told & {node.name, node.output})
+        if is_told or not moves_alone(node):
             continue
         log.add(node.name, "a kernel that only moves elements", _reason(graph, node))
     return graph

@@ -21,7 +21,7 @@ def expose_layers(graph: Graph, context: Context) -> Graph:
         node.output
         for node in graph.nodes
         if node.output in context.names
-        and node.output not in graph.outputs
+        and node.output not in graph.output_names
         and graph.tensors[node.output].is_float
     ]
     return replace(graph, outputs=(*graph.outputs, *kept))

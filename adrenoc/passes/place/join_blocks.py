@@ -73,7 +73,7 @@ def _slices(graph: Graph, log: DecisionLog) -> dict[str, Slice]:
     found = {}
     for node in graph.nodes:
         cut = slice_of(graph, node)
-        if cut is None or node.output in graph.outputs:
+        if cut is None or node.output in graph.output_names:
             continue
         source = graph.aliases.get(cut.source, cut.source)
         if source not in graph.producers or not _alike(graph, node.output, cut.source):
@@ -225,7 +225,7 @@ class _Plan:
         own = graph.aliases.get(part, part)
         if own in graph.views:
             return f"it lies in {graph.views[own].base}"
-        if own in self.graph.outputs or own not in self.graph.producers:
+        if own in self.graph.output_names or own not in self.graph.producers:
             return "it is an input, an output or a constant of the model"
         if not _alike(graph, part, name):
             mine, other = graph.placements[part], graph.placements[name]

@@ -26,7 +26,7 @@ def store_outputs(graph: Graph, context: Context) -> Graph:
     stores: dict[str, list[Store]] = {}
     gone = set()
     for node in graph.nodes:
-        if node.output not in graph.outputs or not _copies(graph, node):
+        if node.output not in graph.output_names or not _copies(graph, node):
             continue
         (source,) = node.inputs
         maker, first = _maker(graph, source, node.output)

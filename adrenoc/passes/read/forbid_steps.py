@@ -38,7 +38,7 @@ def forbid_buffers(graph: Graph, context: Context) -> Graph:
         found = (
             node.output
             for node in graph.nodes
-            if node.output not in graph.outputs
+            if node.output not in graph.output_names
             and graph.placements[node.output].memory in (Memory.BLOCKED, Memory.PLAIN)
         )
         _refuse(found, "a buffer", "buffer", context.log)

@@ -35,9 +35,9 @@ def place_of(program: Program, storage: Storage, name: str) -> Place:
     owner = graph.owner(name)
     if owner in storage.slot_of:
         return SLOT, storage.slot_of[owner]
-    if owner in graph.inputs:
+    if owner in graph.input_names:
         return INPUT, owner
-    if owner in {graph.owner(output) for output in graph.outputs}:
+    if owner in graph.output_owners:
         return OUTPUT, owner
     raise DefectError(f"{name} lies in {owner}, which has no memory")
 
