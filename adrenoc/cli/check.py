@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.options import (
     FiniteRange,
     ShapeParam,
@@ -31,7 +31,7 @@ _TOP = 10
 _COUNT = click.IntRange(min=0)
 
 
-@click.command("check", cls=Command)
+@click.command("check", cls=HeavyCommand)
 @path_argument("model")
 @device_option(cores=True)
 @preset_option()

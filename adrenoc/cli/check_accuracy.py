@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     EFFORT_HELP,
     MOST_EFFORT,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WORST_LAYERS = 8
 
 
-@click.command("check-accuracy", cls=Command)
+@click.command("check-accuracy", cls=HeavyCommand)
 @path_argument("model")
 @click.option(
     "--device",

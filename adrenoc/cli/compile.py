@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     ShapeRangeParam,
     accuracy_options,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from adrenoc.target.target import Target
 
 
-@click.command("compile", cls=Command)
+@click.command("compile", cls=HeavyCommand)
 @path_argument("model")
 @device_option(cores=True)
 @preset_option()

@@ -82,6 +82,17 @@ class Command(click.Command):
             yield from ((param, path) for path in _only_paths(many, texts=is_path))
 
 
+class HeavyCommand(Command):
+    """A command that loads numpy and TVM."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See whether there is room for them first."""
+        from adrenoc.host.address_space import require_address_space
+
+        require_address_space()
+        return super().invoke(ctx)
+
+
 class Group(click.Group):
     """Commands of `Command`."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from adrenoc.cli.guarded import Command
+from adrenoc.cli.guarded import HeavyCommand
 from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
 
 
-@click.command("serve", cls=Command)
+@click.command("serve", cls=HeavyCommand)
 @click.option(
     "--host",
     default="127.0.0.1",

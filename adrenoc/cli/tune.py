@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
@@ -46,7 +46,7 @@ class DurationParam(ParamType):
         return float(found[1]) * _SECONDS[found[2]]
 
 
-@click.command("tune", cls=Command)
+@click.command("tune", cls=HeavyCommand)
 @path_argument("model")
 @device_option()
 @preset_option()

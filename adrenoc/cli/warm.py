@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from adrenoc.cli.guarded import Command
+from adrenoc.cli.guarded import HeavyCommand
 from adrenoc.cli.options import json_option, path_argument
 from adrenoc.cli.place_options import choose_place, place_options, program_folder, reached
 
 
-@click.command("warm", cls=Command)
+@click.command("warm", cls=HeavyCommand)
 @path_argument("bundle", replaced=True)
 @place_options()
 @click.option(

@@ -1,0 +1,27 @@
+"""A process that may map too little ends with one sentence, before its libraries do without."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import HostMemoryError
+from adrenoc.host.address_space import LEAST_BYTES
+
+
+@pytest.mark.parametrize("command", ["check", "compile", "tune", "check-accuracy"])
+def test_too_little(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_BYTES - 1, LEAST_BYTES - 1))
+    assert main([command, "model.onnx", "--json"]) == HostMemoryError.exit_code
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert "ulimit -v" in said["message"]
+
+
+def test_commands_that_need_little_do_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_BYTES - 1, LEAST_BYTES - 1))
+    assert main(["presets"]) == 0
