@@ -132,7 +132,7 @@ def _limits() -> Iterator[Case]:
     for name, values in {
         "RLIMIT_FSIZE": (0, 1, 4096, 1 << 18, 1 << 20),
         "RLIMIT_NOFILE": (3, 4, 8, 16),
-        "RLIMIT_AS": (1 << 30, 3 << 29, 1 << 31),
+        "RLIMIT_AS": (1 << 30, 3 << 29, 1 << 31, 1 << 32),
         "RLIMIT_STACK": (1 << 20,),
     }.items():
         for value in values:

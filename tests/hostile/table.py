@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.hostile import bundles, models, outputs, servers, surroundings
+from tests.hostile import arrays, bundles, firmware, models, outputs, servers, surroundings
 from tests.hostile.case import Case
 
 LEAST = 400
@@ -16,6 +16,8 @@ def all_cases() -> list[Case]:
         *models.cases(),
         *outputs.cases(),
         *bundles.cases(),
+        *arrays.cases(),
+        *firmware.cases(),
         *surroundings.cases(),
         *servers.cases(),
     ]

@@ -282,13 +282,16 @@ def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
 def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: str) -> None:
     key = b"client: -timeout=1"
     server = python_server() if kind == "python" else native_server(runtime, opencl)
-    with server as (_, port):
+    with server as (process, port):
         started = time.monotonic()
         with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
             peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
         assert 0.5 < time.monotonic() - started < 10
+        while not any("session" in line for line in process.heard):
+            time.sleep(0.05)
+    assert "was stopped after 1 s" in "".join(process.heard)
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])

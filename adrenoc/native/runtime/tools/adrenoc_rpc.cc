@@ -209,8 +209,10 @@ std::string stop(pid_t session, const std::string& why, const std::string& last)
 }
 
 // Waits for the process of a session, at most `timeout_s` (0: for ever), and says how it ended.
-std::string wait_for(pid_t session, const Socket& connection, int timeout_s,
-                     const std::string& folder) {
+// With `asked_s`, the limit that its peer asked for, it ends itself by a signal (see `serve`).
+std::string wait_for(pid_t session, const Peer& peer, int timeout_s, const std::string& folder) {
+  const Socket& connection = peer.connection;
+  const unsigned asked_s = peer.asked_s;
   const auto end = Clock::now() + std::chrono::seconds(timeout_s);
   auto patience = Clock::time_point::max();
   int status = 0;
@@ -227,6 +229,10 @@ std::string wait_for(pid_t session, const Socket& connection, int timeout_s,
       const std::string why = std::to_string(kLeftSeconds) + " s after its peer had left";
       return stop(session, why, last_deed(folder));
     }
+  }
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM && asked_s != 0) {
+    return "was stopped after " + std::to_string(asked_s) + " s, as its peer had asked" +
+           last_deed(folder);
   }
   if (WIFSIGNALED(status)) {
     return "crashed with signal " + std::to_string(WTERMSIG(status)) + last_deed(folder);
@@ -276,7 +282,7 @@ std::string run_session(const Arguments& arguments, Greetings* greetings, const 
     greetings->close_all();
     _exit(serve(peer, arguments, folder, refusal));
   }
-  const std::string ending = wait_for(session, peer.connection, arguments.timeout_s, folder);
+  const std::string ending = wait_for(session, peer, arguments.timeout_s, folder);
   return refusal.empty() ? ending : "was not started: " + refusal;
 }
 

@@ -1,0 +1,296 @@
+"""Hostile firmware folders: code that was changed, reports that lie; and TFLite files for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from adrenoc.files.owned_folder import LIST_FILE
+from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.core import load_core
+from adrenoc.mcu.folder import firmware_of, write_firmware
+from adrenoc.mcu.program import make_program
+from adrenoc.mcu.tflite.importer import network_of
+from tests.hostile.case import Case, Make
+from tests.hostile.models import NAMES
+from tests.mcu.networks import keywords
+
+CORE = "cortex-m4"
+_BUNDLE = frozenset({21})
+_KEPT = frozenset({18})
+_OK = frozenset({0, *range(11, 40)})
+_COMPILE = ("compile", "k.tflite", "--device", "cortex-m4", "-o", "fw")
+
+
+@lru_cache(maxsize=1)
+def _model() -> bytes:
+    return keywords(width=4, blocks=1, height=11)
+
+
+def folder(change: Callable[[Path], object], name: str = "fw") -> Make:
+    """A firmware folder with something changed, and its model."""
+
+    def make(work: Path) -> None:
+        model = work / "k.tflite"
+        model.write_bytes(_model())
+        program = make_program(network_of(model, read_tflite(model, _model())), load_core(CORE))
+        write_firmware(program, firmware_of(program, "0" * 64), work / name)
+        change(work / name)
+
+    return make
+
+
+def _listed(root: Path) -> None:
+    """List what is there now, as who forges a folder would."""
+    plain = json.loads((root / LIST_FILE).read_text())
+    plain["files"] = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in root.iterdir()
+        if path.name != LIST_FILE
+    }
+    (root / LIST_FILE).write_text(json.dumps(plain))
+
+
+def _report(change: Callable[[dict[str, Any]], object]) -> Make:
+    def edit(root: Path) -> None:
+        plain = json.loads((root / "model.json").read_text())
+        change(plain)
+        (root / "model.json").write_text(json.dumps(plain))
+        _listed(root)
+
+    return folder(edit)
+
+
+def cases() -> Iterator[Case]:
+    yield from _folders()
+    yield from _reports()
+    yield from _models()
+
+
+def _replaced(name: str, by: Callable[[Path], object]) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        (root / name).unlink()
+        by(root / name)
+
+    return change
+
+
+def _folders() -> Iterator[Case]:
+    for name in ("model.c", "model.h", "model.json"):
+        for kind, by in {
+            "is missing": lambda path: None,
+            "is a pipe": os.mkfifo,
+            "is a link out": lambda path: path.symlink_to("/etc/passwd"),
+            "is endless": lambda path: path.symlink_to("/dev/zero"),
+            "was changed": lambda path: path.write_text('#include "/etc/passwd"\n'),
+        }.items():
+            yield Case(
+                family="firmware folders",
+                name=f"{name} {kind}",
+                make=folder(_replaced(name, by)),
+                command=("run", "fw"),
+                codes=_BUNDLE,
+            )
+    for kind, change in {
+        "one more file": lambda root: (root / "mine.c").write_text(""),
+        "a repository": lambda root: (root / ".git").mkdir(),
+        "a changed file": lambda root: (root / "main.c").write_text("mine"),
+        "a list that names other places": lambda root: (root / LIST_FILE).write_text(
+            json.dumps({"adrenoc": "firmware folder", "version": 1, "files": {"../k.tflite": ""}})
+        ),
+        "a deep list": lambda root: (root / LIST_FILE).write_text("[" * 100_000),
+        "the model in it": lambda root: ((root / "k.tflite").write_bytes(_model()), _listed(root)),
+    }.items():
+        command = list(_COMPILE)
+        command[1] = "fw/k.tflite" if "model" in kind else "k.tflite"
+        yield Case(
+            family="firmware folders",
+            name=f"-o with {kind}",
+            make=folder(change),
+            command=tuple(command),
+            codes=_KEPT,
+        )
+    for command in (
+        ("inspect", "fw"),
+        ("package", "fw", "--aar", "-o", "x.aar"),
+        ("warm", "fw"),
+        ("compile", "model.onnx", "-o", "fw"),
+        ("compile", "model.onnx", "--device", CORE),
+    ):
+        yield Case(
+            family="firmware folders",
+            name=" ".join(command),
+            make=folder(lambda root: None),
+            command=command,
+        )
+    yield Case(
+        family="firmware folders",
+        name="without its tools",
+        make=folder(lambda root: None),
+        command=("run", "fw"),
+        environment={"PATH": "/nowhere"},
+        codes=frozenset({25}),
+    )
+    for name in ("-fw", "@fw", "f\nw", "f w$(id)"):
+        yield Case(
+            family="firmware folders",
+            name=f"called {name!r}",
+            make=folder(lambda root: None, name),
+            command=("run", "--", name),
+            codes=frozenset({0, 25}),  # 25 where QEMU is not installed
+        )
+
+
+def _reports() -> Iterator[Case]:
+    def border(**values: Any) -> Callable[[dict[str, Any]], object]:
+        return lambda plain: plain["inputs"][0].update(values)
+
+    for name, change in {
+        "a vast input": border(shape=[10**9, 10**9]),
+        "a negative extent": border(shape=[-1, 4]),
+        "no extent": border(shape=[0]),
+        "text as a shape": border(shape="1111"),
+        "objects as input": border(dtype="object"),
+        "floats as input": border(dtype="float64"),
+        "a device in another folder": lambda plain: plain.update(device="../../x"),
+        "a number as device": lambda plain: plain.update(device=7),
+        "no layers": lambda plain: plain.update(layers=[]),
+        "a million layers": lambda plain: plain.update(layers=plain["layers"] * 200_000),
+        "a layer of lists": lambda plain: plain["layers"][0].update(name=[1], operator={}),
+        "an unknown key": lambda plain: plain.update(more=1),
+        "another version": lambda plain: plain.update(version=99),
+        "another output": lambda plain: plain["outputs"][0].update(shape=[1, 3]),
+        "an output twice": lambda plain: plain.update(outputs=plain["outputs"] * 2),
+        "no inputs": lambda plain: plain.update(inputs=[]),
+    }.items():
+        yield Case(
+            family="reports of firmware",
+            name=name,
+            make=_report(change),
+            command=("run", "fw"),
+        )
+    for name in ("file", "arr_0", "../../x", "\x1b[2J"):
+        yield Case(
+            family="reports of firmware",
+            name=f"an output called {name!r}",
+            make=_report(lambda plain, name=name: plain["outputs"][0].update(name=name)),
+            command=("run", "fw", "--save", "o.npz"),
+            codes=frozenset({0, 25}),
+            makes=("o.npz",),
+        )
+
+
+def _edited(change: Callable[[Any], object]) -> Make:
+    def make(work: Path) -> None:
+        model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(_model(), 0))
+        change(model)
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), b"TFL3")
+        (work / "m.tflite").write_bytes(bytes(builder.Output()))
+
+    return make
+
+
+def _models() -> Iterator[Case]:
+    def calls_itself(code: int, options: int, kind: type, keys: tuple[str, str]) -> Any:
+        def change(model: Any) -> None:
+            graph = model.subgraphs[0]
+            added = schema.OperatorCodeT()
+            added.builtinCode, added.version = code, 1
+            model.operatorCodes.append(added)
+            operator = schema.OperatorT()
+            operator.opcodeIndex = len(model.operatorCodes) - 1
+            operator.inputs, operator.outputs = list(graph.inputs), list(graph.outputs)
+            operator.builtinOptionsType, operator.builtinOptions = options, kind()
+            for key in keys:
+                setattr(operator.builtinOptions, key, 0)
+            graph.operators = [operator]
+
+        return change
+
+    def reads(number: int, index: int) -> Any:
+        def change(model: Any) -> None:
+            operator = model.subgraphs[0].operators[0]
+            operator.inputs = list(operator.inputs)
+            operator.inputs[number] = operator.outputs[0] if index == -2 else index
+
+        return change
+
+    def quantised(key: str, value: float, dtype: str) -> Any:
+        def change(model: Any) -> None:
+            for tensor in model.subgraphs[0].tensors:
+                held = getattr(tensor.quantization, key, None)
+                if held is not None:
+                    setattr(tensor.quantization, key, np.array([value] * len(held), dtype))
+
+        return change
+
+    def strided(value: int) -> Any:
+        def change(model: Any) -> None:
+            for operator in model.subgraphs[0].operators:
+                if hasattr(operator.builtinOptions, "strideW"):
+                    operator.builtinOptions.strideW = value
+
+        return change
+
+    def called(name: str) -> Any:
+        def change(model: Any) -> None:
+            for tensor in model.subgraphs[0].tensors:
+                tensor.name = name.encode()
+
+        return change
+
+    def graph(**values: Any) -> Any:
+        return lambda model: [setattr(model.subgraphs[0], k, v) for k, v in values.items()]
+
+    options = schema.BuiltinOptions
+    branches = ("thenSubgraphIndex", "elseSubgraphIndex")
+    changes: dict[str, Any] = {
+        "a loop that is its own body": calls_itself(
+            119,
+            options.WhileOptions,
+            schema.WhileOptionsT,
+            ("condSubgraphIndex", "bodySubgraphIndex"),
+        ),
+        "a branch that is itself": calls_itself(
+            118, options.IfOptions, schema.IfOptionsT, branches
+        ),
+        "operators backwards": lambda model: model.subgraphs[0].operators.reverse(),
+        "an operator that reads itself": reads(0, -2),
+        "no weights": reads(1, -1),
+        "no data": reads(0, -1),
+        "strides of 0": strided(0),
+        "strides of 2^31": strided(2**31 - 1),
+        "no operators": graph(operators=[]),
+        "outputs that are not there": graph(outputs=np.array([9999], "int32")),
+        "inputs that are not there": graph(inputs=np.array([-7], "int32")),
+        "an operator twice": lambda model: model.subgraphs[0].operators.append(
+            model.subgraphs[0].operators[0]
+        ),
+        **{
+            f"scales of {value}": quantised("scale", value, "float32")
+            for value in (0.0, -1.0, float("nan"), float("inf"), 1e-40, 1e38)
+        },
+        **{f"zeros of {value}": quantised("zeroPoint", value, "int64") for value in (999, 1 << 62)},
+        "names that end comments": called("*/ int x; /*"),
+        "names of three letters": called('??/\n#include "/etc/passwd"'),
+        "names with escapes": called(NAMES["clear"]),
+    }
+    for name, change in changes.items():
+        for device in (CORE, "adreno"):
+            yield Case(
+                family="TFLite files",
+                name=f"{name}, for {device}",
+                make=_edited(change),
+                command=("check", "m.tflite", "--device", device),
+                codes=_OK,
+            )
