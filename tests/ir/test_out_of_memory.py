@@ -20,8 +20,10 @@ CHECK = """
 import resource, sys
 import adrenoc.check.check_model, adrenoc.importers.onnx.importer
 from adrenoc.cli.main import main
+from adrenoc.host.address_space import LEAST_BYTES
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), used + (1 << 28)))
+limit = max(used + (1 << 28), LEAST_BYTES)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 sys.exit(main(["check", sys.argv[1], "--device", "adreno:730"]))
 """
 
