@@ -95,22 +95,22 @@ def pack_blocked(value: np.ndarray, roles: str, rows_fold: bool) -> np.ndarray:
     return np.ascontiguousarray(tiled.transpose(0, 1, 3, 4, 2).reshape(n * blocks(c), h, w, LANES))
 
 
-def whole_turns(in_blocks: int, turn: int) -> int:
-    """Input blocks, filled up so that a loop takes `turn` of them at a time."""
-    return -(-in_blocks // turn) * turn
+def whole_k_steps(in_blocks: int, k_step: int) -> int:
+    """Input blocks, filled up so that a loop takes `k-step` of them at a time."""
+    return -(-in_blocks // k_step) * k_step
 
 
-def pack_local(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np.ndarray:
+def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
     """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
 
     The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
     returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
-    blocks to whole turns.
+    blocks to whole k-steps.
     """
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
     supers = -(-blocks(out_channels) // per_group)
-    window = whole_turns(blocks(in_channels), turn)
+    window = whole_k_steps(blocks(in_channels), k_step)
     padded = filled(weight, supers * per_group * LANES, window * LANES)
     split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
     ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)

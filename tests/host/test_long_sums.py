@@ -12,7 +12,7 @@ import pytest
 from run_op import Ops, relative_error
 
 from adrenoc.families.reduce import norm_rule, reduce_rule, softmax_rule
-from adrenoc.families.reduce.lines import LineTile
+from adrenoc.families.reduce.rows import RowTile
 
 NUMBER = np.float32(0.1)
 TOLERANCE = 1e-5
@@ -36,9 +36,9 @@ def off_by(
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread makes its line without help, as where lines are very many."""
-    tile = LineTile(work_group=(8, 1, 1))
+    tile = RowTile(work_group=(8, 1, 1))
     for rule in (reduce_rule, norm_rule, softmax_rule):
-        monkeypatch.setattr(rule, "pick_line_tile", lambda *_: tile)
+        monkeypatch.setattr(rule, "pick_row_tile", lambda *_: tile)
 
 
 @pytest.mark.usefixtures("alone")

@@ -16,7 +16,7 @@ TILES = (
     ConvTile(pixels=3, out_blocks=4, route=Route.BUFFER, work_group=(4, 8, 1)),
     ConvTile(pixels=4, out_blocks=2, route=Route.LOCAL, work_group=(4, 4, 1), chunk=2),
     ConvTile(
-        pixels=2, out_blocks=2, route=Route.LOCAL, work_group=(4, 2, 8), bands=2, slices=4, chunk=1
+        pixels=2, out_blocks=2, route=Route.LOCAL, work_group=(4, 2, 8), bands=2, split_k=4, chunk=1
     ),
     ConvTile(
         pixels=3, out_blocks=1, route=Route.LOCAL, work_group=(4, 2, 4), bands=4, chunk=4, unroll=2
@@ -26,7 +26,7 @@ TILES = (
         out_blocks=3,
         route=Route.LOCAL,
         work_group=(8, 1, 2),
-        slices=2,
+        split_k=2,
         chunk=2,
         unroll=2,
     ),
@@ -34,13 +34,13 @@ TILES = (
 
 
 @pytest.mark.parametrize(
-    "tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}x{t.slices}u{t.unroll}-{t.route.value}"
+    "tile", TILES, ids=lambda t: f"{t.pixels}x{t.out_blocks}x{t.split_k}u{t.unroll}-{t.route.value}"
 )
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     ops = Ops()
-    x = ops.input(2, 18, 9, 13)  # five input blocks: no turn of several divides them
+    x = ops.input(2, 18, 9, 13)  # five input blocks: no k-step of several divides them
     for kernel, attrs in (
         (3, {"pads": [1, 1, 1, 1]}),
         (1, {"strides": [2, 2]}),

@@ -28,9 +28,9 @@ def _tile(pixels: int, out_blocks: int, group: tuple[int, int, int], **more: Any
 CASES = (
     (_tile(2, 6, (4, 4, 1), chunk=WHOLE), 3, {"pads": [1, 1, 1, 1]}, "Clip"),
     (_tile(3, 2, (4, 2, 2), bands=2, rolled=True), 3, {"strides": [2, 2]}, "HardSwish"),
-    (_tile(1, 3, (8, 2, 2), slices=2), 3, {"pads": [2] * 4, "dilations": [2, 2]}, "Sigmoid"),
+    (_tile(1, 3, (8, 2, 2), split_k=2), 3, {"pads": [2] * 4, "dilations": [2, 2]}, "Sigmoid"),
     (
-        _tile(2, 4, (2, 4, 4), bands=2, slices=2, chunk=3, rolled=True),
+        _tile(2, 4, (2, 4, 4), bands=2, split_k=2, chunk=3, rolled=True),
         5,
         {"pads": [1, 2, 2, 1], "strides": [2, 1]},
         "Relu",
@@ -69,13 +69,13 @@ def test_a_block_as_the_model_chooses(preset: str, device: Any) -> None:
 
 
 def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what the rule offers for a small image, one of each number of slices, rolled and not."""
+    """Of what the rule offers for a small image, one of each number of splits, rolled and not."""
     offered: dict[tuple[int, bool], SeparableTile] = {}
 
     def keep(work: Any, limits: Any, machine: Any) -> Scored[SeparableTile]:
         found = scored(work, limits, machine)
         for tile in found:
-            offered.setdefault((tile.slices, tile.rolled), tile)
+            offered.setdefault((tile.split_k, tile.rolled), tile)
         return found
 
     monkeypatch.setattr(rules, "scored", keep)
@@ -91,7 +91,7 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
         assert "separable_conv2d" in ops.kernels
 
     check()
-    assert {slices for slices, _ in offered} >= {1, 2, 4}
+    assert {split_k for split_k, _ in offered} >= {1, 2, 4}
     for tile in list(offered.values()):
         only = Scored(lambda tile=tile: [tile], lambda _: 0.0)
         monkeypatch.setattr(rules, "scored", lambda *_, only=only: only)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.reduce import lines_tile as lines
-from adrenoc.families.reduce.lines import LineTile, Members
-from adrenoc.families.reduce.lines_tile import LineWork
+from adrenoc.families.reduce import row_tile as rows
+from adrenoc.families.reduce.row_tile import RowWork
+from adrenoc.families.reduce.rows import Members, RowTile
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -18,22 +18,22 @@ SHAPE = (2, 7, 9, 13)
 
 
 @pytest.fixture(params=[("x", 8, 2), ("x", 32, 1), ("y", 4, 4), ("y", 16, 3)])
-def forced(request: Any, monkeypatch: pytest.MonkeyPatch) -> LineTile:
+def forced(request: Any, monkeypatch: pytest.MonkeyPatch) -> RowTile:
     """A tile that every line kernel gets, whether it suits it or not."""
-    along, team, lines_beside = request.param
+    along, team, rows_beside = request.param
     members = Members(along)
-    group = (team, lines_beside, 1) if members is Members.ALONG_X else (lines_beside, team, 1)
-    tile = LineTile(work_group=group, members=members)
+    group = (team, rows_beside, 1) if members is Members.ALONG_X else (rows_beside, team, 1)
+    tile = RowTile(work_group=group, members=members)
 
-    def candidates(_work: LineWork, _limits: Limits, _costs: Cost) -> Iterator[LineTile]:
+    def candidates(_work: RowWork, _limits: Limits, _costs: Cost) -> Iterator[RowTile]:
         yield tile
 
-    monkeypatch.setattr(lines, "candidates", candidates)
+    monkeypatch.setattr(rows, "candidates", candidates)
     return tile
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_reductions(device: Any, preset: str, forced: LineTile) -> None:
+def test_reductions(device: Any, preset: str, forced: RowTile) -> None:
     ops = Ops()
     y = ops("Sigmoid", ops.input(*SHAPE))
     for kind, axes in (("Mean", (2, 3)), ("Max", (1,)), ("Sum", (1, 2, 3)), ("Prod", (3,))):
@@ -43,7 +43,7 @@ def test_reductions(device: Any, preset: str, forced: LineTile) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_softmax(device: Any, preset: str, forced: LineTile) -> None:
+def test_softmax(device: Any, preset: str, forced: RowTile) -> None:
     ops = Ops()
     x = ops("Mul", ops.input(*SHAPE, low=-8.0, high=8.0), ops.const(2.0))
     for axis in (1, 3):
@@ -52,7 +52,7 @@ def test_softmax(device: Any, preset: str, forced: LineTile) -> None:
 
 
 @pytest.mark.parametrize("preset", ("fp32", "buffer"))
-def test_norms(device: Any, preset: str, forced: LineTile) -> None:
+def test_norms(device: Any, preset: str, forced: RowTile) -> None:
     ops = Ops(opset=21)
     x = ops("Tanh", ops.input(2, 8, 9, 5))
     ops.output(ops("InstanceNormalization", x, ops.weight(8), ops.weight(8)))

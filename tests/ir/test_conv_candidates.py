@@ -20,7 +20,7 @@ from adrenoc.families.winograd.winograd_conv_rule import conv_candidates
 from adrenoc.families.winograd.winograd_matrices import winograd
 from adrenoc.families.winograd.winograd_rule import multiply_candidates
 from adrenoc.ir.layout import Extents
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.target import load_target
 
 TARGET = load_target("adreno")
@@ -49,10 +49,10 @@ def test_a_product_of_tiles_has_schedules(
     found = list(multiply_candidates(work, LIMITS, TARGET.cost))
     assert found
     for tile in found:
-        window = whole_turns(in_blocks, tile.turn)
+        window = whole_k_steps(in_blocks, tile.k_step)
         assert in_blocks <= window <= TARGET.cost.conv_local.most_padding * in_blocks
         assert tile.chunk % tile.unroll == 0
-        assert tile.chunk * tile.slices <= window
+        assert tile.chunk * tile.split_k <= window
 
 
 @given(
@@ -75,8 +75,8 @@ def test_schedules_of_winograd_in_one_kernel_fit(
     tiling = Tiling.of(winograd(2), work.out)
     for tile in conv_candidates(work, tiling, LIMITS, TARGET.cost, textures=True):
         assert tile.threads <= LIMITS.max_work_group_size
-        assert tile.chunk % (tile.slices * tile.unroll) == 0
-        assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.slices)
+        assert tile.chunk % (tile.split_k * tile.unroll) == 0
+        assert tile.work_group == (16 * tile.columns, 1, tile.bands * tile.split_k)
         # Each thread makes at most one row of a transformed tile of a chunk.
         assert 4 * tile.group_tiles * tile.chunk <= tile.threads
 

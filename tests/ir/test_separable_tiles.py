@@ -42,7 +42,7 @@ def test_an_activation_between_the_two_takes_registers() -> None:
 
 
 def test_threads_that_share_sums_take_registers() -> None:
-    """Nine sums of floats and fifteen texels leave no room for what slices are added with."""
+    """Nine sums of floats and fifteen texels leave no room for what splits are added with."""
     target = load_target("adreno:a660")
     work = replace(
         WORK,
@@ -55,7 +55,7 @@ def test_threads_that_share_sums_take_registers() -> None:
     )
     tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
     tile = min(tiles, key=tiles)
-    assert tile.slices == 1 or tile.pixels * tile.out_blocks < 9
+    assert tile.split_k == 1 or tile.pixels * tile.out_blocks < 9
 
 
 def test_pixels_that_lie_apart_take_registers() -> None:

@@ -202,7 +202,7 @@ def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> Non
     before = load_target("adreno:a750", folder=folder)
     edit(folder / "gpu" / "750.toml", r'^\[cost\]\nbase = "a7xx"\n', OWN)
     after = load_target("adreno:a750", folder=folder)
-    assert after.cost.conv_local == dataclasses.replace(before.cost.conv_local, turn_slots=41.0)
+    assert after.cost.conv_local == dataclasses.replace(before.cost.conv_local, k_step_slots=41.0)
     assert after.cost.pipes == before.cost.pipes
     assert after.cost.name == "a7xx and its own"
     assert after.source_of("cost.conv_local.turn_slots") == "measured"

@@ -26,7 +26,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.tvmapi import Expr, cast, dot_products, lane, load_vector
 
 
@@ -52,7 +52,7 @@ def conv2d_dot(
     per_work_group = tile.out_blocks * tile.bands
     plan = Plan(
         blocks=-(-blocks // WORDS),
-        window=whole_turns(-(-blocks // WORDS), tile.turn),
+        window=whole_k_steps(-(-blocks // WORDS), tile.k_step),
         taps=geometry.kernel[1],
         channels=min(blocks, WORDS),
         supers=-(-out.extents.blocks // per_work_group),
@@ -101,7 +101,7 @@ class _DotConv(LocalConv):
         return cast(total + rest, "float32x4")
 
 
-def pack_words(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np.ndarray:
+def pack_words(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
     """Pack whole numbers `[O, I, KH, KW]` for `conv2d_dot`, flat, as 32-bit words.
 
     The order is [work-group, KH, sixteen channels, band, KW, word, output block, output channel];
@@ -110,7 +110,7 @@ def pack_words(weight: np.ndarray, out_blocks: int, bands: int, turn: int) -> np
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
     supers = -(-out_channels // (per_group * LANES))
-    window = whole_turns(-(-in_channels // SIXTEEN), turn)
+    window = whole_k_steps(-(-in_channels // SIXTEEN), k_step)
     padded = np.zeros((supers * per_group * LANES, window * SIXTEEN, kh, kw), np.int8)
     padded[:out_channels, :in_channels] = weight
     split = padded.reshape(supers, bands, out_blocks, LANES, window, WORDS, LANES, kh, kw)

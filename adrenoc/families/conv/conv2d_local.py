@@ -16,7 +16,7 @@ for ky, chunk:
 
 A thread waits for texels once a pass: the more blocks a pass takes, the fewer waits.
 
-Few pixels and many channels leave a GPU idle: then `slices` threads share the input blocks of one
+Few pixels and many channels leave a GPU idle: then `split_k` threads share the input blocks of one
 tile, and their sums are added through local memory.
 """
 
@@ -27,7 +27,7 @@ from itertools import product
 
 from adrenoc.families.conv.local_plan import Plan, plan_of
 from adrenoc.families.conv.phases import Phases
-from adrenoc.families.conv.slices import add_slices, vectors_added
+from adrenoc.families.conv.split_k import add_split_k, vectors_added
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_weights import HALVES_A_LOAD, as_texels
@@ -87,7 +87,7 @@ def conv2d_local(
     grid = out.extents if phases is None else phases.grid(out.extents)
     plan = plan_of(geometry, tile, x.extents, grid)
     kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
-    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.slices
+    products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.split_k
     kernel.long = kernel.parts_by_chunk = in_runs(out, products)
     if phases is not None:
         kernel.start_at(phases, out.extents)
@@ -105,7 +105,7 @@ class LocalConv:
     long = False
     """Whether sums in floats have parts too."""
     parts_by_chunk = False
-    """Whether parts of sums are those of chunks, not of single turns."""
+    """Whether parts of sums are those of chunks, not of single k-steps."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class LocalConv:
         self.b, self.geometry, self.tile, self.plan = builder, geometry, tile, plan
         self.x, self.weight, self.grid = x, weight, grid
         e = grid
-        deep = tile.bands * tile.slices
+        deep = tile.bands * tile.split_k
         wx, wy, _ = tile.work_group or (1, 1, 1)
         gx, self.gy, _ = builder.threads(
             -(-e.w // tile.pixels),
@@ -133,7 +133,7 @@ class LocalConv:
         self.threads = wx * wy * deep
         self.thread = builder.let(lx + (ly + lz * iconst(wy)) * iconst(wx), "t")
         self.band = floormod(lz, tile.bands)
-        self.slice = builder.let(floordiv(lz, tile.bands), "slice")
+        self.split = builder.let(floordiv(lz, tile.bands), "slice")
         over = builder.group[2]
         self.n = floordiv(over, plan.supers) if e.n > 1 else iconst(0)
         self.super = floormod(over, plan.supers) if e.n > 1 else over
@@ -190,9 +190,9 @@ class LocalConv:
 
     @property
     def added(self) -> int:
-        """Sums in local memory at a time where those of slices are added; 0 without slices."""
+        """Sums in local memory at a time where those of splits are added; 0 without splits."""
         count = self.tile.pixels * self.tile.out_blocks
-        return vectors_added(count, self.tile.slices, self.threads)
+        return vectors_added(count, self.tile.split_k, self.threads)
 
     @property
     def reused(self) -> bool:
@@ -201,8 +201,8 @@ class LocalConv:
 
     @property
     def span(self) -> int:
-        """Input blocks of all slices whose weights are in local memory at a time."""
-        return min(self.tile.chunk * self.tile.slices, self.plan.window)
+        """Input blocks of all splits whose weights are in local memory at a time."""
+        return min(self.tile.chunk * self.tile.split_k, self.plan.window)
 
     def accumulate(self, weights_by_row: bool) -> None:
         """All multiply-adds."""
@@ -227,7 +227,7 @@ class LocalConv:
         # A total in halves is rounded with each number that is added to it, so the products of a
         # pass are added up first.
         passes = kh * plan.window // tile.unroll
-        parts = self.long or (builder.compute == "float16" and passes > tile.slices)
+        parts = self.long or (builder.compute == "float16" and passes > tile.split_k)
         partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
         with builder.loop(kh, "ky", rolled=True) as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
@@ -253,13 +253,13 @@ class LocalConv:
         builder, tile, plan = self.b, self.tile, self.plan
         self.bring(start, span, first_load, shared)
         builder.barrier()
-        of_slice = span // tile.slices
-        mine = self.slice * iconst(of_slice)
+        of_split = span // tile.split_k
+        mine = self.split * iconst(of_split)
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
         if partial is not self.sums and self.parts_by_chunk:
             partial.fill(0.0)
-        turns = of_slice // tile.unroll
-        with builder.when(self.reads(row)), builder.loop(turns, "i", rolled=True) as i:
+        k_steps = of_split // tile.unroll
+        with builder.when(self.reads(row)), builder.loop(k_steps, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
@@ -367,25 +367,25 @@ class LocalConv:
                         sums[at] = self.product(pixel, c, of_channel, sums[at])
 
     def write(self, epilogue: Epilogue, out: Extents, phases: Phases | None = None) -> None:
-        """Add the slices' sums, and store what lies inside of the output."""
+        """Add the splits' sums, and store what lies inside of the output."""
         builder, tile, e = self.b, self.tile, self.grid
-        if tile.slices > 1:
+        if tile.split_k > 1:
             shared = self.shared
             if not self.reused:
                 shared = builder.shared(self.added, dtype=self.sum_dtype)
             elif self.last:  # else there was one after the last chunk
                 builder.barrier()
             count = tile.pixels * tile.out_blocks
-            add_slices(
+            add_split_k(
                 builder,
                 self.sums,
                 count,
                 shared,
-                (self.slice, tile.slices),
+                (self.split, tile.split_k),
                 self.thread,
                 self.threads,
             )
-        mine = self.slice < iconst(1) if tile.slices > 1 else None
+        mine = self.split < iconst(1) if tile.split_k > 1 else None
         full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
             for part in epilogue.parts(tile.out_blocks, tile.pixels):

@@ -15,7 +15,7 @@ from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import ConvLocalCost
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -56,58 +56,60 @@ def _deep(
     out_blocks: int,
     group: tuple[int, int],
 ) -> Iterator[ConvTile]:
-    """The bands and slices that fill one wave."""
+    """The bands and splits that fill one wave."""
     (width, height), cost = group, costs.conv_local
     deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // (width * height)
     runs = -(-work.out.blocks // out_blocks)
-    for slices in cost.slices:
-        bands = min(deepest // slices, runs)
-        if bands < 1 or (slices > 1 and 2 * slices > work.in_blocks):
+    for split_k in cost.split_k:
+        bands = min(deepest // split_k, runs)
+        if bands < 1 or (split_k > 1 and 2 * split_k > work.in_blocks):
             break
-        twice = 2 * slices
-        more = slices < cost.slices[-1] and 2 * twice <= work.in_blocks and twice <= deepest
+        twice = 2 * split_k
+        more = split_k < cost.split_k[-1] and 2 * twice <= work.in_blocks and twice <= deepest
         more = more and fills(work, twice, cost)
-        if more and width * height * bands * slices < cost.fewest_threads:
+        if more and width * height * bands * split_k < cost.fewest_threads:
             continue
         for unroll in cost.unrolls:
-            if not fills(work, slices * unroll, cost):
+            if not fills(work, split_k * unroll, cost):
                 continue
-            chunk = _chunk(work, cost, out_blocks * bands, slices, unroll)
-            # One turn of a chunk would share its registers with what brings the weights.
+            chunk = _chunk(work, cost, out_blocks * bands, split_k, unroll)
+            # One k-step of a chunk would share its registers with what brings the weights.
             if chunk > unroll or chunk == unroll == 1:
                 yield ConvTile(
                     pixels=pixels,
                     out_blocks=out_blocks,
                     route=Route.LOCAL,
-                    work_group=(width, height, bands * slices),
+                    work_group=(width, height, bands * split_k),
                     bands=bands,
-                    slices=slices,
+                    split_k=split_k,
                     chunk=chunk,
                     unroll=unroll,
                 )
 
 
-def fills(work: ConvWork, turn: int, cost: ConvLocalCost) -> bool:
-    """Whether turns of so many input blocks leave little empty."""
-    return whole_turns(work.in_blocks, turn) <= cost.most_padding * work.in_blocks
+def fills(work: ConvWork, k_step: int, cost: ConvLocalCost) -> bool:
+    """Whether k-steps of so many input blocks leave little empty."""
+    return whole_k_steps(work.in_blocks, k_step) <= cost.most_padding * work.in_blocks
 
 
-def _chunk(work: ConvWork, cost: ConvLocalCost, group_blocks: int, slices: int, unroll: int) -> int:
-    """Input blocks of a slice at a time, in whole turns: the most that fit; 0 if none does.
+def _chunk(
+    work: ConvWork, cost: ConvLocalCost, group_blocks: int, split_k: int, unroll: int
+) -> int:
+    """Input blocks of a split at a time, in whole k-steps: the most that fit; 0 if none does.
 
     `group_blocks` are the output blocks of a work-group, whose weights it holds, four vectors each.
     All chunks are alike, so that the loop over them is not written twice, unless that makes many
     of them.
     """
     element = 2 if work.half else FLOAT_BYTES
-    vectors, turn = work.geometry.kernel[1] * LANES * group_blocks, slices * unroll
-    fit = cost.shared_bytes // (vectors * LANES * element * turn)
-    turns = whole_turns(work.in_blocks, turn) // turn
-    most = min(fit, turns)
+    vectors, k_step = work.geometry.kernel[1] * LANES * group_blocks, split_k * unroll
+    fit = cost.shared_bytes // (vectors * LANES * element * k_step)
+    k_steps = whole_k_steps(work.in_blocks, k_step) // k_step
+    most = min(fit, k_steps)
     if not most:
         return 0
-    alike = next(n for n in range(most, 0, -1) if turns % n == 0)
-    return unroll * (alike if slices > 1 or alike >= cost.alike_share * most else most)
+    alike = next(n for n in range(most, 0, -1) if k_steps % n == 0)
+    return unroll * (alike if split_k > 1 or alike >= cost.alike_share * most else most)
 
 
 class Counts(NamedTuple):
@@ -117,10 +119,10 @@ class Counts(NamedTuple):
     """Instructions of the arithmetic pipe; those of half arithmetic are as long as they take."""
     slots: float
     """Instructions and empty slots, but for those of texels."""
-    turns: int
+    k_steps: int
     chunks: int
     texels: int
-    """Of a turn."""
+    """Of a k-step."""
     reads: float
     """Vectors from local memory."""
     waits: float
@@ -132,11 +134,11 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     """Clocks of the whole convolution on the target."""
     counts = local_counts(work, tile, machine)
     cost, rates = machine.cost.conv_local, machine.cost.pipes
-    texels = counts.turns * counts.texels
+    texels = counts.k_steps * counts.texels
     made = float(work.texel_work * texels)
     if work.image is not None:
         columns = len(work.geometry.columns(tile.pixels))
-        made += cost.numbers_alu * texels + cost.pixel_alu * columns * counts.turns
+        made += cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
     alu = counts.alu + made + cost.texel_alu * texels
     slots = counts.slots + made + (1 + cost.texel_slots) * texels
     busiest = max(
@@ -147,7 +149,7 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
-    waits = counts.waits + counts.turns * math.ceil(counts.texels / at_once)
+    waits = counts.waits + counts.k_steps * math.ceil(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
     waits = min(waits, texels + counts.chunks * _loads(work, tile))
     serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
@@ -167,27 +169,27 @@ def local_counts(
     mads = blocks * sums * LANES * work.channels * kw * max(1, work.words)
     reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
     flush = sums * LANES if in_parts(work, tile) else 0
-    turns = kh * math.ceil(work.in_blocks / (tile.slices * blocks))
-    chunks = kh * math.ceil(work.in_blocks / (tile.slices * tile.chunk))
+    k_steps = kh * math.ceil(work.in_blocks / (tile.split_k * blocks))
+    chunks = kh * math.ceil(work.in_blocks / (tile.split_k * tile.chunk))
     loads = _loads(work, tile)
-    halvings = math.log2(tile.slices) * sums
+    halvings = math.log2(tile.split_k) * sums
     half = machine.half_rate if work.half else 1.0
-    adding = flush * (chunks if parts_by_chunk else turns)
-    ends = cost.end_slots + cost.slice_slots * halvings
+    adding = flush * (chunks if parts_by_chunk else k_steps)
+    ends = cost.end_slots + cost.split_k_slots * halvings
     return Counts(
-        alu=turns * (mads / half + cost.turn_alu)
+        alu=k_steps * (mads / half + cost.k_step_alu)
         + adding / half
         + chunks * (cost.chunk_alu + cost.load_alu * loads)
         + ends,
-        slots=turns * (mads + reads + cost.turn_slots)
+        slots=k_steps * (mads + reads + cost.k_step_slots)
         + adding
         + chunks * (cost.chunk_slots + cost.load_slots * loads)
         + ends,
-        turns=turns,
+        k_steps=k_steps,
         chunks=chunks,
         texels=texels,
-        reads=turns * reads,
-        waits=cost.chunk_waits * chunks + cost.end_waits + math.log2(tile.slices),
+        reads=k_steps * reads,
+        waits=cost.chunk_waits * chunks + cost.end_waits + math.log2(tile.split_k),
         registers=_registers(work, tile, texels, cost),
     )
 
@@ -225,20 +227,20 @@ def _loads(work: ConvWork, tile: ConvTile) -> int:
     vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
     per_load = HALVES_A_LOAD // LANES if work.half else 1
     threads = math.prod(tile.work_group or (1, 1, 1))
-    return math.ceil(vectors * tile.chunk * tile.slices / per_load / threads)
+    return math.ceil(vectors * tile.chunk * tile.split_k / per_load / threads)
 
 
 def _registers(work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
     if work.words:
-        slices = cost.words_slice_registers if tile.slices > 1 else 0
-        return sums + (1 + cost.word_registers) * texels + cost.words_registers + slices
+        split_k = cost.words_split_k_registers if tile.split_k > 1 else 0
+        return sums + (1 + cost.word_registers) * texels + cost.words_registers + split_k
     if work.in_blocks == 1:
         waiting, other = cost.stem_weights, _stem_registers(work, tile, cost)
     else:
         waiting = cost.waiting_weights
-        other = cost.other_registers + (cost.slice_registers if tile.slices > 1 else 0)
+        other = cost.other_registers + (cost.split_k_registers if tile.split_k > 1 else 0)
         if work.geometry.kernel[1] > 1:
             other += cost.taps_registers
             other += cost.stride_registers if work.geometry.strides[1] > 1 else 0
@@ -259,4 +261,4 @@ def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> floa
 def in_parts(work: ConvWork, tile: ConvTile) -> bool:
     """Whether the products of a pass are added up before they are added to the total."""
     passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
-    return work.half and passes > tile.slices
+    return work.half and passes > tile.split_k

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.ir.layout import LANES, Extents
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Plan:
     blocks: int
     """Input blocks."""
     window: int
-    """The same, filled up to whole turns of all slices by weights of zero."""
+    """The same, filled up to whole k-steps of all splits by weights of zero."""
     taps: int
     """Of one kernel row."""
     channels: int
@@ -33,7 +33,7 @@ def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Exten
     per_work_group = tile.out_blocks * tile.bands
     return Plan(
         blocks=source.blocks,
-        window=whole_turns(source.blocks, tile.turn),
+        window=whole_k_steps(source.blocks, tile.k_step),
         taps=geometry.kernel[1],
         channels=source.c if source.blocks == 1 else LANES,
         supers=-(-grid.blocks // per_work_group),

@@ -203,7 +203,7 @@ class _Kernel:
         items = a_band * tile.bands
         count = tile.pixels * tile.out_blocks
         sums = builder.registers(count)
-        parts, turns = tile.parts(self.window, half=self.per_load > 1)
+        parts, k_steps = tile.parts(self.window, half=self.per_load > 1)
         partial = builder.registers(count) if parts > 1 else sums
         with builder.loop(-(-items // self.threads), "round", rolled=True) as round_:
             item = self.thread + round_ * iconst(self.threads)
@@ -219,7 +219,7 @@ class _Kernel:
                 minimum(first, iconst(last)) if region.across.computed % tile.pixels else first, "c"
             )
             sums.fill(0.0)
-            self._products(band, self.top + row, self.left + col, parts, turns, sums, partial)
+            self._products(band, self.top + row, self.left + col, parts, k_steps, sums, partial)
             self._store(band, row, col, sums, finish)
         builder.barrier()
 
@@ -236,7 +236,7 @@ class _Kernel:
         row: Expr,
         col: Expr,
         parts: int,
-        turns: int,
+        k_steps: int,
         sums: Registers,
         partial: Registers,
     ) -> None:
@@ -252,9 +252,9 @@ class _Kernel:
         with builder.loop(parts, "part", rolled=True) as part:
             if partial is not sums:
                 partial.fill(0.0)
-            with builder.loop(turns, "i", rolled=True) as i:
-                turn = part * iconst(turns) + i if parts > 1 else i
-                block = builder.let(turn * iconst(tile.unroll), "ib")
+            with builder.loop(k_steps, "i", rolled=True) as i:
+                k_step = part * iconst(k_steps) + i if parts > 1 else i
+                block = builder.let(k_step * iconst(tile.unroll), "ib")
                 texels = [
                     [
                         builder.let(self.x.texel(self.n, at, row, col + iconst(p)), "a")

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.ir.layout import Extents
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 
 MOST_BLOCKS_A_PART = 8
 """Input blocks whose products are added up in halves."""
@@ -65,17 +65,17 @@ class ExpansionTile:
         return self.out_blocks, self.bands, self.unroll
 
     def window(self, in_blocks: int) -> int:
-        """Input blocks, filled up to whole turns."""
-        return whole_turns(in_blocks, self.unroll)
+        """Input blocks, filled up to whole k-steps."""
+        return whole_k_steps(in_blocks, self.unroll)
 
     def parts(self, window: int, *, half: bool) -> tuple[int, int]:
-        """Parts that a sum is added up in, and the turns of each."""
-        turns = window // self.unroll
+        """Parts that a sum is added up in, and the k-steps of each."""
+        k_steps = window // self.unroll
         if not half:
-            return 1, turns
+            return 1, k_steps
         most = max(1, MOST_BLOCKS_A_PART // self.unroll)
-        of_part = max(n for n in range(1, most + 1) if turns % n == 0)
-        return turns // of_part, of_part
+        of_part = max(n for n in range(1, most + 1) if k_steps % n == 0)
+        return k_steps // of_part, of_part
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,12 +202,12 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     items = region.runs(tile.pixels) * region.down.computed * tile.bands
     rounds = math.ceil(items / tile.threads)
     blocks = tile.window(work.source.blocks)
-    turns, texels = blocks // tile.unroll, blocks * tile.pixels
+    k_steps, texels = blocks // tile.unroll, blocks * tile.pixels
     sums = tile.pixels * tile.out_blocks
     mads = blocks * sums * LANES * LANES
     finish = work.finish_work + (cost.half_alu if work.half else 0)
-    wide_alu = cost.round_alu + cost.turn_alu * turns + cost.texel_alu * texels + sums * finish
-    wide_slots = cost.round_slots + cost.turn_slots * turns + cost.texel_slots * texels
+    wide_alu = cost.round_alu + cost.k_step_alu * k_steps + cost.texel_alu * texels + sums * finish
+    wide_slots = cost.round_slots + cost.k_step_slots * k_steps + cost.texel_slots * texels
     shifted = cost.shifted_slots if region.shifted else 0
     wide_slots += sums * (finish + cost.store_slots + shifted)
     made = (tile.made_rows, tile.made_columns)
@@ -228,7 +228,7 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
         + rounds * (blocks * LANES * tile.out_blocks + sums + of_blocks)
         + made_rounds * (held + taps),
         texels=rounds * texels + made_rounds * outputs,
-        waits=rounds * turns + made_rounds + cost.waits,
+        waits=rounds * k_steps + made_rounds + cost.waits,
     )
 
 

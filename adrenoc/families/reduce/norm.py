@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.lines import LineTile, line_threads
+from adrenoc.families.reduce.rows import RowTile, row_threads
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -71,7 +71,7 @@ class Affine:
 
 def norm(
     builder: KernelBuilder,
-    tile: LineTile,
+    tile: RowTile,
     geometry: NormGeometry,
     x: Access,
     factor: Affine | None,
@@ -113,12 +113,12 @@ def sets_of(geometry: NormGeometry, extents: Extents) -> tuple[int, int, int]:
 
 
 def _set_of_thread(
-    builder: KernelBuilder, tile: LineTile, geometry: NormGeometry, x: Access
+    builder: KernelBuilder, tile: RowTile, geometry: NormGeometry, x: Access
 ) -> tuple[Region, Team]:
     """The elements of one thread or team."""
     e, roles, groups = x.extents, geometry.roles, geometry.groups
     blocks = 1 if "C" in roles else e.blocks
-    w, h, z, team = line_threads(builder, sets_of(geometry, e), tile)
+    w, h, z, team = row_threads(builder, sets_of(geometry, e), tile)
     which, z = (iconst(0), z) if groups == 1 else (floormod(z, groups), floordiv(z, groups))
     n, block = (z, iconst(0)) if blocks == 1 else (floordiv(z, blocks), floormod(z, blocks))
     region = region_along(e, roles, Position(n, block, h, w))

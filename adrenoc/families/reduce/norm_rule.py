@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.families.reduce.lines_tile import LineWork, pick_line_tile
 from adrenoc.families.reduce.norm import Affine, NormGeometry, norm, sets_of
+from adrenoc.families.reduce.row_tile import RowWork, pick_row_tile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import Extents
@@ -43,15 +43,15 @@ def norm_rule(context: RuleContext, node: Node) -> KernelCall:
     factor = _affine(kernel, node, 1, "scale", affine_axes, 1.0)
     offset = _affine(kernel, node, 2, "center", affine_axes, 0.0)
     out, epilogue = kernel.output()
-    tile = pick_line_tile(context, node, node.op, _work_of(geometry, x.extents))
+    tile = pick_row_tile(context, node, node.op, _work_of(geometry, x.extents))
     norm(kernel.builder, tile, geometry, x, factor, offset, out, epilogue)
     return kernel.call()
 
 
-def _work_of(geometry: NormGeometry, extents: Extents) -> LineWork:
+def _work_of(geometry: NormGeometry, extents: Extents) -> RowWork:
     by_role = {"N": extents.n, "C": extents.blocks, "H": extents.h, "W": extents.w}
-    return LineWork(
-        lines=sets_of(geometry, extents),
+    return RowWork(
+        rows=sets_of(geometry, extents),
         length=math.prod(by_role[role] for role in geometry.roles) // geometry.groups,
         passes=2,
         folds=1,

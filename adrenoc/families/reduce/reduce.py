@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.lines import LineTile, line_threads
+from adrenoc.families.reduce.rows import RowTile, row_threads
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -75,7 +75,7 @@ REDUCTIONS = {
 
 def reduce_axes(
     builder: KernelBuilder,
-    tile: LineTile,
+    tile: RowTile,
     reduction: Reduction,
     axes: Sequence[int],
     keepdims: bool,
@@ -92,7 +92,7 @@ def reduce_axes(
     roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
     count = math.prod(x.spec.shape[a] for a in axes)
     e = out.extents
-    w, h, z, team = line_threads(builder, (e.w, e.h, e.n * e.blocks), tile)
+    w, h, z, team = row_threads(builder, (e.w, e.h, e.n * e.blocks), tile)
     n, block = (iconst(0), z) if e.n == 1 else (floordiv(z, e.blocks), floormod(z, e.blocks))
     folds = _Folds(builder, reduction, x, roles, team)
     if "C" in roles:

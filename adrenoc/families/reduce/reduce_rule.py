@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.families.reduce.lines import LineTile
-from adrenoc.families.reduce.lines_tile import LineWork, pick_line_tile
 from adrenoc.families.reduce.reduce import REDUCTIONS, reduce_axes
+from adrenoc.families.reduce.row_tile import RowWork, pick_row_tile
+from adrenoc.families.reduce.rows import RowTile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
@@ -28,19 +28,17 @@ def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def pick_reduction_tile(
-    kernel: NodeKernel, axes: Sequence[int], x: Access, out: Access
-) -> LineTile:
+def pick_reduction_tile(kernel: NodeKernel, axes: Sequence[int], x: Access, out: Access) -> RowTile:
     """How many threads share a texel of the result."""
     roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
     source, result = x.extents, out.extents
     by_role = {"N": source.n, "C": source.blocks, "H": source.h, "W": source.w}
-    channels = min(LANES, result.c) if "C" in roles else 1  # each channel is a line of its own
-    work = LineWork(
-        lines=(result.w, result.h, result.n * result.blocks),
+    channels = min(LANES, result.c) if "C" in roles else 1  # each channel is a row of its own
+    work = RowWork(
+        rows=(result.w, result.h, result.n * result.blocks),
         length=math.prod(by_role[role] for role in roles),
         passes=channels,
         folds=channels,
         along_w="W" in roles,
     )
-    return pick_line_tile(kernel.context, kernel.node, kernel.builder.family, work)
+    return pick_row_tile(kernel.context, kernel.node, kernel.builder.family, work)

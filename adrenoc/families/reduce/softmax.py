@@ -1,7 +1,7 @@
 """Softmax and its logarithm along any axis, in one kernel.
 
-One thread, or a team, makes one line along the axis: a pass for the largest element, one for the
-sum of exponentials, one that stores.  Nothing is kept between the passes: the line comes from
+One thread, or a team, makes one row along the axis: a pass for the largest element, one for the
+sum of exponentials, one that stores.  Nothing is kept between the passes: the row comes from
 the texture cache again.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.reduce.lines import LineTile, line_threads
+from adrenoc.families.reduce.rows import RowTile, row_threads
 from adrenoc.ir.layout import Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -31,7 +31,7 @@ from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, maximum, sp
 
 def softmax(
     builder: KernelBuilder,
-    tile: LineTile,
+    tile: RowTile,
     role: str,
     logarithm: bool,
     x: Access,
@@ -44,8 +44,8 @@ def softmax(
         x: any, with roles
         out: as x, with the same roles
     """
-    start, team = _start_of_line(builder, tile, x, role)
-    line = region_along(x.extents, role, start)
+    start, team = _start_of_row(builder, tile, x, role)
+    row = region_along(x.extents, role, start)
     state = builder.registers(2, dtype=ACCUMULATOR)
     state[0] = splat(fconst(-math.inf, ACCUMULATOR))
     state[1] = splat(fconst(0.0, ACCUMULATOR))
@@ -59,19 +59,19 @@ def softmax(
     def find_largest(position: Position, lanes: int) -> None:
         state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))
 
-    each_texel(builder, line, find_largest, team)
+    each_texel(builder, row, find_largest, team)
     (state[0],) = team.fold(builder, [state[0]], [maximum])
     if role == "C":
         state[0] = splat(across(builder.let(state[0]), maximum))
     largest = builder.let(state[0], "largest")
 
-    runs = Runs(builder, state, [1], visits(line, team))
+    runs = Runs(builder, state, [1], visits(row, team))
 
     def add_exponential(position: Position, lanes: int) -> None:
         power = builder.let(tirx.exp(read(position) - largest), "power")
         runs[0] = runs[0] + only_channels(power, lanes, 0.0)
 
-    each_texel(builder, line, add_exponential, team, runs)
+    each_texel(builder, row, add_exponential, team, runs)
     (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
     if role == "C":
         state[1] = splat(across(builder.let(state[1]), lambda a, b: a + b))
@@ -86,11 +86,11 @@ def softmax(
         epilogue.write(*position, value)
 
     with builder.when(builder.inside):
-        each_texel(builder, line, write, team)
+        each_texel(builder, row, write, team)
 
 
-def lines_along(extents: Extents, role: str) -> tuple[int, int, int]:
-    """How many lines along a role there are, in x, y, z."""
+def rows_along(extents: Extents, role: str) -> tuple[int, int, int]:
+    """How many rows along a role there are, in x, y, z."""
     e = extents
     blocks = 1 if role == "C" else e.blocks
     return (
@@ -100,12 +100,12 @@ def lines_along(extents: Extents, role: str) -> tuple[int, int, int]:
     )
 
 
-def _start_of_line(
-    builder: KernelBuilder, tile: LineTile, x: Access, role: str
+def _start_of_row(
+    builder: KernelBuilder, tile: RowTile, x: Access, role: str
 ) -> tuple[Position, Team]:
-    """The first texel of the thread's line, and those that share the line."""
+    """The first texel of the thread's row, and those that share the row."""
     blocks = 1 if role == "C" else x.extents.blocks
-    w, h, z, team = line_threads(builder, lines_along(x.extents, role), tile)
+    w, h, z, team = row_threads(builder, rows_along(x.extents, role), tile)
     if blocks == 1:
         return Position(z, iconst(0), h, w), team
     return Position(floordiv(z, blocks), floormod(z, blocks), h, w), team

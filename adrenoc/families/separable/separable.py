@@ -35,7 +35,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.weights import pack_depthwise, whole_turns
+from adrenoc.kernels.weights import pack_depthwise, whole_k_steps
 from adrenoc.tvmapi import Expr, cast, iconst, load_vector, minimum, vector_dtype
 
 
@@ -59,7 +59,7 @@ def separable(
     out: Access,
     epilogue: Epilogue,
 ) -> None:
-    """Emit both convolutions, with taps packed by `pack_turns` and weights by `pack_local`.
+    """Emit both convolutions, with taps packed by `pack_k_steps` and weights by `pack_local`.
 
     `finish` is applied to the results of the first; `of_channels` are the constants that it reads
     of each channel.
@@ -72,7 +72,7 @@ def separable(
     blocks = x.extents.blocks
     plan = Plan(
         blocks=blocks,
-        window=whole_turns(blocks, tile.turn),
+        window=whole_k_steps(blocks, tile.k_step),
         taps=1,
         channels=x.extents.c if blocks == 1 else LANES,
         supers=-(-out.extents.blocks // per_work_group),
@@ -173,10 +173,10 @@ class _SeparableConv(LocalConv):
         return {p: held[p] for p in range(pixels)}
 
 
-def pack_turns(weight: np.ndarray, turn: int) -> np.ndarray:
-    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat; blocks are filled up to whole turns."""
+def pack_k_steps(weight: np.ndarray, k_step: int) -> np.ndarray:
+    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat; blocks are filled up to whole k-steps."""
     texels = pack_depthwise(weight)[0]
     taps, blocks, _ = texels.shape
-    padded = np.zeros((whole_turns(blocks, turn), taps, LANES), weight.dtype)
+    padded = np.zeros((whole_k_steps(blocks, k_step), taps, LANES), weight.dtype)
     padded[:blocks] = texels.transpose(1, 0, 2)
     return padded.reshape(-1)

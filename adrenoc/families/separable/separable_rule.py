@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
-from adrenoc.families.separable.separable import pack_turns, separable
+from adrenoc.families.separable.separable import pack_k_steps, separable
 from adrenoc.families.separable.separable_tile import SeparableWork, scored
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
@@ -30,8 +30,8 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     taps = kernel.flat(
         node.inputs[1],
-        f"separable{tile.turn}",
-        lambda w: pack_turns(as_oihw(w, str(node.attrs["kernel_layout"])), tile.turn),
+        f"separable{tile.k_step}",
+        lambda w: pack_k_steps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.k_step),
         dtype="float32",
     )
     oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))

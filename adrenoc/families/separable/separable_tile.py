@@ -70,7 +70,7 @@ def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[Sep
                                 route=Route.LOCAL,
                                 work_group=(width, height, deep[0] * deep[1]),
                                 bands=deep[0],
-                                slices=deep[1],
+                                split_k=deep[1],
                                 chunk=chunk,
                                 rolled=rolled,
                             )
@@ -79,17 +79,17 @@ def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[Sep
 def _deep(
     work: SeparableWork, limits: Limits, costs: Cost, out_blocks: int, threads: int
 ) -> Iterator[tuple[int, int]]:
-    """Bands and slices."""
+    """Bands and splits."""
     cost = costs.separable
     deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // threads
     runs = -(-work.pointwise.out.blocks // out_blocks)
-    for slices in cost.slices:
-        bands = min(deepest // slices, runs)
-        if bands < 1 or (slices > 1 and 2 * slices > work.pointwise.in_blocks):
+    for split_k in cost.split_k:
+        bands = min(deepest // split_k, runs)
+        if bands < 1 or (split_k > 1 and 2 * split_k > work.pointwise.in_blocks):
             return
-        enough = threads * bands * slices >= min(cost.fewest_threads, limits.max_work_group_size)
-        if fills(work.pointwise, slices, costs.conv_local) and (enough or slices * 2 > deepest):
-            yield bands, slices
+        enough = threads * bands * split_k >= min(cost.fewest_threads, limits.max_work_group_size)
+        if fills(work.pointwise, split_k, costs.conv_local) and (enough or split_k * 2 > deepest):
+            yield bands, split_k
 
 
 def _chunks(
@@ -101,17 +101,17 @@ def _chunks(
     group: tuple[int, int],
     deep: tuple[int, int],
 ) -> Iterator[int]:
-    """Input blocks of a slice at a time: the most that fit in chunks that are alike."""
-    bands, slices = deep
-    turns = -(-work.pointwise.in_blocks // slices)
+    """Input blocks of a split at a time: the most that fit in chunks that are alike."""
+    bands, split_k = deep
+    k_steps = -(-work.pointwise.in_blocks // split_k)
     known = set()
     for most in cost.shared_bytes:
         fit = [
             n
-            for n in range(1, turns + 1)
-            if turns % n == 0
+            for n in range(1, k_steps + 1)
+            if k_steps % n == 0
             and (n <= cost.most_blocks_a_part or not work.pointwise.half)
-            and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, slices, n)
+            and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n)
             <= min(most, limits.local_mem_bytes)
         ]
         if fit and fit[-1] not in known:
@@ -125,15 +125,15 @@ def _shared_bytes(
     pixels: int,
     across: int,
     bands: int,
-    slices: int,
+    split_k: int,
     chunk: int,
 ) -> int:
-    """Local memory of a work-group: taps, and weights, or what adds up the slices."""
+    """Local memory of a work-group: taps, and weights, or what adds up the splits."""
     element = 2 if work.pointwise.half else FLOAT_BYTES
     weights = LANES * out_blocks * bands * element
     others = (work.taps + 1) * FLOAT_BYTES
-    adding = slices // 2 * across * bands * pixels * out_blocks * element
-    span = chunk * slices
+    adding = split_k // 2 * across * bands * pixels * out_blocks * element
+    span = chunk * split_k
     return (max(span * weights, adding) + span * others) * LANES
 
 
@@ -141,7 +141,7 @@ def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:
     """Local memory of a work-group."""
     wx, wy, _ = tile.work_group or (1, 1, 1)
     return _shared_bytes(
-        work, tile.out_blocks, tile.pixels, wx * wy, tile.bands, tile.slices, tile.chunk
+        work, tile.out_blocks, tile.pixels, wx * wy, tile.bands, tile.split_k, tile.chunk
     )
 
 
@@ -162,20 +162,20 @@ def estimate_clocks(
     counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
     rows = work.depthwise.kernel[0]
     columns = len(work.depthwise.columns(tile.pixels))
-    texels, turns = rows * columns, counts.turns
+    texels, k_steps = rows * columns, counts.k_steps
     made = tile.pixels * (work.taps * LANES + work.finish_work)
     passes = rows if tile.rolled else 0
-    alu = counts.alu + turns * (made + cost.texel_alu * texels + cost.row_alu * passes)
-    reads = counts.reads + turns * (work.taps + 1)
-    of_turn = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
-    slots = counts.slots + turns * of_turn
+    alu = counts.alu + k_steps * (made + cost.texel_alu * texels + cost.row_alu * passes)
+    reads = counts.reads + k_steps * (work.taps + 1)
+    of_k_step = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
+    slots = counts.slots + k_steps * of_k_step
     busiest = max(
         machine.wave * alu / machine.lanes,
-        machine.wave * turns * texels / machine.texels_of(work.pointwise.storage_bytes),
+        machine.wave * k_steps * texels / machine.texels_of(work.pointwise.storage_bytes),
         reads * rates.local_read_clocks,
     )
-    waits: float = turns * max(1, passes) + cost.chunk_waits * (counts.chunks - 1)
-    waits += cost.last_waits + math.log2(tile.slices)
+    waits: float = k_steps * max(1, passes) + cost.chunk_waits * (counts.chunks - 1)
+    waits += cost.last_waits + math.log2(tile.split_k)
     serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
     registers = _registers(work, tile, columns if tile.rolled else texels, machine.cost)
     registers += cost.chunk_registers if counts.chunks > 1 else 0
@@ -195,9 +195,9 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int, costs: Cos
     if work.pointwise.half:
         sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
     finish = cost.finish_registers if work.finish_work else 0.0
-    slices = costs.conv_local.slice_registers if tile.slices > 1 else 0.0
+    split_k = costs.conv_local.split_k_registers if tile.split_k > 1 else 0.0
     strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0
-    return sums + texels + tile.pixels + cost.other_registers + finish + slices + strided
+    return sums + texels + tile.pixels + cost.other_registers + finish + split_k + strided
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> int:

@@ -29,22 +29,22 @@ class ConvTile:
     work_group: tuple[int, int, int] | None = None
     bands: int = 1
     """Runs of `out_blocks` that a work-group makes (local route)."""
-    slices: int = 1
+    split_k: int = 1
     """Threads that share the input blocks of one tile (local route)."""
     chunk: int = 1
-    """Input blocks of a slice whose weights are in local memory at a time (local route)."""
+    """Input blocks of a split whose weights are in local memory at a time (local route)."""
     unroll: int = 1
     """Input blocks whose texels are asked for together (local route)."""
 
     @property
-    def turn(self) -> int:
-        """Input blocks that all slices take in one turn of their loop (local route)."""
-        return self.slices * self.unroll
+    def k_step(self) -> int:
+        """Input blocks that all splits take in one k-step of their loop (local route)."""
+        return self.split_k * self.unroll
 
     @property
     def packing(self) -> tuple[int, int, int]:
         """What the order of its weights depends on (`weights.pack_local`)."""
-        return self.out_blocks, self.bands, self.turn
+        return self.out_blocks, self.bands, self.k_step
 
     @property
     def packed_as(self) -> str:

@@ -38,7 +38,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import widened
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.tvmapi import (
     Expr,
     fconst,
@@ -94,7 +94,7 @@ class _Kernel:
         self.planes, self.side = tiling.planes, tiling.transform.side
         # Halves hold tiles as much smaller as the transform makes them larger, as in `winograd`.
         self.growth = tiling.transform.growth if builder.compute == "float16" else 1
-        self.window = whole_turns(x.extents.blocks, tile.chunk)
+        self.window = whole_k_steps(x.extents.blocks, tile.chunk)
         self.supers = -(-out.extents.blocks // tile.group_blocks)
         self.vectors = self.planes * LANES * tile.group_blocks
         self.per_load = vectors_a_load(builder)
@@ -111,7 +111,7 @@ class _Kernel:
         self.column = builder.share(floormod(lx, tile.columns), "column")
         self.plane = builder.share(floordiv(lx, tile.columns), "plane")
         self.band = builder.share(floormod(lz, tile.bands), "band")
-        self.slice = builder.share(floordiv(lz, tile.bands), "slice")
+        self.split = builder.share(floordiv(lz, tile.bands), "slice")
         own = self.plane * iconst(tile.group_tiles) + self.column
         # Floats leave no register to hold it: reads would wait for each other.
         self.own_tiles = builder.share(own, "own") if self.growth > 1 else own
@@ -123,7 +123,7 @@ class _Kernel:
         self.loads = tile.chunk * self.vectors // self.per_load
         inputs = tile.chunk * self.planes * tile.group_tiles
         rounds = -(-self.loads // tile.threads)
-        exchanged = tile.slices * tile.bands * self.planes * tile.group_tiles
+        exchanged = tile.split_k * tile.bands * self.planes * tile.group_tiles
         # Every thread stores what it loads, also beyond the last weight: a test would wait.
         size = inputs
         if tile.route is Route.LOCAL:
@@ -141,7 +141,7 @@ class _Kernel:
         base = builder.share(
             builder.group[2] * iconst(self.window * self.vectors // self.per_load), "wb"
         )
-        of_slice = tile.chunk // tile.slices
+        of_split = tile.chunk // tile.split_k
         with builder.loop(chunks, "chunk", rolled=True) as c:
             reads = [self._read(row, c * iconst(tile.chunk)) for row in rows]
             if tile.route is Route.LOCAL:
@@ -158,10 +158,10 @@ class _Kernel:
             for row, texels in zip(rows, reads, strict=True):
                 self._transform(row, texels)
             builder.barrier()
-            with builder.loop(of_slice // tile.unroll, "i", rolled=True) as i:
+            with builder.loop(of_split // tile.unroll, "i", rolled=True) as i:
                 mine = i * iconst(tile.unroll)
-                if tile.slices > 1:
-                    mine = mine + self.slice * iconst(of_slice)
+                if tile.split_k > 1:
+                    mine = mine + self.split * iconst(of_split)
                 for u in range(tile.unroll):
                     block = mine + iconst(u) if u else mine
                     self._multiply(block, self._weights(block, c, base))
@@ -286,7 +286,7 @@ class _Kernel:
         """Planes of one output block after the other meet in local memory."""
         builder, tile = self.b, self.tile
         items = OUTPUTS * tile.group_tiles * tile.bands
-        lz = self.slice * iconst(tile.bands) + self.band
+        lz = self.split * iconst(tile.bands) + self.band
         to = (lz * iconst(self.planes) + self.plane) * iconst(tile.group_tiles) + self.column
         to = builder.share(to, "to")
         for b in range(tile.out_blocks):
@@ -350,14 +350,14 @@ class _Kernel:
         return reduce(lambda a, b: a & b, tests) if tests else None
 
     def _sum(self, band: Expr, u: Expr, v: int, at: Expr) -> Expr:
-        """The sum of one plane of a tile, of all slices."""
+        """The sum of one plane of a tile, of all splits."""
         tile = self.tile
         plane = band * iconst(self.planes) + u * iconst(self.side) + iconst(v)
         first = plane * iconst(tile.group_tiles) + at
-        of_slice = tile.bands * self.planes * tile.group_tiles
+        of_split = tile.bands * self.planes * tile.group_tiles
         parts = [
-            widened(self.b.let(self.shared[first + iconst(s * of_slice)], "s"))
-            for s in range(tile.slices)
+            widened(self.b.let(self.shared[first + iconst(s * of_split)], "s"))
+            for s in range(tile.split_k)
         ]
         return self.b.let(sum(parts[1:], parts[0]), "s")
 

@@ -19,7 +19,7 @@ from adrenoc.families.winograd.winograd_conv import OUTPUTS, winograd_conv
 from adrenoc.families.winograd.winograd_tile import WinogradTile, pack_planes, plane_texels
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
-from adrenoc.kernels.weights import whole_turns
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import WinogradConvCost, WinogradInstructions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -72,8 +72,8 @@ def conv_candidates(
     for tiles, out_blocks in product(cost.tiles, cost.out_blocks):
         if out_blocks > work.out.blocks or tiles * out_blocks > cost.most_sums:
             continue
-        for columns, bands, slices in product(cost.columns, cost.bands, cost.slices):
-            threads = tiling.planes * columns * bands * slices
+        for columns, bands, split_k in product(cost.columns, cost.bands, cost.split_k):
+            threads = tiling.planes * columns * bands * split_k
             # Half-empty work-groups, of which the last tiles or blocks would be the smaller part.
             if not wave <= threads <= most or columns * tiles >= 2 * tiling.tiles:
                 continue
@@ -84,9 +84,9 @@ def conv_candidates(
                 tile = WinogradTile(
                     tiles=tiles,
                     out_blocks=out_blocks,
-                    work_group=(tiling.planes * columns, 1, bands * slices),
+                    work_group=(tiling.planes * columns, 1, bands * split_k),
                     columns=columns,
-                    slices=slices,
+                    split_k=split_k,
                     chunk=chunk,
                     unroll=unroll,
                     route=route,
@@ -96,10 +96,10 @@ def conv_candidates(
 
 
 def _suits(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost) -> bool:
-    """Whether slices, local memory and threads come out well."""
-    if tile.chunk % (tile.slices * tile.unroll) or tile.chunk > work.in_blocks:
+    """Whether splits, local memory and threads come out well."""
+    if tile.chunk % (tile.split_k * tile.unroll) or tile.chunk > work.in_blocks:
         return False
-    if whole_turns(work.in_blocks, tile.chunk) > cost.most_padding * work.in_blocks:
+    if whole_k_steps(work.in_blocks, tile.chunk) > cost.most_padding * work.in_blocks:
         return False
     if tiling.transform.side * tile.group_tiles * tile.chunk > tile.threads:
         return False
@@ -111,7 +111,7 @@ def _shared_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
     inputs = tile.chunk * tiling.planes * tile.group_tiles
     weights = tile.chunk * tiling.planes * LANES * tile.group_blocks
     weights *= tile.route is Route.LOCAL
-    exchanged = tile.slices * tile.bands * tiling.planes * tile.group_tiles
+    exchanged = tile.split_k * tile.bands * tiling.planes * tile.group_tiles
     return max(inputs + weights, exchanged) * LANES * element
 
 
@@ -124,9 +124,9 @@ def conv_clocks(
     direct, textured = tile.route is not Route.LOCAL, tile.route is Route.TEXTURE
     rate = machine.half_rate if work.half else 1.0
     sums = tile.tiles * tile.out_blocks
-    chunks = whole_turns(work.in_blocks, tile.chunk) // tile.chunk
-    blocks = tile.chunk // tile.slices
-    turns = blocks // tile.unroll
+    chunks = whole_k_steps(work.in_blocks, tile.chunk) // tile.chunk
+    blocks = tile.chunk // tile.split_k
+    k_steps = blocks // tile.unroll
     loads = 0 if direct else _loads(work, tiling, tile)
     own = blocks * LANES * tile.out_blocks // (1 if textured else _per_load(work)) if direct else 0
     widened = work.storage_bytes == 2 and not work.half
@@ -134,12 +134,12 @@ def conv_clocks(
     ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
 
     def beside(costs: WinogradInstructions, of_texel: float) -> float:
-        of_chunk = costs.chunk + costs.turn * turns + costs.flush * sums * blocks
+        of_chunk = costs.chunk + costs.k_step * k_steps + costs.flush * sums * blocks
         of_chunk += own * (of_texel if textured else costs.own * (cost.widened if widened else 1))
         return costs.start + chunks * of_chunk + costs.end * ends
 
     mads = chunks * LANES * LANES * sums * blocks
-    ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.slices * ends
+    ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.split_k * ends
     loaded = loads + own * (not textured)
     busiest = max(
         machine.wave * (mads / rate + beside(alu_beside, cost.texel_alu)) / machine.lanes,
@@ -150,7 +150,7 @@ def conv_clocks(
         rates.local_read_clocks * (chunks * (LANES + loads + reads) + ended),
         machine.wave * chunks * loaded * BYTES_A_LOAD / rates.bytes_per_clock,
     )
-    waits = chunks * (cost.chunk_waits + (turns if direct else 0)) + cost.end_waits * ends
+    waits = chunks * (cost.chunk_waits + (k_steps if direct else 0)) + cost.end_waits * ends
     serial = machine.slots_a_wave * (mads + beside(slots_beside, cost.texel_slots)) + waits * (
         rates.texture_latency_clocks if textured else rates.buffer_latency_clocks
     )
@@ -204,7 +204,7 @@ def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: Winogra
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
     loads = 0 if direct else _loads(work, tiling, tile)
     other = cost.half_registers if work.half else cost.float_registers
-    other += cost.slice_registers if tile.slices > 1 else 0
+    other += cost.split_k_registers if tile.split_k > 1 else 0
     held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)
     first = sums + cost.texels_a_row
     if work.half:

@@ -8,7 +8,7 @@ import numpy as np
 
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.weights import blocks, filled, whole_turns
+from adrenoc.kernels.weights import blocks, filled, whole_k_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class WinogradTile:
     out_blocks: int
     """Output blocks that it makes of them."""
     work_group: tuple[int, int, int]
-    """Planes times columns, 1, bands times slices."""
+    """Planes times columns, 1, bands times splits."""
     columns: int
     """Threads beside each other that share their weights."""
-    slices: int
+    split_k: int
     """Threads that share the input blocks of one sum."""
     chunk: int
     """Input blocks in local memory at a time."""
@@ -36,7 +36,7 @@ class WinogradTile:
     @property
     def bands(self) -> int:
         """Runs of `out_blocks` that a work-group makes."""
-        return self.work_group[2] // self.slices
+        return self.work_group[2] // self.split_k
 
     @property
     def threads(self) -> int:
@@ -74,7 +74,7 @@ def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
 def _packed(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     out_channels, in_channels, side, _ = transformed.shape
     supers = -(-blocks(out_channels) // tile.group_blocks)
-    window = whole_turns(blocks(in_channels), tile.chunk)
+    window = whole_k_steps(blocks(in_channels), tile.chunk)
     planes = transformed.reshape(out_channels, in_channels, -1)
     padded = filled(planes, supers * tile.group_blocks * LANES, window * LANES)
     split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)

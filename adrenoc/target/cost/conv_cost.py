@@ -47,7 +47,7 @@ class ConvTextureCost:
 class ConvLocalCost:
     """Weights in local memory.
 
-    One pass of the innermost loop, a turn, takes one input block and one kernel row.
+    One pass of the innermost loop, a k-step, takes one input block and one kernel row.
     """
 
     pixels: Sizes
@@ -59,10 +59,10 @@ class ConvLocalCost:
     most_whole_row: int
     """Threads along W that are taken as they are."""
     most_whole_column: int
-    slices: Sizes
+    split_k: Sizes
     """Threads that share a sum."""
     unrolls: Sizes
-    """Input blocks a turn."""
+    """Input blocks a k-step."""
     fewest_threads: int
     """Of a work-group that could share its sums more."""
     shared_bytes: int
@@ -71,10 +71,10 @@ class ConvLocalCost:
     alike_share: float
     """Of the longest chunk that fits, what one has to have at least of which all are alike."""
     most_padding: float
-    """Input blocks with those that fill up the last turn, for each that is there."""
-    turn_slots: float
-    """Of a turn of the loop beside reads and multiply-adds."""
-    turn_alu: float
+    """Input blocks with those that fill up the last k-step, for each that is there."""
+    k_step_slots: float
+    """Of a k-step of the loop beside reads and multiply-adds."""
+    k_step_alu: float
     texel_slots: float
     """For each texel: its column as a float."""
     texel_alu: float
@@ -96,20 +96,20 @@ class ConvLocalCost:
     half_loads_a_wait: float
     """The same of those that become halves."""
     end_slots: float
-    slice_slots: float
-    """At the end, for each sum and each halving of the slices."""
+    split_k_slots: float
+    """At the end, for each sum and each halving of the splits."""
     other_registers: float
     """That coordinates, loop counters and pointers take."""
-    slice_registers: float
-    """More of them where slices are added."""
+    split_k_registers: float
+    """More of them where splits are added."""
     taps_registers: float
     """Where a row has several taps."""
     stride_registers: float
     """Where the pixels of neighbours lie apart."""
     waiting_weights: int
     stem_registers: float
-    """In place of `other_registers` of the only input block: no loop over turns, whose counters and
-    pointers would be kept."""
+    """In place of `other_registers` of the only input block: no loop over k-steps, whose counters
+    and pointers would be kept."""
     bands_registers: float
     stem_weights: int
     narrow_row: int
@@ -118,7 +118,7 @@ class ConvLocalCost:
     """Of bytes: for each load, which has an address of 64 bits."""
     words_registers: float
     """Of bytes, beside them."""
-    words_slice_registers: float
+    words_split_k_registers: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ class WinogradConvCost:
     columns: Sizes
     """Threads beside each other that share their weights."""
     bands: Sizes
-    slices: Sizes
+    split_k: Sizes
     chunks: Sizes
     """Input blocks in local memory at a time."""
     unrolls: Sizes
@@ -166,7 +166,7 @@ class WinogradConvCost:
     half_registers: float
     """That coordinates, loop counters and pointers take, in halves."""
     float_registers: float
-    slice_registers: float
+    split_k_registers: float
     load_registers: float
     """Of a load with its address."""
     texels_a_row: int
@@ -182,7 +182,7 @@ class WinogradInstructions:
 
     start: float
     chunk: float
-    turn: float
+    k_step: float
     """Of the loop over the input blocks of a chunk."""
     own: float
     """A load of weights that are not shared; others count with the chunk."""

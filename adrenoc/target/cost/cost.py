@@ -13,8 +13,8 @@ from adrenoc.target.cost.conv_cost import (
     WinogradTransformCost,
 )
 from adrenoc.target.cost.depthwise_cost import DepthwiseCost, ExpansionCost, SeparableCost
-from adrenoc.target.cost.line_cost import AttentionCost, GemvCost, LinesCost, MatmulCost
 from adrenoc.target.cost.machine_cost import MapCost, PipeCost, UnstatedCost, WorkGroupCost
+from adrenoc.target.cost.row_cost import AttentionCost, GemvCost, MatmulCost, RowsCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +44,4 @@ class Cost:
     gemv: GemvCost
     matmul: MatmulCost
     attention: AttentionCost
-    lines: LinesCost
+    rows: RowsCost

@@ -28,7 +28,7 @@ class DepthwiseCost:
     word_slots: float
     """A word of bytes: its address in a buffer, that of the nearest pixel inside, and a choice."""
     row_slots: float
-    """Of a kernel row that is a turn of a loop."""
+    """Of a kernel row that is a k-step of a loop."""
     start_waits: int
     """Beside those for kernel rows."""
     other_registers: int
@@ -47,7 +47,7 @@ class SeparableCost:
     """Local memory of a work-group that is worth a try."""
     pixels: Sizes
     out_blocks: Sizes
-    slices: Sizes
+    split_k: Sizes
     most_sums: int
     most_texels: int
     """That a thread asks for at once, where all rows of taps are written out."""
@@ -58,7 +58,7 @@ class SeparableCost:
     """Of a texel: its column and row as floats."""
     texel_slots: float
     row_alu: float
-    """Of a row of taps that stays a turn of a loop."""
+    """Of a row of taps that stays a k-step of a loop."""
     row_slots: float
     chunk_waits: int
     last_waits: int
@@ -102,8 +102,8 @@ class ExpansionCost:
     round_alu: float
     """Of some wide pixels."""
     round_slots: float
-    turn_alu: float
-    turn_slots: float
+    k_step_alu: float
+    k_step_slots: float
     texel_alu: float
     texel_slots: float
     half_alu: float
@@ -126,7 +126,7 @@ class ExpansionCost:
     taps_stored: int
     """Vectors of taps, and of what else is read of each channel, that a thread brings."""
     waits: int
-    """Beside once a turn, and once where it makes output."""
+    """Beside once a k-step, and once where it makes output."""
     wide_half_registers: float
     """What coordinates and pointers take in the first phase."""
     wide_float_registers: float
@@ -141,7 +141,7 @@ class ExpansionCost:
     saved_half_registers: float
     """Fewer in halves, in any case."""
     weights_half_registers: float
-    """For each block of weights of a turn that waits, in halves."""
+    """For each block of weights of a k-step that waits, in halves."""
     ahead_half_registers: float
     """For each wide pixel of the rows that compilers read ahead."""
     ahead_float_registers: float

@@ -1,4 +1,4 @@
-"""Threads of a work-group that share a sum: each has made a slice of it."""
+"""Threads of a work-group that share a sum: each has made a split of it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.tvmapi import Expr, iconst
 
 
-def vectors_added(count: int, slices: int, threads: int) -> int:
-    """Vectors of local memory that `add_slices` needs, of `count` sums a thread."""
-    return slices // 2 * (threads // slices) * count
+def vectors_added(count: int, split_k: int, threads: int) -> int:
+    """Vectors of local memory that `add_split_k` needs, of `count` sums a thread."""
+    return split_k // 2 * (threads // split_k) * count
 
 
-def add_slices(
+def add_split_k(
     builder: KernelBuilder,
     sums: Registers,
     count: int,
@@ -21,16 +21,16 @@ def add_slices(
     thread: Expr,
     threads: int,
 ) -> None:
-    """Add the sums of all slices, in the threads of slice 0; no thread may still read `shared`.
+    """Add the sums of all splits, in the threads of split 0; no thread may still read `shared`.
 
-    `part` is the thread's slice and how many there are, a power of two; the `threads` of a slice
+    `part` is the thread's split and how many there are, a power of two; the `threads` of a split
     follow each other.  A tree, where each step adds one half to the other, keeps few numbers in
-    registers; adding all slices at once keeps all of them.
+    registers; adding all splits at once keeps all of them.
     """
-    own, slices = part
-    half = slices // 2
+    own, split_k = part
+    half = split_k // 2
     while half:
-        width = half * (threads // slices)
+        width = half * (threads // split_k)
         giver = thread - iconst(width)
         with builder.when((own >= iconst(half)) & (own < iconst(2 * half))):
             for at in range(count):

@@ -59,14 +59,14 @@ class AttentionCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinesCost:
-    """Reductions, softmax and norms: threads that share lines."""
+class RowsCost:
+    """Reductions, softmax and norms: threads that share rows."""
 
     teams: Sizes
-    lines_beside: int
+    rows_beside: int
     """Along W that a work-group takes, where it has teams apart."""
     narrow: int
-    """Lines along W below which they are not taken so."""
+    """Rows along W below which they are not taken so."""
     threads: int
     """Of a work-group."""
     most_threads: int
@@ -76,7 +76,7 @@ class LinesCost:
     fold_clocks: float
     """Of a step in local memory, with its barrier."""
     apart: float
-    """How many times as long texels take whose lines lie apart."""
+    """How many times as long texels take whose rows lie apart."""
     at_once: int
     """Texels that a thread of a team asks for before it waits."""
     registers: int

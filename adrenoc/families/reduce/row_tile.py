@@ -1,4 +1,4 @@
-"""Pick how threads share lines: of reductions, softmax and norms."""
+"""Pick how threads share rows: of reductions, softmax and norms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.lines import LineTile, Members
+from adrenoc.families.reduce.rows import Members, RowTile
 from adrenoc.families.shared.context import RuleContext
 from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
@@ -18,20 +18,20 @@ from adrenoc.tvmapi import bytes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineWork:
-    """`lines` results in x, y, z of `length` texels each, which are read `passes` times.
+class RowWork:
+    """`rows` results in x, y, z of `length` texels each, which are read `passes` times.
 
-    `folds` is how often a team has to agree on a value, and `along_w` whether lines lie along W.
+    `folds` is how often a team has to agree on a value, and `along_w` whether rows lie along W.
     """
 
-    lines: tuple[int, int, int]
+    rows: tuple[int, int, int]
     length: int
     passes: int
     folds: int
     along_w: bool
 
 
-def pick_line_tile(context: RuleContext, node: Node, family: str, work: LineWork) -> LineTile:
+def pick_row_tile(context: RuleContext, node: Node, family: str, work: RowWork) -> RowTile:
     """The schedule with the least estimate, or what the tuning log says."""
     machine = context.machine
     storage_bytes = bytes_of(context.options.storage_dtype)
@@ -43,33 +43,33 @@ def pick_line_tile(context: RuleContext, node: Node, family: str, work: LineWork
     )
 
 
-def candidates(work: LineWork, limits: Limits, costs: Cost) -> Iterator[LineTile]:
-    """One thread a line, and teams no larger than the line."""
-    yield LineTile(work_group=pick_work_group(work.lines, limits))
-    (wide, high, deep), cost = work.lines, costs.lines
+def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
+    """One thread a row, and teams no larger than the row."""
+    yield RowTile(work_group=pick_work_group(work.rows, limits))
+    (wide, high, deep), cost = work.rows, costs.rows
     most = min(cost.most_threads, limits.max_work_group_size)
     for team in cost.teams:
         if team > min(work.length, most):
             break
         if not work.along_w and wide >= cost.narrow:
-            beside = min(cost.lines_beside, power_of_two(wide), most // team)
-            yield LineTile(work_group=(beside, team, 1), members=Members.ALONG_Y)
+            beside = min(cost.rows_beside, power_of_two(wide), most // team)
+            yield RowTile(work_group=(beside, team, 1), members=Members.ALONG_Y)
         teams = min(max(cost.threads // team, 1), power_of_two(wide * high * deep))
-        yield LineTile(work_group=(team, teams, 1), members=Members.ALONG_X)
+        yield RowTile(work_group=(team, teams, 1), members=Members.ALONG_X)
 
 
-def estimate_clocks(work: LineWork, tile: LineTile, machine: Machine, storage_bytes: int) -> float:
+def estimate_clocks(work: RowWork, tile: RowTile, machine: Machine, storage_bytes: int) -> float:
     """Clocks of the kernel, from the texels that one thread reads one after the other."""
-    cost, rates = machine.cost.lines, machine.cost.pipes
+    cost, rates = machine.cost.rows, machine.cost.pipes
     texels = math.ceil(work.length / tile.team) * work.passes
     group = math.prod(tile.work_group)
     threads = machine.threads_of(group)
-    groups = math.ceil(math.prod(work.lines) * tile.team / group)
+    groups = math.ceil(math.prod(work.rows) * tile.team / group)
     waves = groups * math.ceil(group / threads)
     slots = texels * cost.texel_slots
     folds = work.folds * math.ceil(math.log(tile.team, LANES)) if tile.team > 1 else 0
-    # Members of a team beside each other read lines apart where lines do not lie along W.
-    apart = tile.members is Members.ALONG_X and not work.along_w and work.lines[0] > 1
+    # Members of a team beside each other read rows apart where rows do not lie along W.
+    apart = tile.members is Members.ALONG_X and not work.along_w and work.rows[0] > 1
     texture = texels / machine.texels_of(storage_bytes) * (cost.apart if apart else 1.0)
     busiest = threads * max(slots / machine.lanes, texture) + folds * cost.fold_clocks / 2
     at_once = 1 if tile.team == 1 else cost.at_once

@@ -1,7 +1,7 @@
-"""Threads for kernels that make a result of each of many lines: alone, or a team for a line.
+"""Threads for kernels that make a result of each of many rows: alone, or a team for a row.
 
-Where lines are few and long, a team of threads shares each; where neighbouring lines lie beside
-each other along W, neighbouring threads take neighbouring lines, so that they read neighbouring
+Where rows are few and long, a team of threads shares each; where neighbouring rows lie beside
+each other along W, neighbouring threads take neighbouring rows, so that they read neighbouring
 texels.
 """
 
@@ -19,17 +19,17 @@ class Members(str, Enum):
     """How the threads of a work-group are dealt out."""
 
     ALONE = "alone"
-    """Each thread has a line of its own."""
+    """Each thread has a row of its own."""
 
     ALONG_X = "x"
-    """The members of a team are neighbours: they share a line that lies along W."""
+    """The members of a team are neighbours: they share a row that lies along W."""
 
     ALONG_Y = "y"
-    """Neighbours have neighbouring lines along W; the members of a team are apart."""
+    """Neighbours have neighbouring rows along W; the members of a team are apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineTile:
+class RowTile:
     """`work_group` holds one team or several; a team has the threads along its axis."""
 
     work_group: tuple[int, int, int]
@@ -37,20 +37,20 @@ class LineTile:
 
     @property
     def team(self) -> int:
-        """Threads that share a line."""
+        """Threads that share a row."""
         if self.members is Members.ALONE:
             return 1
         return self.work_group[0 if self.members is Members.ALONG_X else 1]
 
 
-def line_threads(
-    builder: KernelBuilder, lines: tuple[int, int, int], tile: LineTile
+def row_threads(
+    builder: KernelBuilder, rows: tuple[int, int, int], tile: RowTile
 ) -> tuple[Expr, Expr, Expr, Team]:
-    """A thread or a team for each of the lines in x, y, z; returns its place and its team.
+    """A thread or a team for each of the rows in x, y, z; returns its place and its team.
 
-    Teams beyond the last line repeat one that exists: `builder.inside` says who stores.
+    Teams beyond the last row repeat one that exists: `builder.inside` says who stores.
     """
-    wide, high, deep = lines
+    wide, high, deep = rows
     if tile.members is Members.ALONE:
         return *builder.threads(wide, high, deep, work_group=tile.work_group), Team.alone()
     if tile.members is Members.ALONG_Y:
@@ -69,9 +69,9 @@ def line_threads(
     return x, *_split(builder, rest, high), team
 
 
-def _existing(builder: KernelBuilder, line: Expr, count: int, a_group: int) -> Expr:
-    """A line's number, or the last line's where there are more threads than lines."""
-    return builder.let(minimum(line, iconst(count - 1)), "line") if count % a_group else line
+def _existing(builder: KernelBuilder, row: Expr, count: int, a_group: int) -> Expr:
+    """A row's number, or the last row's where there are more threads than rows."""
+    return builder.let(minimum(row, iconst(count - 1)), "line") if count % a_group else row
 
 
 def _split(builder: KernelBuilder, number: Expr, extent: int) -> tuple[Expr, Expr]:
