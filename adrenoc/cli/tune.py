@@ -97,7 +97,7 @@ class DurationParam(ParamType):
     type=DurationParam(),
     default=0.0,
     metavar="TIME",
-    help="Stop after so long, ten seconds later at most: 30m.",
+    help="Stop after so long, and what is in flight then: 30m.",
 )
 @click.option(
     "--timeout",
