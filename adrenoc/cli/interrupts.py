@@ -41,12 +41,14 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.number = 0
+        self.is_interrupted = False
         self._tells = -1
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """End the work where it is; while that is cleaned up, further signals change nothing."""
         self._tell(_NOTICED)
         if number == signal.SIGINT:
+            self.is_interrupted = True
             raise KeyboardInterrupt
         if not self.number:
             self.number = number
@@ -63,8 +65,11 @@ class Interrupts:
         try:
             yield
         finally:
-            if self.number and isinstance(sys.exc_info()[1], Exception):
-                raise Terminated
+            if isinstance(sys.exc_info()[1], Exception):
+                if self.number:
+                    raise Terminated
+                if self.is_interrupted:
+                    raise KeyboardInterrupt
 
     @contextmanager
     def watched(self, numbers: Sequence[int]) -> Iterator[None]:

@@ -37,6 +37,7 @@ from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError, HostMemoryError
+from adrenoc.files.aside import remove_held
 from adrenoc.files.outputs import FULL_CODES, output_error
 from adrenoc.host.out_of_memory import memory_errors
 
@@ -101,8 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"ended by {signal.Signals(asked.number).name}; nothing half-written was left"
             )
             code = asked.exit_code
-        if argv is None and (asked.number or code == INTERRUPTED_EXIT_CODE):
-            end_process(code)
+        if asked.number or asked.is_interrupted:
+            remove_held()  # what was made and not yet in the hands of who removes it
+            if argv is None:
+                end_process(code)
     return code
 
 

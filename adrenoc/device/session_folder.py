@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
+from adrenoc.files.temporary import temporary_name
 
 # As adrenoc/native/runtime/tools/rpc_folder.cc has it.
 _PREFIX = "adrenoc-rpc-"
@@ -29,7 +30,7 @@ def session_folder() -> Iterator[SessionFolder]:
     Raises:
         OSError: there is no room for one.
     """
-    path, lock = lock_new(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))
+    path, lock = lock_new(lambda: temporary_name(_PREFIX), 0o700)
     try:
         yield SessionFolder(path=path, lock=lock)
     finally:

@@ -36,7 +36,7 @@ def aside_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    folder, lock = lock_new(lambda: _make_aside(path))
+    folder, lock = lock_new(lambda: aside_name(path, "part"))
     try:
         yield folder
     finally:
@@ -123,21 +123,30 @@ def _renameat2(source: Path, target: Path, flags: int) -> bool:
     raise OSError(code, os.strerror(code), str(target))
 
 
-def lock_new(make: Callable[[], Path]) -> tuple[Path, int]:
-    """A folder that `make` makes, and the descriptor that holds its lock.
+def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
+    """A new folder of a name that `name` finds, and the descriptor that holds its lock.
 
     Raises:
         OSError: it cannot be made.
     """
     while True:
-        folder = make()
+        folder = name()
+        # Before it is there: a signal may come between any two steps.
+        _held[folder] = os.getpid()
+        try:
+            folder.mkdir(mode)
+        except OSError as error:
+            _held.pop(folder, None)
+            if error.errno == errno.EEXIST:
+                continue
+            raise
         lock = -1
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             # Another process may have taken it for a left one before it was locked.
             if _lock(lock) and folder.exists():
-                _held[folder] = os.getpid()
                 return folder, lock
+        _held.pop(folder, None)
         if lock >= 0:
             os.close(lock)
 
@@ -158,12 +167,6 @@ def remove_held() -> None:
             path.unlink()
         for _ in range(_REMOVALS):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _make_aside(path: Path) -> Path:
-    folder = aside_name(path, "part")
-    folder.mkdir()
-    return folder
 
 
 def _lock(descriptor: int) -> bool:

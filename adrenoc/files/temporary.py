@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import weakref
 from contextlib import suppress
@@ -26,7 +27,7 @@ class TemporaryFolder:
         if kind not in _KINDS:
             raise ValueError(f"no kind of temporary folder: {kind}")
         _remove_left()
-        self.path, lock = lock_new(lambda: Path(tempfile.mkdtemp(prefix=f"adrenoc-{kind}-")))
+        self.path, lock = lock_new(lambda: temporary_name(f"adrenoc-{kind}-"), 0o700)
         self.close = weakref.finalize(self, remove_locked, self.path, lock)
 
     def __enter__(self) -> Path:
@@ -49,6 +50,11 @@ class TemporaryFolder:
                     f"the folder for temporary files {folder} is full: {error.strerror or error}",
                     hint=f"free some space (df -h {folder}), or set TMPDIR to another folder",
                 ) from error
+
+
+def temporary_name(prefix: str) -> Path:
+    """A name in the folder for temporary files that nobody has, as long as `_remove_left` asks."""
+    return Path(tempfile.gettempdir(), prefix + secrets.token_hex(4))
 
 
 def _remove_left() -> None:

@@ -15,7 +15,7 @@ from adrenoc.bundle.manifest import TensorSpec, from_plain
 from adrenoc.decision import Decision
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
-from adrenoc.files.owned_folder import LIST_FILE, listed_kind, write_list
+from adrenoc.files.owned_folder import listed_kind, write_list
 from adrenoc.files.read import read_plain, sha256_bytes
 from adrenoc.mcu.borders import DTYPES, Border
 from adrenoc.mcu.evaluate import evaluate
@@ -144,7 +144,7 @@ def plain_firmware(firmware: Firmware) -> dict[str, Any]:
 
 def is_firmware(path: Path) -> bool:
     """Whether a path is a folder that `compile` wrote for a microcontroller."""
-    return (path / LIST_FILE).is_file() and FIRMWARE_FOLDER.listed(path) is not None
+    return FIRMWARE_FOLDER.listed(path) is not None
 
 
 def open_firmware(path: Path) -> Firmware:

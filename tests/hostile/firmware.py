@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -36,14 +37,25 @@ def _model() -> bytes:
     return keywords(width=4, blocks=1, height=11)
 
 
+@lru_cache(maxsize=1)
+def _files() -> dict[str, bytes]:
+    """What `compile` writes for the model."""
+    with tempfile.TemporaryDirectory(prefix="hostile-firmware-") as made:
+        model, output = Path(made, "k.tflite"), Path(made, "fw")
+        model.write_bytes(_model())
+        program = make_program(network_of(model, read_tflite(model, _model())), load_core(CORE))
+        write_firmware(program, firmware_of(program, "0" * 64), output)
+        return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
 def folder(change: Callable[[Path], object], name: str = "fw") -> Make:
     """A firmware folder with something changed, and its model."""
 
     def make(work: Path) -> None:
-        model = work / "k.tflite"
-        model.write_bytes(_model())
-        program = make_program(network_of(model, read_tflite(model, _model())), load_core(CORE))
-        write_firmware(program, firmware_of(program, "0" * 64), work / name)
+        (work / "k.tflite").write_bytes(_model())
+        (work / name).mkdir()
+        for file, content in _files().items():
+            (work / name / file).write_bytes(content)
         change(work / name)
 
     return make
@@ -100,6 +112,13 @@ def _folders() -> Iterator[Case]:
                 command=("run", "fw"),
                 codes=_BUNDLE,
             )
+    yield Case(
+        family="firmware folders",
+        name="model.json was changed, inspect",
+        make=folder(_replaced("model.json", lambda path: path.write_text("{}"))),
+        command=("inspect", "fw"),
+        codes=_BUNDLE,
+    )
     for kind, change in {
         "one more file": lambda root: (root / "mine.c").write_text(""),
         "a repository": lambda root: (root / ".git").mkdir(),
@@ -120,7 +139,6 @@ def _folders() -> Iterator[Case]:
             codes=_KEPT,
         )
     for command in (
-        ("inspect", "fw"),
         ("package", "fw", "--aar", "-o", "x.aar"),
         ("warm", "fw"),
         ("compile", "model.onnx", "-o", "fw"),

@@ -211,6 +211,7 @@ def _options() -> Iterator[Case]:
         ("package", "b", "b", "--aar", "-o", "p"),
         ("inspect", "\x1b]0;x\x07"),
         ("inspect", "x" * 100_000),
+        ("run", "x" * 100_000),
         ("\x1b[2J",),
         ("inspect", "--\x1b[2J"),
         ("targets", "\x9b31m"),
