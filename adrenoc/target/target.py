@@ -49,7 +49,7 @@ class Target:
     options: tuple[tuple[str, Any], ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
     cost_sources: tuple[tuple[str, str], ...] = ()
-    """The same of `cost` ("cost.conv_local.turn_slots")."""
+    """The same of `cost` ("cost.conv_local.k_step_slots")."""
 
     @property
     def title(self) -> str:

@@ -88,7 +88,7 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
         kernel = Measured(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
         by_choice = [task.choice.estimate(tile) / clock for tile in tiles]
         assert kernel.estimates_ms(STORED) == pytest.approx(by_choice)
-    slow = with_values(STORED, {("conv_local", "turn_slots"): 4e3, ("gemv", "texel_slots"): 4e3})
+    slow = with_values(STORED, {("conv_local", "k_step_slots"): 4e3, ("gemv", "texel_slots"): 4e3})
     slower = {
         task.family
         for task in plan.tasks
@@ -121,7 +121,7 @@ def test_schedules_that_nobody_offers_are_left_out(plan: TunePlan) -> None:
 
 
 TRUTH = {
-    ("conv_local", "turn_slots"): 90.0,
+    ("conv_local", "k_step_slots"): 90.0,
     ("conv_local", "load_slots"): 70.0,
     ("depthwise", "texel_slots"): 20.0,
 }
@@ -163,12 +163,12 @@ def test_what_was_fitted_is_a_gpus_own_table(plan: TunePlan, tmp_path: Path) -> 
     path.write_text(path.read_text().replace('[cost]\nbase = "a6xx"\n', text))
     target = load_target(DEVICE, folder=folder)
     assert replace(target.cost, name=STORED.name) == fitted.cost
-    assert "scripts/fit_cost" in target.source_of("cost.conv_local.turn_slots")
+    assert "scripts/fit_cost" in target.source_of("cost.conv_local.k_step_slots")
 
 
 def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
     keys = constants_to_fit()
-    assert ("conv_local", "turn_slots") in keys
+    assert ("conv_local", "k_step_slots") in keys
     assert ("pipes", "local_read_clocks") in keys
     assert not {name for _, name in keys if name.startswith(("most_", "alike"))}
     assert not {table for table, _ in keys} & {"unstated"}

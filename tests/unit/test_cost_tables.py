@@ -171,7 +171,7 @@ def test_every_constant_has_a_source(target) -> None:
     }
     assert known == dict(target.cost_sources).keys()
     assert all("@" not in source for _, source in target.cost_sources)
-    assert re.search(r"20\d\d-\d\d-\d\d", target.source_of("cost.conv_local.turn_slots"))
+    assert re.search(r"20\d\d-\d\d-\d\d", target.source_of("cost.conv_local.k_step_slots"))
 
 
 def test_who_reckons_with_what() -> None:
@@ -193,9 +193,7 @@ def edit(path: Path, pattern: str, text: str) -> None:
     path.write_text(after)
 
 
-OWN = (
-    '[cost]\nbase = "a7xx"\n\n[cost.conv_local]\nturn_slots = { value = 41, source = "measured" }\n'
-)
+OWN = '[cost]\nbase = "a7xx"\n\n[cost.conv_local]\nk_step_slots = { value = 41, source = "measured" }\n'
 
 
 def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> None:
@@ -205,7 +203,7 @@ def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> Non
     assert after.cost.conv_local == dataclasses.replace(before.cost.conv_local, k_step_slots=41.0)
     assert after.cost.pipes == before.cost.pipes
     assert after.cost.name == "a7xx and its own"
-    assert after.source_of("cost.conv_local.turn_slots") == "measured"
+    assert after.source_of("cost.conv_local.k_step_slots") == "measured"
     assert load_target("adreno:a740", folder=folder).cost == before.cost
 
 
@@ -223,7 +221,7 @@ def test_the_digest_follows_values_and_not_prose(folder: Path) -> None:
     assert before == load_target("adreno:a750").digest()
     edit(path, r'^text = "fitted', 'text = "also fitted')
     assert load_target("adreno:a750", folder=folder).digest() == before
-    edit(path, r"^(turn_slots = \{ value = )[\d.]+", r"\g<1>47.5")
+    edit(path, r"^(k_step_slots = \{ value = )[\d.]+", r"\g<1>47.5")
     assert load_target("adreno:a750", folder=folder).digest() != before
     assert load_target("adreno", folder=folder).digest() != load_target("adreno").digest()
 
@@ -231,19 +229,24 @@ def test_the_digest_follows_values_and_not_prose(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "pattern", "text", "message"),
     [
-        ("ir3", r"^turn_slots.*\n", "", 'key "conv_local.turn_slots": missing, expected { value'),
         (
             "ir3",
-            r"^turn_slots",
-            "turn_slot",
-            'key "conv_local.turn_slot": unknown key (did you mean "turn_slots"?)',
+            r"^k_step_slots.*\n",
+            "",
+            'key "conv_local.k_step_slots": missing, expected { value',
+        ),
+        (
+            "ir3",
+            r"^k_step_slots",
+            "k_step_slot",
+            'key "conv_local.k_step_slot": unknown key (did you mean "k_step_slots"?)',
         ),
         ("ir3", r"^\[gemv\]", "[gemm]", 'key "gemm": unknown key (did you mean "gemv"?)'),
         (
             "ir3",
-            r"^(turn_slots = \{ value = )[\d.]+",
+            r"^(k_step_slots = \{ value = )[\d.]+",
             r"\1-4.0",
-            'key "conv_local.turn_slots": seen -4.0, expected a number above 0',
+            'key "conv_local.k_step_slots": seen -4.0, expected a number above 0',
         ),
         (
             "ir3",
@@ -259,7 +262,7 @@ def test_the_digest_follows_values_and_not_prose(folder: Path) -> None:
         ),
         (
             "ir3",
-            r'^(turn_slots = .*) source = "@local"',
+            r'^(k_step_slots = .*) source = "@local"',
             r'\1 source = "@locals"',
             'seen "@locals" (did you mean "local"?)',
         ),
@@ -314,13 +317,13 @@ def test_a_wrong_cost_file_is_refused_by_file_and_key(
         ),
         (
             r'^\[cost\]\nbase = "a7xx"\n',
-            OWN.replace("turn_slots", "turn_slot"),
-            'key "cost.conv_local.turn_slot": unknown key (did you mean "turn_slots"?)',
+            OWN.replace("k_step_slots", "k_step_slot"),
+            'key "cost.conv_local.k_step_slot": unknown key (did you mean "k_step_slots"?)',
         ),
         (
             r'^\[cost\]\nbase = "a7xx"\n',
             OWN.replace(', source = "measured"', ""),
-            'key "cost.conv_local.turn_slots": the value has no source',
+            'key "cost.conv_local.k_step_slots": the value has no source',
         ),
     ],
 )

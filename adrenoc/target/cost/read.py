@@ -8,7 +8,7 @@ may have values of its own, which is what measurements on one device end in:
     base = "a7xx"
 
     [cost.conv_local]
-    turn_slots = { value = 41.0, source = "fitted to an Adreno 750, driver E031.45, 2026-12-01" }
+    k_step_slots = { value = 41.0, source = "fitted to an Adreno 750, driver E031.45, 2026-12-01" }
 """
 
 from __future__ import annotations
