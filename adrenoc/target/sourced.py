@@ -16,6 +16,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,7 +166,7 @@ class SourcedFile:
         fields = dataclasses.fields(cls)
         keys = {field.name for field in fields if not field.metadata.get("derived")}
         self.check_keys(table, keys, section)
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls) if table else {}
         return {key: self.value(table, key, hints[key], section) for key in table}
 
     def _converted(self, value: Any, hint: Any, name: str) -> Any:
@@ -180,6 +181,12 @@ class SourcedFile:
         if not good:
             raise self.wrong(name, f"seen {value!r}", _SHAPES[kind])
         return kind(value)
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; worked out once, as every command reads all GPUs."""
+    return typing.get_type_hints(cls)
 
 
 def _kind(hint: Any) -> type:

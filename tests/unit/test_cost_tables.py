@@ -193,7 +193,10 @@ def edit(path: Path, pattern: str, text: str) -> None:
     path.write_text(after)
 
 
-OWN = '[cost]\nbase = "a7xx"\n\n[cost.conv_local]\nk_step_slots = { value = 41, source = "measured" }\n'
+OWN = (
+    '[cost]\nbase = "a7xx"\n\n[cost.conv_local]\n'
+    'k_step_slots = { value = 41, source = "measured" }\n'
+)
 
 
 def test_a_gpu_has_values_of_its_own_over_those_of_its_base(folder: Path) -> None:

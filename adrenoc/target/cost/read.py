@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ Stated = dict[str, dict[str, Any]]
 """Family -> key -> value."""
 
 
+@cache
 def families() -> Mapping[str, type]:
     """The record of each table."""
     hints: dict[str, type] = typing.get_type_hints(Cost)
