@@ -63,8 +63,13 @@ def pipe(folder: Path, name: str) -> None:
 
 
 def listening(folder: Path, name: str) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.path.relpath(folder / name))
+    # Addresses have room for some hundred characters, which a folder of tests may take alone.
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(f"/proc/self/fd/{number}/{name}")
+    finally:
+        os.close(number)
 
 
 def link(target: str) -> Callable[[Path, str], None]:
