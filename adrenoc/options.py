@@ -254,7 +254,7 @@ def resolve_options(
         raise OptionError(
             f'{target.title} has no half arithmetic (cl_khr_fp16): compute_dtype is "float16" '
             f'(from {origins["compute_dtype"]}), expected "float32"',
-            hint=f"adrenoc compile MODEL --device {target.name} --preset mixed",
+            hint=f"adrenoc compile MODEL --device {target.option} --preset mixed",
         )
     return ResolvedOptions(options=options, origins=tuple(origins.items()))
 

@@ -6,6 +6,7 @@ NAME.adrenoc/
     params.safetensors   the packed constants, under the names that the manifest lists
     kernels/NAME.cl      the source of each kernel, to read
     launches.json        what each launch computes, by the model's names, with its work
+    target.toml          the user's own target file, where it was compiled for one
     decisions.json       what the compiler chose, and why
     programs/            kernels built for one device and driver, where `adrenoc warm` put some
 """
@@ -56,6 +57,7 @@ LIBRARY = "model.so"
 PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
 LAUNCHES = "launches.json"
+TARGET = "target.toml"
 KERNELS = "kernels"
 PROGRAMS = "programs"
 

@@ -11,10 +11,10 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.reference import run_reference, tensor_names
 from adrenoc.compile.make import make_bundle, options_of
 from adrenoc.device.compare import CheckResult, TensorCheck, compare
+from adrenoc.device.compiled_for import target_of
 from adrenoc.errors import BundleError, CheckFailedError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.reporter import Reporter
-from adrenoc.target.target import load_target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ def check_layers(
     with TemporaryFolder("layers") as scratch:
         made = make_bundle(
             model,
-            target=load_target(manifest.target.name),
+            target=target_of(bundle),
             options=options,
             output=Path(scratch) / "layers.adrenoc",
             reporter=reporter,

@@ -162,7 +162,7 @@ def _check_target(target: Target) -> None:
     from adrenoc.errors import TargetError
 
     if not target.host:
-        here = target.name.replace("adreno", "host", 1)
+        here = f"host:{target.option}" if target.own else target.host_name
         raise TargetError(
             f"{target.name} is compiled for a phone, and check-accuracy runs the kernels on this "
             f"computer; expected {here}, which holds the same kernels",

@@ -44,7 +44,7 @@ class FiniteRange(click.FloatRange):
 
 
 class TargetParam(ParamType):
-    """A device to compile for, by name; an unknown name is a TargetError with the nearest one."""
+    """A device to compile for, by name or by a file; an unknown name is a TargetError."""
 
     name = "device"
 
@@ -58,11 +58,12 @@ class TargetParam(ParamType):
         """Look the name up."""
         from adrenoc.errors import TargetError
         from adrenoc.mcu.core import Core, is_core, load_core
+        from adrenoc.target.own_file import own_path
         from adrenoc.target.target import Target, load_target
 
         if isinstance(value, Target | Core):
             return value
-        if not is_core(value):
+        if own_path(value) is not None or not is_core(value):
             return load_target(value)
         core = load_core(value)
         if not self.cores:
@@ -186,7 +187,7 @@ def device_option(*, cores: bool = False) -> Decorator:
         show_default=True,
         metavar="DEVICE",
         help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
-        "(adrenoc targets).",
+        "(adrenoc targets), or a target file of your own, FILE.toml.",
     )
 
 

@@ -161,7 +161,7 @@ def show_result(result: TuneProgress, request: TuneRequest) -> None:
     """The end of a tuning."""
     console.print_verdict(True, headline(result))
     console.print_renderable(kernel_table(result.kernels))
-    device = request.target.name
+    device = request.target.option
     console.print_fields(
         [
             ("log", str(request.log)),

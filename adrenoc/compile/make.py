@@ -15,6 +15,7 @@ from adrenoc.android.link import Linker, find_linker, link_library
 from adrenoc.bundle.bundle import (
     BUNDLE_FOLDER,
     LIBRARY,
+    TARGET,
     Bundle,
     fill_bundle,
     move_bundle,
@@ -295,6 +296,8 @@ class _Writer:
         )
         self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
         started = time.perf_counter()
+        if self.target.own is not None:
+            (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
         about: dict[str, Any] = {
             "name": self.name,
             "model": self.info,

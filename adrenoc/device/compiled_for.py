@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from adrenoc.bundle.manifest import Manifest
-from adrenoc.errors import TargetError
-from adrenoc.target.target import load_target
+from adrenoc.bundle.bundle import TARGET, Bundle
+from adrenoc.errors import BundleError, TargetError
+from adrenoc.target.own_file import OwnFile, is_for_host, own_path
+from adrenoc.target.target import Target, load_own_target, load_target
 
 # In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too.
 _ADRENO = re.compile(r"Adreno\s*(?:\(TM\))?\s*(\d{3}[a-z]?)\b", re.IGNORECASE)
@@ -23,22 +24,42 @@ def adreno_number(facts: Mapping[str, Any]) -> str:
     return ""
 
 
-def other_gpu_notes(manifest: Manifest, facts: Mapping[str, Any]) -> tuple[str, ...]:
+def target_of(bundle: Bundle) -> Target:
+    """What a bundle was compiled for: a listed device, or the target file that lies in it.
+
+    Raises:
+        TargetError: this version of adrenoc knows no such device, or the file is wrong.
+        BundleError: the file is not there.
+    """
+    name = bundle.manifest.target.name
+    path = own_path(name)
+    if path is None:
+        return load_target(name)
+    if TARGET not in {entry.path for entry in bundle.manifest.files}:
+        raise BundleError(
+            f"{bundle.path} was compiled for the target file {path.name}, and holds no {TARGET}",
+            hint=f"adrenoc compile {bundle.manifest.model.file} --device {path.name}",
+        )
+    file = OwnFile.read(bundle.root / TARGET, name=path.name)
+    return load_own_target(file, host=is_for_host(name))
+
+
+def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """A note where a bundle for one Adreno GPU runs on another, with what would be faster.
 
     Kernels are right on any device that `check_device` lets pass; their tiles are for one.
     """
     seen = adreno_number(facts)
     try:
-        wanted = load_target(manifest.target.name).gpu.name
-    except TargetError:  # of another version of adrenoc
+        wanted = target_of(bundle).gpu.name
+    except (TargetError, BundleError):  # of another version of adrenoc
         wanted = ""
     if not seen or not wanted[:1].isdigit() or wanted == seen:
         return ()
     return (
         f"the kernels were compiled for Adreno {wanted.upper()}, and this is Adreno "
-        f"{seen.upper()}: adrenoc compile {manifest.model.file} --device {_device_option(seen)} "
-        "makes them for it",
+        f"{seen.upper()}: adrenoc compile {bundle.manifest.model.file} "
+        f"--device {_device_option(seen)} makes them for it",
     )
 
 

@@ -102,7 +102,7 @@ def execute(
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
         notes=(
-            *other_gpu_notes(bundle.manifest, place.facts),
+            *other_gpu_notes(bundle, place.facts),
             *(() if programs is None else programs.notes()),
             *clock_notes(states, place.facts),
             *_differences(progress.outputs, outputs),

@@ -26,6 +26,8 @@ _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "t
 
 MOST_TEXT_BYTES = 256 << 20
 """Of a file of text that is read whole: what is longer is not what it is taken for."""
+MOST_TOML_BYTES = 1 << 20
+"""Of settings and targets, which people write."""
 
 _NO_FILES = {
     stat.S_IFIFO: "it is a pipe, not a file",
@@ -64,7 +66,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         OSError: the file cannot be read.
         ValueError: it is not TOML, or not UTF-8 (the caller says which error this is to a user).
     """
-    data: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
+    return parse_toml(read_plain(path, MOST_TOML_BYTES).decode("utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, or nested so deeply that no reader follows.
+    """
+    try:
+        data: dict[str, Any] = _toml.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     return data
 
 

@@ -21,47 +21,50 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adrenoc.errors import TargetError
-from adrenoc.files.read import read_toml
+from adrenoc.files.read import parse_toml, read_toml
 from adrenoc.text.spelling import did_you_mean
 
 T = TypeVar("T")
 
+LEAST, MOST, MOST_ITEMS = 1e-9, 10**15, 32
+"""Of any number and of any list: nothing that is worked out from such overflows."""
+_MOST_SHOWN = 200
+
 _SHAPES = {
-    int: "a whole number above 0",
-    float: "a number above 0",
+    int: "a whole number above 0, up to 10^15",
+    float: "a number above 0, from 10^-9 to 10^15",
     bool: "true or false",
     str: "a text that is not empty",
-    tuple: "a list of whole numbers above 0",
+    tuple: f"a list of whole numbers above 0, {MOST_ITEMS} at most",
 }
 
 
 class SourcedFile:
     """One TOML file, with the sources that were met while its values were read."""
 
-    def __init__(self, path: Path) -> None:
-        """Parse `path`.
+    def __init__(self, path: Path, *, text: str | None = None, device: str = "") -> None:
+        """Parse `path`, or the `text` that was read from it; `adrenoc targets DEVICE` shows it.
 
         Raises:
             TargetError: the file cannot be read or is not TOML.
         """
         self.path = path
         self.sources: dict[str, str] = {}
+        self._hint = f"correct {path}, then: adrenoc targets {device}".rstrip()
         try:
-            self.tables = read_toml(path)
+            self.tables = read_toml(path) if text is None else parse_toml(text)
         except OSError as error:
             raise TargetError(
                 f"cannot read the target file {path}: {error.strerror}", hint="adrenoc targets"
             ) from error
         except ValueError as error:
-            raise TargetError(
-                f"{path} is not a TOML file: {error}", hint=f"correct {path}, then: adrenoc targets"
-            ) from error
+            raise TargetError(f"{path} is not a TOML file: {error}", hint=self._hint) from error
 
     def wrong(self, key: str, seen: str, expected: str) -> TargetError:
         """An error about one key of this file."""
         return TargetError(
-            f'{self.path}, key "{key}": {seen}, expected {expected}',
-            hint=f"correct {self.path}, then: adrenoc targets",
+            f'{self.path}, key "{_short(key)}": {_short(seen)}, expected {expected}',
+            hint=self._hint,
         )
 
     def check_keys(self, table: Mapping[str, Any], known: set[str], section: str = "") -> None:
@@ -143,13 +146,15 @@ class SourcedFile:
             parts.append(self.text(source, "command", name))
         return "; ".join(parts)
 
-    def facts(self, cls: type[T], section: str) -> T:
-        """Read the table `[section]` into the dataclass `cls`.
+    def facts(self, cls: type[T], section: str, base: T | None = None) -> T:
+        """Read the table `[section]` into the dataclass `cls`, over what `base` has.
 
         Raises:
             TargetError: a key is unknown, or a value is missing, of another type or unsourced.
         """
         values = self.stated(cls, section)
+        if base is not None:
+            return dataclasses.replace(base, **values)  # type: ignore[type-var]
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if field.name not in values and field.default is dataclasses.MISSING:
                 expected = "{ value = ..., source = ... }"
@@ -173,10 +178,12 @@ class SourcedFile:
         kind = _kind(hint)
         good = {
             int: _is_count(value),
-            float: isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0,
+            float: _is_rate(value),
             bool: isinstance(value, bool),
             str: isinstance(value, str) and bool(value.strip()),
-            tuple: isinstance(value, list) and bool(value) and all(map(_is_count, value)),
+            tuple: isinstance(value, list)
+            and 0 < len(value) <= MOST_ITEMS
+            and all(map(_is_count, value)),
         }[kind]
         if not good:
             raise self.wrong(name, f"seen {value!r}", _SHAPES[kind])
@@ -197,7 +204,17 @@ def _kind(hint: Any) -> type:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST
+
+
+def _is_rate(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and LEAST <= value <= MOST  # type: ignore[operator]
+
+
+def _short(text: str) -> str:
+    """What a file says, as far as a sentence has room for it."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _joined(section: str, key: str) -> str:

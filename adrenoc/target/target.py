@@ -12,17 +12,19 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
-from adrenoc.target.common_gpu import BANNED, common_gpu
+from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
-from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk, Soc
+from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk, Soc
+from adrenoc.target.gpu_file import GpuFacts, read_gpu_file
+from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.text.spelling import did_you_mean
 
@@ -50,6 +52,8 @@ class Target:
     sources: tuple[tuple[str, str], ...] = ()
     cost_sources: tuple[tuple[str, str], ...] = ()
     """The same of `cost` ("cost.conv_local.k_step_slots")."""
+    own: OwnFile | None = None
+    """The user's file that describes it, where it is none of the listed devices."""
 
     @property
     def title(self) -> str:
@@ -60,6 +64,25 @@ class Target:
     def measured_as(self) -> str:
         """The GPU under whose name times are kept: a host's are its own, whatever it compiles."""
         return "host" if self.host else self.gpu.name
+
+    @property
+    def path(self) -> Path | None:
+        """The user's file, which no output of a command may replace."""
+        return self.own.path if self.own is not None else None
+
+    @property
+    def option(self) -> str:
+        """What `--device` takes for it."""
+        if self.own is None:
+            return self.name
+        return f"host:{self.own.path}" if self.host else str(self.own.path)
+
+    @property
+    def host_name(self) -> str:
+        """The name of the device on this computer that has the same kernels."""
+        if self.host or self.name.startswith("host"):
+            return self.name
+        return f"host:{self.name}" if self.own else self.name.replace("adreno", "host", 1)
 
     @property
     def limits(self) -> Limits:
@@ -99,9 +122,11 @@ class Target:
 
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""
-        facts = asdict(replace(self, sources=(), cost_sources=()))
+        facts = asdict(replace(self, sources=(), cost_sources=(), own=None))
         for quirk in facts["gpu"]["quirks"]:
             del quirk["text"], quirk["source"]
+        # A bundle carries the whole file, prose and all.
+        facts["own"] = self.own.sha256 if self.own is not None else None
         return sha256_json({**facts, "llvm_triple": self.llvm_triple})
 
 
@@ -110,13 +135,37 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
 
     `host` and `host:a750` hold the same kernels around a CPU part for this machine; `host:h100`
     holds those that the cost model chooses for a stand-in.
-    `adreno` alone promises what every listed Adreno GPU holds.  `folder` is the data folder to
-    read; by default the one that comes with adrenoc.
+    `adreno` alone promises what every listed Adreno GPU holds.  `FILE.toml` is a file of a user's
+    own in the form of `targets/gpu/`, `host:FILE.toml` its kernels around a CPU part for this
+    machine.  `folder` is the data folder to read; by default the one that comes with adrenoc.
 
     Raises:
         TargetError: the name is unknown, or a target file is wrong.
     """
+    path = own_path(name)
+    if path is not None:
+        return load_own_target(OwnFile.read(path), host=is_for_host(name), folder=folder)
     return _Catalog(folder or data_folder("targets")).target(name)
+
+
+def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) -> Target:
+    """The device that a user's file describes; with `host` its kernels for this machine.
+
+    Raises:
+        TargetError: the file is wrong.
+    """
+    catalog = _Catalog(folder or data_folder("targets"))
+    target = catalog.own(file)
+    return catalog.host_of(target) if host else target
+
+
+def host_twin(target: Target) -> Target:
+    """The target on this computer that has the same kernels."""
+    if target.host:
+        return target
+    if target.own is not None:
+        return load_own_target(target.own, host=True)
+    return load_target(target.host_name)
 
 
 def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
@@ -167,10 +216,9 @@ class _Catalog:
         family, _, device = wanted.partition(":")
         if family == "host" and device in self.stand_ins:
             stand_in = self._read_gpu(device, folder="stand_ins")
-            target = self._host(stand_in)
-            return replace(target, gpu=replace(target.gpu, title=stand_in.gpu.title))
+            return self.host_of(stand_in)
         if family == "host":
-            return self._host(self.target(f"adreno:{device}" if device else "adreno"))
+            return self.host_of(self.target(f"adreno:{device}" if device else "adreno"))
         if wanted == "adreno":
             targets = [self.gpu(gpu) for gpu in self.gpu_names]
             gpu_of_all, sources = common_gpu([(t.gpu, dict(t.sources)) for t in targets])
@@ -197,11 +245,11 @@ class _Catalog:
                     )
         raise TargetError(
             f'unknown device "{name}"{did_you_mean(name, self._all_names())}, '
-            "expected adreno, adreno:GPU, adreno:SOC, host or host:GPU",
+            "expected adreno, adreno:GPU, adreno:SOC, host, host:GPU or FILE.toml",
             hint="adrenoc targets",
         )
 
-    def _host(self, phone: Target) -> Target:
+    def host_of(self, phone: Target) -> Target:
         """The kernels of a phone's GPU, or of a stand-in, around a CPU part for this machine.
 
         Limits are those that the software device and the GPU both hold, the figures that
@@ -210,14 +258,18 @@ class _Catalog:
         own = self.gpu("host")
         both, sources = common_gpu([(t.gpu, dict(t.sources)) for t in (own, phone)])
         kept = {key: text for key, text in sources.items() if key.startswith("limits.")}
+        is_listed = phone.name.startswith("adreno")
+        title = own.gpu.title if is_listed else phone.gpu.title
+        gpu = replace(own.gpu, title=title, limits=both.limits, performance=phone.performance)
         return replace(
             own,
-            name=phone.name.replace("adreno", "host"),
+            name=phone.host_name,
             cost=phone.cost,
             cost_sources=phone.cost_sources,
-            gpu=replace(own.gpu, limits=both.limits, performance=phone.performance),
+            gpu=gpu,
             sources=tuple({**dict(own.sources), **dict(phone.sources), **kept}.items()),
             host=True,
+            own=phone.own,
         )
 
     def _all_names(self) -> list[str]:
@@ -228,41 +280,46 @@ class _Catalog:
 
     def _read_gpu(self, name: str, *, folder: str = "gpu") -> Target:
         file = SourcedFile(self.folder / folder / f"{name}.toml")
-        tables = ("sources", "limits", "performance", "cost", "extensions", "options", "quirks")
-        file.check_keys(file.tables, {"title", "generation", "clml_version", *tables})
-        title = file.text(file.tables, "title")
-        generation = file.value(file.tables, "generation", str)
-        limits = file.facts(Limits, "limits")
-        if limits.opencl_c not in OPENCL_C_VERSIONS:
-            expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
-            raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
-        quirks = _read_quirks(file)
-        for quirk in quirks:
-            limits = _without_wrong_groups(limits, quirk, file)
-        performance = file.facts(Performance, "performance")
-        assumed = {k: v for k, v in self.assumed.items() if getattr(performance, k) is None}
-        performance = replace(performance, **{key: value for key, (value, _) in assumed.items()})
-        file.sources.update({f"performance.{k}": source for k, (_, source) in assumed.items()})
-        gpu = Gpu(
-            name=name,
-            title=title,
-            generation=generation,
-            limits=limits,
-            performance=performance,
-            extensions=_read_extensions(file),
-            clml_version=file.value(file.tables, "clml_version", int)
-            if "clml_version" in file.tables
-            else None,
-            quirks=quirks,
+        facts = read_gpu_file(file, name=name, costs=self.costs, assumed=self.assumed)
+        return _made_target(f"adreno:a{name}" if folder == "gpu" else f"host:{name}", facts)
+
+    def own(self, file: OwnFile) -> Target:
+        """The device that a file of a user's own describes."""
+        sourced = file.sourced()
+        named = file.base(sourced)
+        base = None if named is None else self._base(sourced, named)
+        # Its times are those of the listed GPU that it is one of.
+        is_one = base is not None and base.gpu.name != "adreno"
+        facts = read_gpu_file(
+            sourced,
+            name=base.gpu.name if base is not None and is_one else file.stem,
+            costs=self.costs,
+            assumed=self.assumed,
+            base=base,
+            keys=frozenset({"base"}),
         )
-        cost, of_cost = self.costs.of_file(file)
-        return Target(
-            name=f"adreno:a{name}" if folder == "gpu" else f"host:{name}",
-            gpu=gpu,
-            cost=cost,
-            cost_sources=tuple(of_cost.items()),
-            options=_read_options(file),
-            sources=tuple(file.sources.items()),
+        check_figures(sourced, facts.gpu)
+        table = sourced.table("cost").get("base", UNKNOWN)
+        is_stated = base is None or "base" in sourced.table("cost")
+        listed = self.costs.named(table)[0] if is_stated or base is None else base.cost
+        check_costs(sourced, facts.cost, listed)
+        return replace(_made_target(file.name, facts), own=file)
+
+    def _base(self, file: SourcedFile, name: str) -> GpuFacts:
+        family, _, device = name.lower().partition(":")
+        try:
+            is_stand_in = family == "host" and device in self.stand_ins
+            found = self._read_gpu(device, folder="stand_ins") if is_stand_in else self.target(name)
+        except TargetError as error:
+            raise file.wrong("base", error.message, "the name of a listed device") from error
+        if found.host:
+            raise file.wrong("base", f"seen {name!r}", "adreno, adreno:GPU or adreno:SOC")
+        return GpuFacts(
+            gpu=replace(found.gpu, performance=found.performance),
+            cost=found.cost,
+            options=found.options,
+            sources=dict(found.sources),
+            cost_sources=dict(found.cost_sources),
         )
 
     def _read_soc(self, path: Path) -> tuple[Soc, SourcedFile]:
@@ -287,59 +344,12 @@ class _Catalog:
         return soc, file
 
 
-def _without_wrong_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
-    """The limits without the work-groups that a quirk says fail, and the quirk as their source."""
-    if quirk.banned_work_groups:
-        banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
-        limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
-        known = file.sources.get(BANNED)
-        told = f"quirk {quirk.name}: {quirk.source}"
-        file.sources[BANNED] = f"{known}; {told}" if known else told
-    below = quirk.work_group_items_below
-    if below is None or below > limits.max_work_group_size:
-        return limits
-    file.sources["limits.max_work_group_size"] = f"quirk {quirk.name}: {quirk.source}"
-    return replace(limits, max_work_group_size=below - 1)
-
-
-def _read_extensions(file: SourcedFile) -> tuple[tuple[str, bool], ...]:
-    table = file.table("extensions")
-    for key in table:
-        if not re.fullmatch(r"cl_[a-z]+_\w+", key):
-            raise file.wrong(f"extensions.{key}", "unknown key", "the name of an OpenCL extension")
-    return tuple((key, file.value(table, key, bool, "extensions")) for key in sorted(table))
-
-
-def _read_options(file: SourcedFile) -> tuple[tuple[str, Any], ...]:
-    # adrenoc.options knows which options there are; here only the form is checked.
-    table = file.table("options")
-    kinds = {key: type(entry["value"]) for key, entry in table.items() if _has_value(entry)}
-    return tuple((key, file.value(table, key, kinds.get(key, str), "options")) for key in table)
-
-
-def _has_value(entry: object) -> bool:
-    return isinstance(entry, dict) and type(entry.get("value")) in (bool, int, str)
-
-
-def _read_quirks(file: SourcedFile) -> tuple[Quirk, ...]:
-    entries = file.tables.get("quirks", [])
-    if not isinstance(entries, list):
-        raise file.wrong("quirks", f"seen {entries!r}", "tables [[quirks]]")
-    return tuple(_read_quirk(file, entry, f"quirks[{i}]") for i, entry in enumerate(entries))
-
-
-def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
-    file.check_keys(entry, {field.name for field in fields(Quirk)}, key)
-    shapes = entry.get("banned_work_groups", [])
-    if not all(isinstance(s, list) and [type(n) for n in s] == [int] * 3 for s in shapes):
-        raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
-    below = entry.get("work_group_items_below")
-    if below is not None and (type(below) is not int or below < 1):
-        raise file.wrong(f"{key}.work_group_items_below", f"seen {below!r}", "a number above 0")
-    return Quirk(
-        name=file.text(entry, "name", key),
-        text=file.text(entry, "text", key),
-        source=file.cited(file.text(entry, "source", key), f"{key}.source"),
-        banned_work_groups=tuple((x, y, z) for x, y, z in shapes),
-        work_group_items_below=below,
+def _made_target(name: str, facts: GpuFacts) -> Target:
+    return Target(
+        name=name,
+        gpu=facts.gpu,
+        cost=facts.cost,
+        cost_sources=tuple(facts.cost_sources.items()),
+        options=facts.options,
+        sources=tuple(facts.sources.items()),
     )

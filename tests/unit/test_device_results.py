@@ -266,7 +266,7 @@ def test_a_bundle_for_another_gpu_is_noted(
     bundle: Bundle, target: str, name: str, version: str, said: str
 ) -> None:
     manifest = replace(bundle.manifest, target=replace(bundle.manifest.target, name=target))
-    notes = other_gpu_notes(manifest, {"name": name, "version": version})
+    notes = other_gpu_notes(replace(bundle, manifest=manifest), {"name": name, "version": version})
     assert bool(notes) == bool(said)
     assert said in "".join(notes)
     if notes:

@@ -23,7 +23,7 @@ from adrenoc.files.read import (
 from adrenoc.importers.formats import find_model_files
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
-from adrenoc.target.target import Target, load_target
+from adrenoc.target.target import Target, host_twin
 from adrenoc.text.json_text import read_json
 
 
@@ -39,11 +39,6 @@ class Wanted:
     seed: int = 0
     cl_device: str = ""
     effort: float = 1.0
-
-
-def twin_of(target: Target) -> Target:
-    """The target on this computer that has the same kernels."""
-    return target if target.host else load_target(target.name.replace("adreno", "host", 1))
 
 
 def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
@@ -87,7 +82,7 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
         {
             "what": "accuracy",
             "model": files.sha256(),
-            "target": twin_of(target).digest(),
+            "target": host_twin(target).digest(),
             "options": options.digest(),
             "tolerance": repr(wanted.tolerance),
             "effort": repr(wanted.effort),

@@ -8,7 +8,6 @@ from pathlib import Path
 import tvm
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.check.accuracy.accuracy_plans import twin_of
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, deviation
 from adrenoc.check.accuracy.floor import floor_of
@@ -16,9 +15,10 @@ from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.samples import Judge, sample_of
 from adrenoc.compile.make import options_of
+from adrenoc.device.compiled_for import target_of
 from adrenoc.device.opencl import pick_device
 from adrenoc.reporter import Reporter
-from adrenoc.target.target import load_target
+from adrenoc.target.target import host_twin
 
 
 def floor_of_bundle(
@@ -42,7 +42,7 @@ def floor_of_bundle(
     wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
     bench = Bench(
         model,
-        target=twin_of(load_target(bundle.manifest.target.name)),
+        target=host_twin(target_of(bundle)),
         shapes=wanted,
         device=tvm.runtime.device("opencl", number),
         reporter=reporter,

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 
-from adrenoc.check.accuracy.accuracy_plans import Wanted, twin_of
+from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.floor import floor_of
@@ -24,7 +24,7 @@ from adrenoc.device.opencl import pick_device
 from adrenoc.errors import AccuracyError, DependencyError, DeviceError
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
-from adrenoc.target.target import Target
+from adrenoc.target.target import Target, host_twin
 
 
 def meet_accuracy(
@@ -39,7 +39,7 @@ def meet_accuracy(
     number, device = _device(wanted)
     bench = Bench(
         model,
-        target=twin_of(target),
+        target=host_twin(target),
         shapes=options.shapes,
         device=tvm.runtime.device("opencl", number),
         reporter=reporter,

@@ -27,6 +27,11 @@ from adrenoc.text.spelling import did_you_mean
 UNKNOWN = "unknown"
 """The table of GPUs whose files name none."""
 HEADER = {"title", "base", "sources"}
+_AND_OWN = " and its own"
+"""Of the name of a table that a GPU's own file has values over."""
+
+NO_COSTS = ("most_", "alike_share")
+"""How keys begin that bound what is tried."""
 
 Stated = dict[str, dict[str, Any]]
 """Family -> key -> value."""
@@ -51,14 +56,20 @@ class CostTables:
         """Files that a GPU can name."""
         return sorted(path.stem for path in self._folder.glob("*.toml"))
 
-    def of_file(self, file: SourcedFile) -> tuple[Cost, dict[str, str]]:
+    def of_file(
+        self, file: SourcedFile, under: tuple[Cost, dict[str, str]] | None = None
+    ) -> tuple[Cost, dict[str, str]]:
         """The constants of a GPU by its file, with their sources by "cost.FAMILY.KEY".
+
+        `under` are those of the device that the file builds on, where it names no table itself.
 
         Raises:
             TargetError: a name, a key or a value of any of the files is wrong.
         """
         own = file.table("cost")
         file.check_keys(own, {"base", *families()}, "cost")
+        if under is not None and "base" not in own:
+            return _over(file, *under)
         base = file.text(own, "base", "cost") if "base" in own else UNKNOWN
         stated, sources, name = self._based(file, "cost.base", base, within="cost")
         return _made(file, name, stated), {f"cost.{key}": text for key, text in sources.items()}
@@ -114,7 +125,19 @@ class CostTables:
             stated.setdefault(family, {}).update(values)
             sources.update(texts)
             own = own or bool(values)
-        return stated, sources, f"{name} and its own" if within and own else name
+        return stated, sources, f"{name}{_AND_OWN}" if within and own else name
+
+
+def _over(file: SourcedFile, cost: Cost, sources: dict[str, str]) -> tuple[Cost, dict[str, str]]:
+    """Constants with the file's own values in their place."""
+    tables: dict[str, Any] = {}
+    sources = dict(sources)
+    for family, values, texts in _own_values(file, "cost"):
+        if values:
+            tables[family] = dataclasses.replace(getattr(cost, family), **values)
+            sources.update({f"cost.{key}": text for key, text in texts.items()})
+    name = f"{cost.name.removesuffix(_AND_OWN)}{_AND_OWN}" if tables else cost.name
+    return dataclasses.replace(cost, name=name, **tables), sources
 
 
 def _own_values(

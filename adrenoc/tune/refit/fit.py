@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.target.cost.cost import Cost
-from adrenoc.target.cost.read import families
+from adrenoc.target.cost.read import NO_COSTS, families
 from adrenoc.tune.refit.kernels import Measured, with_values
 from adrenoc.tune.refit.quality import Quality, quality_of
 
@@ -35,8 +35,6 @@ OF_SCALE = 0.02
 PRIOR = 2e-4
 UNUSED = 1e-9
 """What a constant changes at most, relative, that no estimate depends on."""
-NOT_FITTED = ("most_", "alike_share")
-"""Floats that bound what is tried, and are no cost."""
 NEVER = frozenset({"unstated"})
 """Figures of a GPU's own file."""
 
@@ -65,7 +63,7 @@ def constants_to_fit(tables: Iterable[str] | None = None) -> tuple[Key, ...]:
         keys += [
             (family, field.name)
             for field in dataclasses.fields(record)
-            if hints[field.name] is float and not field.name.startswith(NOT_FITTED)
+            if hints[field.name] is float and not field.name.startswith(NO_COSTS)
         ]
     return tuple(keys)
 

@@ -1,0 +1,170 @@
+"""Read the file of one GPU: `targets/gpu/NAME.toml`, or one of a user's own in the same form.
+
+A file may build on a listed device, and then states only what differs:
+
+    title = "my phone"
+    base = "adreno:750"
+
+    [performance]
+    launch_us = { value = 7.5, source = "measured on my phone, driver E031.45, 2026-12-01" }
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from adrenoc.target.common_gpu import BANNED
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost.read import CostTables
+from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk
+from adrenoc.target.sourced import SourcedFile
+
+_TABLES = {"sources", "limits", "performance", "cost", "extensions", "quirks"}
+Assumed = Mapping[str, tuple[Any, str]]
+"""Performance that holds where no file tells: value and source by key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFacts:
+    """What one file, or a listed device that it builds on, says of a GPU."""
+
+    gpu: Gpu
+    cost: Cost
+    options: tuple[tuple[str, Any], ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
+    cost_sources: dict[str, str] = field(default_factory=dict)
+
+
+def read_gpu_file(
+    file: SourcedFile,
+    *,
+    name: str,
+    costs: CostTables,
+    assumed: Assumed,
+    base: GpuFacts | None = None,
+    keys: frozenset[str] = frozenset({"options"}),
+) -> GpuFacts:
+    """The facts of the GPU `name`; of what the file leaves out, those of `base`.
+
+    `keys` are further keys that this kind of file may have.
+
+    Raises:
+        TargetError: a key is unknown, or a value is missing, of another type or unsourced.
+    """
+    file.check_keys(file.tables, {"title", "generation", "clml_version", *_TABLES, *keys})
+    title = file.text(file.tables, "title")
+    under = base.gpu if base is not None else None
+    generation = under.generation if under is not None else ""
+    if under is None or "generation" in file.tables:
+        generation = file.value(file.tables, "generation", str)
+    quirks = (*(under.quirks if under is not None else ()), *_read_quirks(file))
+    limits = _read_limits(file, quirks, under.limits if under is not None else None)
+    known = under.performance if under is not None else None
+    performance = file.facts(Performance, "performance", known)
+    unstated = {k: v for k, v in assumed.items() if getattr(performance, k) is None}
+    performance = replace(performance, **{key: value for key, (value, _) in unstated.items()})
+    file.sources.update({f"performance.{k}": source for k, (_, source) in unstated.items()})
+    clml_version = under.clml_version if under is not None else None
+    if "clml_version" in file.tables:
+        clml_version = file.value(file.tables, "clml_version", int)
+    extensions = dict(under.extensions if under is not None else ()) | _read_extensions(file)
+    gpu = Gpu(
+        name=name,
+        title=title,
+        generation=generation,
+        limits=limits,
+        performance=performance,
+        extensions=tuple(sorted(extensions.items())),
+        clml_version=clml_version,
+        quirks=quirks,
+    )
+    options = (*(base.options if base is not None else ()), *_read_options(file))
+    below = (base.cost, base.cost_sources) if base is not None else None
+    cost, of_cost = costs.of_file(file, below)
+    return GpuFacts(
+        gpu=gpu,
+        cost=cost,
+        options=options,
+        sources={**(base.sources if base is not None else {}), **file.sources},
+        cost_sources=of_cost,
+    )
+
+
+def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | None) -> Limits:
+    """The limits, without what the quirks say fails."""
+    limits = file.facts(Limits, "limits", base)
+    if limits.opencl_c not in OPENCL_C_VERSIONS:
+        expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
+        raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
+    for quirk in quirks:
+        limits = _without_wrong_groups(limits, quirk, file)
+    return limits
+
+
+def _without_wrong_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
+    """The limits without the work-groups that a quirk says fail, and the quirk as their source."""
+    if quirk.banned_work_groups:
+        banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
+        limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
+        known = file.sources.get(BANNED)
+        told = f"quirk {quirk.name}: {quirk.source}"
+        file.sources[BANNED] = f"{known}; {told}" if known else told
+    below = quirk.work_group_items_below
+    if below is None or below > limits.max_work_group_size:
+        return limits
+    file.sources["limits.max_work_group_size"] = f"quirk {quirk.name}: {quirk.source}"
+    return replace(limits, max_work_group_size=below - 1)
+
+
+def _read_extensions(file: SourcedFile) -> dict[str, bool]:
+    table = file.table("extensions")
+    for key in table:
+        if not re.fullmatch(r"cl_[a-z]+_\w+", key):
+            raise file.wrong(f"extensions.{key}", "unknown key", "the name of an OpenCL extension")
+    return {key: file.value(table, key, bool, "extensions") for key in sorted(table)}
+
+
+def _read_options(file: SourcedFile) -> tuple[tuple[str, Any], ...]:
+    # adrenoc.options knows which options there are; here only the form is checked.
+    table = file.table("options")
+    kinds = {key: type(entry["value"]) for key, entry in table.items() if _has_value(entry)}
+    return tuple((key, file.value(table, key, kinds.get(key, str), "options")) for key in table)
+
+
+def _has_value(entry: object) -> bool:
+    return isinstance(entry, dict) and type(entry.get("value")) in (bool, int, str)
+
+
+def _read_quirks(file: SourcedFile) -> tuple[Quirk, ...]:
+    entries = file.tables.get("quirks", [])
+    if not isinstance(entries, list):
+        raise file.wrong("quirks", f"seen {entries!r}", "tables [[quirks]]")
+    return tuple(_read_quirk(file, entry, f"quirks[{i}]") for i, entry in enumerate(entries))
+
+
+def _is_work_group(shape: object) -> bool:
+    """Whether it is threads in x, y, z."""
+    is_triple = isinstance(shape, list) and [type(n) for n in shape] == [int] * 3
+    return is_triple and all(n > 0 for n in shape)  # type: ignore[attr-defined]
+
+
+def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
+    if not isinstance(entry, dict):
+        raise file.wrong(key, f"seen {entry!r}", "tables [[quirks]]")
+    file.check_keys(entry, {field.name for field in fields(Quirk)}, key)
+    shapes = entry.get("banned_work_groups", [])
+    if not isinstance(shapes, list) or not all(map(_is_work_group, shapes)):
+        raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
+    below = entry.get("work_group_items_below")
+    if below is not None and (type(below) is not int or below < 1):
+        raise file.wrong(f"{key}.work_group_items_below", f"seen {below!r}", "a number above 0")
+    return Quirk(
+        name=file.text(entry, "name", key),
+        text=file.text(entry, "text", key),
+        source=file.cited(file.text(entry, "source", key), f"{key}.source"),
+        banned_work_groups=tuple((x, y, z) for x, y, z in shapes),
+        work_group_items_below=below,
+    )

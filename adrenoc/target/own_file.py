@@ -1,0 +1,168 @@
+"""A GPU of the user's own: a file in the form of `targets/gpu/`, given as `--device FILE.toml`.
+
+It may come from somebody else, so it is read with a bound, sets no options, and its limits have to
+be such as an OpenCL device can have.  Its name is the file's, which a bundle remembers; the bundle
+carries the text too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.errors import TargetError
+from adrenoc.files.read import MOST_TOML_BYTES, read_plain, sha256_bytes
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost.read import NO_COSTS
+from adrenoc.target.gpu import Gpu
+from adrenoc.target.sourced import SourcedFile
+from adrenoc.text import names
+
+SUFFIX = ".toml"
+_HOST = re.compile(r"\s*host\s*:\s*", re.IGNORECASE)
+
+# What the least of the listed GPUs has, or an embedded profile of OpenCL promises,
+# and what nothing that computes in 32 bits of an index may pass.
+_BOUNDS = {
+    "image2d_max_width_texels": (2048, 1 << 20),
+    "image2d_max_height_texels": (2048, 1 << 20),
+    "image_max_array_layers": (1, 1 << 20),
+    "image_pitch_align_texels": (1, 1 << 16),
+    "max_read_image_args": (8, 1 << 16),
+    "max_write_image_args": (8, 1 << 16),
+    "max_kernel_args": (16, 1 << 16),
+    "max_kernel_args_bytes": (256, 1 << 20),
+    "max_work_group_size": (128, 1 << 16),
+    "local_mem_bytes": (16384, 1 << 24),
+    "max_alloc_bytes": (1 << 20, 1 << 48),
+}
+_RATES = {
+    "compute_units": (1, 4096),
+    "micro_sps_per_compute_unit": (1, 64),
+    "registers_vec4_per_fiber_slot": (16, 4096),
+    "wave_granularity": (1, 64),
+    "max_waves_per_compute_unit": (1, 256),
+    "fp32_fma_lanes": (1, 10**6),
+    "fp16_rate": (0.01, 100.0),
+    "clock_mhz": (1, 10**5),
+    "texels_per_clock": (0.001, 10.0**6),
+    "dram_gb_per_s": (0.01, 10.0**5),
+    "launch_us": (0.001, 10.0**6),
+    "split_winograd_least_pixels": (1, 10**9),
+}
+_WAVES = frozenset(1 << power for power in range(11))
+_TIMES = 1000.0
+"""How much more or less than the listed table a cost may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFile:
+    """The text of such a file; `path` is as the user gave it, `name` the last part of it."""
+
+    path: Path
+    name: str
+    text: str
+
+    @staticmethod
+    def read(path: Path, *, name: str | None = None) -> OwnFile:
+        """Read a file; `name` is what it was called, where it lies under another name.
+
+        Raises:
+            TargetError: it cannot be read, or its name is none that a bundle can hold.
+        """
+        called = path.name if name is None else name
+        if not names.BUNDLE.allows(called):
+            raise TargetError(
+                f"the target file {path} is called {called!r}, expected {names.BUNDLE.expected}",
+                hint=f"rename {path}, to phone.toml for one",
+            )
+        try:
+            text = read_plain(path, MOST_TOML_BYTES).decode("utf-8")
+        except OSError as error:
+            raise TargetError(
+                f"cannot read the target file {path}: {error.strerror or error}",
+                hint="adrenoc targets",
+            ) from error
+        except UnicodeDecodeError as error:
+            raise TargetError(
+                f"{path} is not a TOML file: it is not UTF-8 at byte {error.start}",
+                hint=f"correct {path}, then: adrenoc targets {path}",
+            ) from error
+        return OwnFile(path=path, name=called, text=text)
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return self.name.removesuffix(SUFFIX)
+
+    @property
+    def sha256(self) -> str:
+        """Of the text."""
+        return sha256_bytes(self.text.encode("utf-8"))
+
+    def sourced(self) -> SourcedFile:
+        """The parsed file.
+
+        Raises:
+            TargetError: it is not TOML.
+        """
+        return SourcedFile(self.path, text=self.text, device=str(self.path))
+
+    @staticmethod
+    def base(file: SourcedFile) -> str | None:
+        """The listed device that a file builds on."""
+        return file.text(file.tables, "base") if "base" in file.tables else None
+
+
+def own_path(name: str) -> Path | None:
+    """The file that a device's name is: `FILE.toml`, `host:FILE.toml`; None for a listed one."""
+    if not name.strip().lower().endswith(SUFFIX):
+        return None
+    return Path(_HOST.sub("", name, count=1) if _HOST.match(name) else name)
+
+
+def is_for_host(name: str) -> bool:
+    """Whether a device's name asks for a CPU part for this machine."""
+    return _HOST.match(name) is not None
+
+
+def check_figures(file: SourcedFile, gpu: Gpu) -> None:
+    """Refuse limits and rates that no OpenCL device has.
+
+    Raises:
+        TargetError: naming the first.
+    """
+    for section, bounds in (("limits", _BOUNDS), ("performance", _RATES)):
+        for name, (least, most) in bounds.items():
+            value = getattr(getattr(gpu, section), name)
+            if value is not None and not least <= value <= most:
+                raise file.wrong(f"{section}.{name}", f"seen {value}", f"from {least} to {most}")
+    sizes = gpu.performance.wave_sizes or ()
+    if not _WAVES.issuperset(sizes):
+        seen = f"seen {list(sizes)}"
+        raise file.wrong("performance.wave_sizes", seen, "powers of two, 1024 at most")
+
+
+def check_costs(file: SourcedFile, cost: Cost, listed: Cost) -> None:
+    """Refuse what is no measured cost: which schedules are tried is not for a file to say.
+
+    Raises:
+        TargetError: naming the first.
+    """
+    families = {key: table for key, table in file.table("cost").items() if key != "base"}
+    for family, table in families.items():
+        for key in table:
+            before, now = (getattr(getattr(of, family), key) for of in (listed, cost))
+            name = f"cost.{family}.{key}"
+            if not is_cost(key, before):
+                raise file.wrong(name, f"seen {now}", "a cost; this bounds what is tried")
+            if not before / _TIMES <= now <= before * _TIMES:
+                expected = f"from a thousandth to a thousand times {before}"
+                raise file.wrong(name, f"seen {now}", expected)
+
+
+def is_cost(key: str, value: object) -> bool:
+    """Whether a key of a cost table is a cost that can be measured, and no bound of a search."""
+    is_number = isinstance(value, float) or key.endswith("_clocks")
+    return is_number and not key.startswith(NO_COSTS)
