@@ -136,7 +136,7 @@ def compile_command(
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
 
-    For a microcontroller (cortex-m4) an int8 MODEL becomes a folder of C.
+    For a microcontroller (cortex-m4) or a CPU (cpu:arm64) an int8 MODEL becomes a folder of C.
     """
     from adrenoc.mcu.core import Core
 

@@ -1,4 +1,4 @@
-"""What `compile` and `run` do for microcontrollers: a folder of C in place of a bundle."""
+"""What `compile` and `run` do for microcontrollers and CPUs: a folder of C in place of a bundle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMITS = ("max_flash_kib", "max_ram_kib")
 
 
 def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
-    """Refuse options that mean nothing for a microcontroller.
+    """Refuse options that mean nothing for a microcontroller or a CPU.
 
     Raises:
         click.UsageError: one was given.
@@ -31,7 +31,7 @@ def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "")
         if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
-            raise click.UsageError(f"{param.opts[-1]} is not for microcontrollers", ctx)
+            raise click.UsageError(f"{param.opts[-1]} is not for folders of C", ctx)
 
 
 def compile_firmware(
@@ -50,14 +50,19 @@ def compile_firmware(
     from adrenoc.mcu.folder import plain_firmware
     from adrenoc.mcu.make import make_firmware
 
-    allowed = {"model", "target", "output", "with_object", "explain", "as_json", *_LIMITS}
-    refuse_others(ctx, allowed)
+    allowed = {"model", "target", "output", "explain", "as_json", *_LIMITS}
+    refuse_others(ctx, allowed if core.is_processor else {*allowed, "with_object"})
     if any(limits):
         budget = _budget(model, core, limits)[1]
         if budget.broken:
             raise _policy_error(model, core, budget)
-    output = output or Path(f"{model.stem}.{core.name}")
-    made = make_firmware(model, core, output, with_object=with_object)
+    output = output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
+    if core.is_processor:
+        from adrenoc.cpu.make_cpu import make_cpu_folder
+
+        made = make_cpu_folder(model, core, output)
+    else:
+        made = make_firmware(model, core, output, with_object=with_object)
     if as_json:
         plain = plain_firmware(made.firmware)
         console.print_json({**plain, "path": str(made.path), "time_ms": made.time_ms})
@@ -77,11 +82,21 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
     console.print_fields(
         [
             ("layers", f"{len(firmware.layers)} (--explain lists them)"),
-            ("flash", f"{console.size(firmware.constant_bytes)} of constants, beside the code"),
+            ("weights" if core.is_processor else "flash", _constants(firmware)),
             ("RAM", _ram(firmware)),
-            ("next", f"adrenoc run {made.path} --check MODEL  (under QEMU)"),
+            ("next", f"adrenoc run {made.path} --check MODEL" + _where(core)),
         ]
     )
+
+
+def _where(core: Core) -> str:
+    return "" if core.name == "cpu:host" else "  (under QEMU)"
+
+
+def _constants(firmware: Firmware) -> str:
+    from adrenoc.cli import console
+
+    return f"{console.size(firmware.constant_bytes)} of constants, beside the code"
 
 
 def _ram(firmware: Firmware) -> str:
@@ -105,9 +120,9 @@ def _show_layers(firmware: Firmware, counts: tuple[int, ...] = ()) -> None:
     from adrenoc.cli import console
 
     console.blank()
-    more = ("instructions",) if counts else ()
+    more = ("instructions", "a MAC") if counts else ()
     console.print_table(
-        ("layer", "operator", "makes", "how", "flash", "scratch", *more),
+        ("layer", "operator", "makes", "how", "flash", "scratch", "MACs", *more),
         [
             (
                 layer.name,
@@ -116,12 +131,21 @@ def _show_layers(firmware: Firmware, counts: tuple[int, ...] = ()) -> None:
                 layer.how,
                 str(layer.flash_bytes),
                 str(layer.scratch_bytes),
-                *(f"{count:,}" for count in counts[number : number + 1]),
+                f"{layer.multiply_adds:,}",
+                *(
+                    text
+                    for count in counts[number : number + 1]
+                    for text in (f"{count:,}", _a_mac(count, layer.multiply_adds))
+                ),
             )
             for number, layer in enumerate(firmware.layers)
         ],
-        right=("flash", "scratch", *more),
+        right=("flash", "scratch", "MACs", *more),
     )
+
+
+def _a_mac(count: int, multiply_adds: int) -> str:
+    return f"{count / multiply_adds:.3f}" if multiply_adds else ""
 
 
 def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
@@ -165,8 +189,9 @@ def check_firmware(
     *,
     as_json: bool,
 ) -> None:
-    """Say what a model would take of a microcontroller, and fail where limits are broken."""
+    """Say what a model would take of a core, and fail where limits are broken."""
     from adrenoc.cli import console
+    from adrenoc.cpu.count_cpu import count_on_cpu
     from adrenoc.mcu.budget import budget_of
     from adrenoc.mcu.count import count_layers
     from adrenoc.mcu.folder import plain_firmware
@@ -175,7 +200,8 @@ def check_firmware(
     refuse_others(ctx, {"model", "target", "as_json", *_LIMITS})
     program, firmware = plan_firmware(model, core)
     budget = budget_of(program, max_flash_kib=max_flash_kib, max_ram_kib=max_ram_kib)
-    counts = count_layers(program, firmware)
+    count = count_on_cpu if core.is_processor else count_layers
+    counts = count(program, firmware)
     if as_json:
         plain = {**plain_firmware(firmware), "budget": asdict(budget)}
         console.print_json({**plain, "instructions": asdict(counts)})
@@ -186,7 +212,10 @@ def check_firmware(
     console.print_title(firmware.name, f"on the {core.title}")
     console.print_fields(
         [
-            ("flash", f"{console.size(budget.flash_bytes)} of {budget.flash_how}"),
+            (
+                "weights" if core.is_processor else "flash",
+                f"{console.size(budget.flash_bytes)} of {budget.flash_how}",
+            ),
             ("RAM", f"{console.size(budget.ram_bytes)}: {_ram(firmware)}"),
             ("time", _counted(counts)),
         ]
@@ -218,7 +247,7 @@ def _show_alive(budget: Budget) -> None:
 
 
 def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> bool:
-    """Show what is in a folder for a microcontroller; False of a bundle."""
+    """Show what is in a folder of C; False of a bundle."""
     from adrenoc.cli import console
     from adrenoc.mcu.folder import is_firmware, open_firmware, plain_firmware
 
@@ -253,7 +282,7 @@ def run_if_firmware(
     *,
     as_json: bool,
 ) -> bool:
-    """Run a folder for a microcontroller under QEMU, and compare every byte; False of a bundle."""
+    """Run a folder of C, under QEMU where need be, and compare every byte; False of a bundle."""
     from adrenoc.check.inputs import make_inputs
     from adrenoc.cli import console
     from adrenoc.mcu.folder import is_firmware, open_firmware
@@ -270,7 +299,14 @@ def run_if_firmware(
         from adrenoc.check.firmware import expected_outputs
 
         expected = expected_outputs(firmware, reference, inputs)
-    result = run_firmware(path, firmware, inputs)
+    from adrenoc.mcu.core import load_core
+
+    if load_core(firmware.device).is_processor:
+        from adrenoc.cpu.run_cpu import run_cpu_folder
+
+        result = run_cpu_folder(path, firmware, inputs)
+    else:
+        result = run_firmware(path, firmware, inputs)
     if save is not None:
         from adrenoc.check.numpy_files import save_arrays
 
@@ -312,7 +348,8 @@ def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[st
 
 
 def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -> dict[str, Any]:
-    counts = zip(firmware.layers, result.layer_instructions, strict=True)
+    counted = result.layer_instructions or [None] * len(firmware.layers)
+    counts = zip(firmware.layers, counted, strict=True)
     return {
         "device": firmware.device,
         "instructions": result.instructions,
@@ -331,7 +368,22 @@ def _show_run(
     from adrenoc.mcu.emulator import OPTIMISATION
 
     console.blank()
-    console.print_title(firmware.name, f"on QEMU's {firmware.device}, gcc {OPTIMISATION}")
+    where = "" if firmware.device == "cpu:host" else "QEMU's "
+    console.print_title(firmware.name, f"on {where}{firmware.device}, gcc {OPTIMISATION}")
+    if result.layer_instructions:
+        _show_counted(firmware, result)
+    memory = [
+        ("constants", f"{console.size(result.code_bytes)}, with code on microcontrollers"),
+        ("RAM", _ram(firmware)),
+    ]
+    console.print_fields(memory)
+    if wrong is not None and not wrong:
+        console.print_verdict(True, "every byte is what LiteRT's reference kernels compute")
+
+
+def _show_counted(firmware: Firmware, result: Emulated) -> None:
+    from adrenoc.cli import console
+
     console.print_table(
         ("layer", "operator", "how", "instructions", "share"),
         [
@@ -341,12 +393,5 @@ def _show_run(
         ],
         right=("instructions", "share"),
     )
-    console.print_fields(
-        [
-            ("in all", f"{result.instructions:,} instructions: not cycles, and not of a board"),
-            ("flash", f"{console.size(result.code_bytes)} of code and constants"),
-            ("RAM", _ram(firmware)),
-        ]
-    )
-    if wrong is not None and not wrong:
-        console.print_verdict(True, "every byte is what LiteRT's reference kernels compute")
+    told = f"{result.instructions:,} instructions: not cycles, and not of a board or a phone"
+    console.print_fields([("in all", told)])

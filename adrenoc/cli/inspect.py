@@ -26,7 +26,7 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
     """Show what is in BUNDLE.
 
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
-    microcontroller its layers and what they take.
+    core its layers and what they take.
     """
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console

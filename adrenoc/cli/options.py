@@ -49,7 +49,7 @@ class TargetParam(ParamType):
     name = "device"
 
     def __init__(self, *, cores: bool = False) -> None:
-        """Of GPUs alone, or with `cores` of microcontrollers too."""
+        """Of GPUs alone, or with `cores` of microcontrollers and CPUs too."""
         self.cores = cores
 
     def convert(
@@ -68,7 +68,7 @@ class TargetParam(ParamType):
         core = load_core(value)
         if not self.cores:
             raise TargetError(
-                f"{core.name} is a microcontroller; this command is for GPUs",
+                f"{core.name} is no GPU; this command is for GPUs",
                 hint=f"adrenoc compile MODEL --device {core.name}",
             )
         return core
@@ -177,7 +177,7 @@ def json_option() -> Decorator:
 
 
 def device_option(*, cores: bool = False) -> Decorator:
-    """`--device`: what to compile for, with `cores` a microcontroller too."""
+    """`--device`: what to compile for, with `cores` a microcontroller or a CPU too."""
     others = ", cortex-m4" if cores else ""
     return click.option(
         "--device",
@@ -292,12 +292,12 @@ def firmware_options() -> Decorator:
         "--max-flash-kib",
         type=size,
         metavar="K",
-        help="For microcontrollers: fail beyond so much flash.",
+        help="For microcontrollers and CPUs: fail beyond so much code and weights.",
     )
     ram = click.option(
         "--max-ram-kib",
         type=size,
         metavar="K",
-        help="For microcontrollers: fail beyond so much RAM, inputs and outputs with it.",
+        help="For microcontrollers and CPUs: fail beyond so much RAM, inputs and outputs with it.",
     )
     return lambda command: flash(ram(command))

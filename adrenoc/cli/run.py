@@ -187,7 +187,7 @@ def run_command(
 ) -> None:
     """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it.
 
-    A folder for a microcontroller runs under QEMU, and each layer's instructions are counted.
+    A folder for a microcontroller or cpu:arm64 runs under QEMU: instructions are counted.
     """
     if run_if_firmware(ctx, bundle, files, seed, reference, save, as_json=as_json):
         return

@@ -44,7 +44,7 @@ def targets_command(device: Target | Core | None, as_json: bool) -> None:
         _show_all(targets)
         console.blank()
         rows = [(core.name, core.title, core.facts.arithmetic) for core in cores]
-        console.print_table(("microcontroller", "what it is", "arithmetic"), rows)
+        console.print_table(("for int8 networks", "what it is", "arithmetic"), rows)
 
 
 def _core_facts(core: Core) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def _show_core(core: Core) -> None:
     rows = [
         (key, str(value), sources.get(f"{group}.{key}", ""))
         for group, facts in (("core", core.facts), ("board", core.board))
+        if facts is not None
         for key, value in asdict(facts).items()
     ]
     console.print_table(("fact", "value", "source"), rows, right=("value",))

@@ -1,4 +1,4 @@
-"""What a program takes of a microcontroller, and whether that is within limits."""
+"""What a program takes of a core's memory, and whether that is within limits."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def budget_of(
     Raises:
         ToolError: the compiler is there and refuses the code.
     """
-    measured = code_bytes(program)
+    measured = None if program.core.is_processor else code_bytes(program)
     network = program.network
     borders = sum(network.tensors[i].elements for i in (*network.inputs, *network.outputs))
     flash = program.constant_bytes if measured is None else measured
     ram = program.memory.size_bytes + borders
-    how = (
-        "constants alone: install gcc-arm-none-eabi for the code too"
-        if measured is None
-        else "code and constants"
-    )
+    how = "code and constants"
+    if measured is None:
+        how = "constants alone: install gcc-arm-none-eabi for the code too"
+    if program.core.is_processor:
+        how = "constants, beside the code"
     return Budget(
         flash_bytes=flash,
         flash_how=how,

@@ -1,4 +1,4 @@
-"""The microcontroller cores that can be compiled for: files in `targets/mcu/`."""
+"""The cores that can be compiled for: files in `targets/mcu/` and `targets/cpu/`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from adrenoc.files.read import data_folder
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.text.spelling import did_you_mean
 
-ARITHMETICS = ("plain", "dsp", "mve")
-"""What kernels are written with: plain C, packed products of the DSP extension, or vectors too."""
+ARITHMETICS = ("plain", "dsp", "mve", "neon")
+"""What kernels are written with: plain C, packed products of the DSP extension, or vectors too; on
+application processors NEON, and what of it the core has when it runs."""
+CPU_PREFIX = "cpu:"
+_GROUPS = {"neon": 16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +22,8 @@ class CoreFacts:
     """`cpu` and `float_flags` are the compiler's, `arithmetic` is one of `ARITHMETICS`."""
 
     cpu: str
-    float_flags: str
     arithmetic: str
+    float_flags: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +40,12 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """A core to compile for, by the name of its file."""
+    """A core to compile for, by the name of its file; one without a board is a phone's own."""
 
     name: str
     title: str
     facts: CoreFacts
-    board: Board
+    board: Board | None
     sources: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -56,20 +59,31 @@ class Core:
         return self.facts.arithmetic == "mve"
 
     @property
+    def is_processor(self) -> bool:
+        """Whether it is a phone's or a computer's, with threads and files."""
+        return self.board is None
+
+    @property
+    def channel_group(self) -> int:
+        """Of how many channels whole groups are worth keeping."""
+        return _GROUPS.get(self.facts.arithmetic, 4)
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """What makes GCC and clang compile for it."""
-        return (f"-mcpu={self.facts.cpu}", "-mthumb", *self.facts.float_flags.split())
+        return (f"-mcpu={self.facts.cpu}", "-mthumb", *(self.facts.float_flags or "").split())
 
 
 def core_names(*, folder: Path | None = None) -> tuple[str, ...]:
     """The names of all cores."""
     place = folder or data_folder("targets")
-    return tuple(sorted(path.stem for path in place.glob("mcu/*.toml")))
+    processors = (CPU_PREFIX + path.stem for path in place.glob("cpu/*.toml"))
+    return (*sorted(path.stem for path in place.glob("mcu/*.toml")), *sorted(processors))
 
 
 def is_core(name: str) -> bool:
     """Whether a device's name is meant as that of a core."""
-    return name.lower().startswith("cortex-m")
+    return name.lower().startswith(("cortex-m", CPU_PREFIX))
 
 
 def load_core(name: str, *, folder: Path | None = None) -> Core:
@@ -87,7 +101,8 @@ def load_core(name: str, *, folder: Path | None = None) -> Core:
             + ", ".join(known),
             hint="adrenoc targets",
         )
-    file = SourcedFile(place / "mcu" / f"{wanted}.toml")
+    room = "cpu" if wanted.startswith(CPU_PREFIX) else "mcu"
+    file = SourcedFile(place / room / f"{wanted.removeprefix(CPU_PREFIX)}.toml")
     file.check_keys(file.tables, {"title", "sources", "core", "board"})
     facts = file.facts(CoreFacts, "core")
     if facts.arithmetic not in ARITHMETICS:
@@ -97,6 +112,6 @@ def load_core(name: str, *, folder: Path | None = None) -> Core:
         name=wanted,
         title=file.text(file.tables, "title"),
         facts=facts,
-        board=file.facts(Board, "board"),
+        board=file.facts(Board, "board") if room == "mcu" else None,
         sources=tuple(file.sources.items()),
     )

@@ -18,8 +18,8 @@ import numpy as np
 from adrenoc.errors import BundleError, CheckFailedError, DependencyError, DeviceError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
-from adrenoc.mcu.core import Core, load_core
-from adrenoc.mcu.folder import Firmware, read_code
+from adrenoc.mcu.core import Board, Core, load_core
+from adrenoc.mcu.folder import Firmware, read_files
 from adrenoc.mcu.print_c import border_names, print_model
 from adrenoc.mcu.program import Program
 
@@ -67,7 +67,7 @@ def run_firmware(
             hint=INSTALL,
         )
     core = load_core(firmware.device)
-    code = read_code(folder)
+    code = read_files(folder, ("model.h", "model.c"))
     with TemporaryFolder("firmware") as work:
         for name, content in code.items():
             (work / name).write_bytes(content)
@@ -117,7 +117,7 @@ def _build(work: Path, core: Core) -> tuple[Path, int]:
         )
         objects.append(str(made))
     image = work / "image.elf"
-    board = core.board
+    board = _board(core)
     run_tool(
         [
             _COMPILER,
@@ -141,10 +141,17 @@ def _build(work: Path, core: Core) -> tuple[Path, int]:
     return image, _size(Path(objects[0]))
 
 
+def _board(core: Core) -> Board:
+    if core.board is None:
+        raise TypeError(f"{core.name} has no board")
+    return core.board
+
+
 def _emulate(core: Core, image: Path, timeout_s: float) -> str:
+    board = _board(core)
     command = [
         _EMULATOR,
-        *("-M", core.board.machine, "-display", "none", "-monitor", "none", "-serial", "none"),
+        *("-M", board.machine, "-display", "none", "-monitor", "none", "-serial", "none"),
         *("-semihosting-config", "enable=on,target=native", "-icount", "shift=0"),
         *("-kernel", str(image)),
     ]
@@ -166,7 +173,7 @@ def _emulate(core: Core, image: Path, timeout_s: float) -> str:
     said = done.stdout + done.stderr
     if done.returncode != 0 or "DONE" not in said:
         raise DeviceError(
-            f"QEMU's {core.board.machine} ended with {done.returncode}: {said.strip()[-300:]}",
+            f"QEMU's {board.machine} ended with {done.returncode}: {said.strip()[-300:]}",
             hint=f"{_EMULATOR} --version (7.2 and later are known to work)",
         )
     return said
@@ -250,7 +257,7 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
         raise _of_another(firmware, f"counted {len(ticks)} layers")
     return Emulated(
         outputs=outputs,
-        layer_instructions=tuple(round(t * core.board.instructions_a_tick) for t in ticks),
+        layer_instructions=tuple(round(t * _board(core).instructions_a_tick) for t in ticks),
         code_bytes=code_bytes,
     )
 

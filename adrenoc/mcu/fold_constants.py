@@ -32,12 +32,12 @@ _VARIES = 1 << 20
 """In place of a constant's value."""
 
 
-def fold_constants(network: Network, decisions: list[Decision]) -> Network:
-    """The same function with fewer channels."""
+def fold_constants(network: Network, decisions: list[Decision], *, group: int = _GROUP) -> Network:
+    """The same function with fewer channels, in whole groups of so many."""
     constants = _constants(network)
     operators = [_without_constants(o, network, constants) for o in network.operators]
     folded = replace(network, operators=tuple(operators))
-    kept = _kept(folded)
+    kept = _kept(folded, group)
     made = {operator.result for operator in network.operators}
     for index, tensor in enumerate(network.tensors):
         left = int(kept[index].sum())
@@ -161,7 +161,7 @@ def _without_constants(
 # --- what is read -------------------------------------------------------------------------------
 
 
-def _kept(network: Network) -> list[np.ndarray]:
+def _kept(network: Network, group: int) -> list[np.ndarray]:
     """For each tensor, which channels stay: those that something reads, in whole groups.
 
     Tensors whose channels correspond share a mask.
@@ -175,7 +175,7 @@ def _kept(network: Network) -> list[np.ndarray]:
     for operator in reversed(network.operators):
         if isinstance(operator, Convolution):
             result = masks[operator.result]
-            _fill_group(result)
+            _fill_group(result, group)
             if not _is_whole(network, operator):
                 masks[operator.source][:] = True
                 continue
@@ -201,9 +201,9 @@ def _keeps_channels(network: Network, operator: Operator) -> bool:
     return False
 
 
-def _fill_group(mask: np.ndarray) -> None:
+def _fill_group(mask: np.ndarray, group: int) -> None:
     """Let some that are not read stay, up to a whole group."""
-    missing = max(-int(mask.sum()) % _GROUP, 0) if mask.any() else _GROUP
+    missing = max(-int(mask.sum()) % group, 0) if mask.any() else group
     mask[np.nonzero(~mask)[0][:missing]] = True
 
 

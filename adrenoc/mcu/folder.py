@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from adrenoc.files.owned_folder import listed_kind, write_list
 from adrenoc.files.read import read_plain, sha256_bytes
 from adrenoc.mcu.borders import DTYPES, Border
 from adrenoc.mcu.evaluate import evaluate
+from adrenoc.mcu.network import multiply_adds
 from adrenoc.mcu.object_file import OBJECT_FILE, build_object
 from adrenoc.mcu.print_c import print_cmake, print_model, print_self_test
 from adrenoc.mcu.program import Program
@@ -26,10 +28,11 @@ from adrenoc.text.json_text import read_json
 
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = listed_kind("firmware folder")
-_VERSION = 2
+_VERSION = 3
 _MOST_ELEMENTS = 1 << 26
 _MOST_LAYERS = 1 << 14
-_MOST_BYTES = {MODEL_FILE: 16 << 20, "model.h": 1 << 20, "model.c": 1 << 30}
+_MOST_BYTES = {MODEL_FILE: 16 << 20, "model.h": 1 << 20}
+_MOST_OTHER_BYTES = 1 << 30
 _MADE_AGAIN = "compile the model again"
 
 
@@ -43,6 +46,7 @@ class Layer:
     how: str
     flash_bytes: int
     scratch_bytes: int
+    multiply_adds: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,7 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
                 how=step.kernel.how,
                 flash_bytes=sum(array.size_bytes for array in step.kernel.arrays),
                 scratch_bytes=step.kernel.scratch_bytes,
+                multiply_adds=multiply_adds(network, step.made),
             )
             for step in program.steps
         ),
@@ -167,20 +172,20 @@ def open_firmware(path: Path) -> Firmware:
     return firmware
 
 
-def read_code(path: Path) -> dict[str, bytes]:
-    """The C of a folder, by file: what `compile` wrote there, and nothing else.
+def read_files(path: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Files of a folder: what `compile` wrote there, and nothing else.
 
     Raises:
         BundleError: a file is missing or was changed since.
     """
-    return {name: _as_written(path, name) for name in ("model.h", "model.c")}
+    return {name: _as_written(path, name) for name in names}
 
 
 def _as_written(path: Path, name: str) -> bytes:
     """A file whose content has the digest that the folder lists for it."""
     listed = FIRMWARE_FOLDER.listed(path) or {}
     try:
-        content = read_plain(path / name, _MOST_BYTES[name])
+        content = read_plain(path / name, _MOST_BYTES.get(name, _MOST_OTHER_BYTES))
     except OSError as error:
         reason = error.strerror or str(error)
         raise BundleError(f"{path / name} cannot be read: {reason}", hint=_again(path)) from error

@@ -225,3 +225,15 @@ def sources_of(operator: Operator) -> tuple[int, ...]:
     if isinstance(operator, Convolution) and operator.joined is not None:
         return operator.source, operator.joined.sources[1]
     return (operator.source,)
+
+
+def multiply_adds(network: Network, result: int) -> int:
+    """How many products are added up to make a tensor; borders count as if they lay inside."""
+    maker = next((o for o in network.operators if o.result == result), None)
+    if isinstance(maker, Convolution):
+        channels = maker.weights.shape[0]
+        return network.tensors[result].elements // channels * maker.weights.size
+    if isinstance(maker, Depthwise):
+        taps = maker.weights.shape[0] * maker.weights.shape[1]
+        return network.tensors[result].elements * taps
+    return 0

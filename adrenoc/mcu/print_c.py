@@ -9,7 +9,7 @@ import numpy as np
 
 import adrenoc
 from adrenoc.mcu.kernel import Array
-from adrenoc.mcu.network import Tensor
+from adrenoc.mcu.network import Network, Tensor
 from adrenoc.mcu.program import Program, Step
 
 _SNIPPETS = Path(__file__).parent / "c"
@@ -32,7 +32,7 @@ def print_self_test(
         (border_names("expected", network.outputs), network.outputs, outputs),
     ):
         for name, index in zip(names, tensors, strict=True):
-            lines.append(_array(name, Array(suffix="", ctype="int8_t", values=values[index])))
+            lines.append(array_text(name, Array(suffix="", ctype="int8_t", values=values[index])))
     results = border_names("output", network.outputs)
     expected = border_names("expected", network.outputs)
     for name, index in zip(results, network.outputs, strict=True):
@@ -93,8 +93,7 @@ def _signature(program: Program) -> str:
 def _header(program: Program) -> str:
     network = program.network
     lines = [
-        f"/* {_comment(network.name)}, for the {program.core.title}: by adrenoc "
-        f"{adrenoc.__version__}. */",
+        title_text(program),
         "#ifndef MODEL_H",
         "#define MODEL_H",
         "#include <stdint.h>",
@@ -107,77 +106,100 @@ def _header(program: Program) -> str:
         "",
         "/* real = SCALE * (stored - ZERO_POINT); batch, height, width, channels */",
     ]
-    for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
-        for name, index in zip(border_names(stem, indices), indices, strict=True):
-            lines += _border(name, network.tensors[index])
+    lines += border_lines(network)
     lines += ["", f"{_signature(program)};", "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 
 
+def title_text(program: Program) -> str:
+    """The comment that a file begins with."""
+    name = comment_text(program.network.name)
+    return f"/* {name}, for the {program.core.title}: by adrenoc {adrenoc.__version__}. */"
+
+
+def border_lines(network: Network) -> list[str]:
+    """What a header says of inputs and outputs."""
+    lines = []
+    for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
+        for name, index in zip(border_names(stem, indices), indices, strict=True):
+            lines += _border(name, network.tensors[index])
+    return lines
+
+
 def _border(name: str, tensor: Tensor) -> list[str]:
     return [
-        f"/* {_comment(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
+        f"/* {comment_text(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
         f"#define MODEL_{name}_BYTES {tensor.elements}",
         f"#define MODEL_{name}_SCALE {np.float32(tensor.scale)!s}f",
         f"#define MODEL_{name}_ZERO_POINT ({tensor.zero})",
     ]
 
 
-def _comment(text: str) -> str:
+def comment_text(text: str) -> str:
     """A name as it may stand in a comment."""
     plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text)
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?")
 
 
+LAYER_HOOK = (
+    "/* For reports: what to do when a layer has been computed. */",
+    "#ifndef MODEL_LAYER_DONE",
+    "#define MODEL_LAYER_DONE(number) ((void)0)",
+    "#endif",
+    "",
+)
+
+
 def _code(program: Program) -> str:
-    parts = [
-        f"/* {_comment(program.network.name)}, for the {program.core.title}: by adrenoc "
-        f"{adrenoc.__version__}. */",
-        '#include "model.h"',
-        "",
-        "/* For reports: what to do when a layer has been computed. */",
-        "#ifndef MODEL_LAYER_DONE",
-        "#define MODEL_LAYER_DONE(number) ((void)0)",
-        "#endif",
-        "",
-    ]
-    snippets = _once(s for step in program.steps for s in step.kernel.snippets)
-    parts += [(_SNIPPETS / f"{name}.c").read_text(encoding="utf-8") for name in snippets]
-    parts += _once(text for step in program.steps for text in step.kernel.texts)
+    parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, *function_texts(program)]
     for index, value in program.network.constants.items():
-        parts.append(_array(f"constant{index}", Array(suffix="", ctype="int8_t", values=value)))
+        parts.append(array_text(f"constant{index}", Array(suffix="", ctype="int8_t", values=value)))
     for step in program.steps:
-        parts += _constants(step)
+        parts += [array_text(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
+        parts += struct_lines(step)
     parts.append(_signature(program).replace("void *arena", "void *memory") + " {")
-    parts.append("  int8_t *const arena = memory;")
-    parts.append("  (void)arena;")
+    return "\n".join([*parts, *body_lines(program)])
+
+
+def function_texts(program: Program) -> list[str]:
+    """The functions that the layers call."""
+    snippets = once(s for step in program.steps for s in step.kernel.snippets)
+    texts = once(text for step in program.steps for text in step.kernel.texts)
+    return [(_SNIPPETS / f"{name}.c").read_text(encoding="utf-8") for name in snippets] + texts
+
+
+def body_lines(program: Program) -> list[str]:
+    """The body of the function that calls them, over `memory`."""
+    lines = ["  int8_t *const arena = memory;", "  (void)arena;"]
     for number, step in enumerate(program.steps):
-        parts.append(f"  {_call(step)} /* {step.label} */")
-        parts.append(f"  MODEL_LAYER_DONE({number});")
-    parts += ["}", ""]
-    return "\n".join(parts)
+        lines.append(f"  {call_text(step)} /* {step.label} */")
+        lines.append(f"  MODEL_LAYER_DONE({number});")
+    return [*lines, "}", ""]
 
 
-def _once(items: Iterable[str]) -> list[str]:
+def once(items: Iterable[str]) -> list[str]:
+    """Each of them, in the order of its first place."""
     return list(dict.fromkeys(items))
 
 
-def _call(step: Step) -> str:
+def call_text(step: Step) -> str:
+    """The statement that computes a layer."""
     places = {f"in{n}": place for n, place in enumerate(step.sources)}
     return step.kernel.call.format(layer=step.name, out=step.result, scratch=step.scratch, **places)
 
 
-def _constants(step: Step) -> list[str]:
-    lines = [_array(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
-    if step.kernel.struct:
-        lines.append(f"static const {step.kernel.struct} {step.name} = {{")
-        values = ((name, text.format(layer=step.name)) for name, text in step.kernel.fields)
-        lines += [f"    .{name} = {text}," for name, text in values]
-        lines.append("};")
-    return lines
+def struct_lines(step: Step) -> list[str]:
+    """The struct of a layer, if it has one."""
+    if not step.kernel.struct:
+        return []
+    lines = [f"static const {step.kernel.struct} {step.name} = {{"]
+    values = ((name, text.format(layer=step.name)) for name, text in step.kernel.fields)
+    lines += [f"    .{name} = {text}," for name, text in values]
+    return [*lines, "};"]
 
 
-def _array(name: str, array: Array) -> str:
+def array_text(name: str, array: Array) -> str:
+    """A constant as C."""
     flat = np.asarray(array.values).reshape(-1).tolist()
     lines = [f"static const {array.ctype} {name}[{len(flat)}] __attribute__((aligned(8))) = {{"]
     shown = [_number(value, array.ctype) for value in flat]

@@ -59,7 +59,7 @@ class Program:
 def make_program(original: Network, core: Core) -> Program:
     """Fold what cannot vary, choose kernels and plan memory."""
     decisions = [border_decision(original.tensors[i].name, d) for i, d in original.dtypes.items()]
-    network = fold_constants(original, decisions)
+    network = fold_constants(original, decisions, group=core.channel_group)
     if core.has_dsp:
         network = fuse_sums(network, decisions)
     homes = _homes(network)

@@ -30,6 +30,8 @@ class Maker:
     seed: int = 0
     dead: float = 0.0
     """The share of a filter's channels whose weights are small beside a bias of one sign."""
+    least_weight: int = -127
+    """With -128 that is every weight below zero, so that products of two of them meet."""
     model: ModelBuilder = field(default_factory=ModelBuilder)
     graph: GraphBuilder = field(init=False)
     random: np.random.Generator = field(init=False)
@@ -276,7 +278,10 @@ class Maker:
         return int(self.random.integers(_FULL[0], _FULL[1] + 1))
 
     def _weights(self, shape: tuple[int, ...]) -> np.ndarray:
-        return self.random.integers(-127, 128, shape).astype(np.int8)
+        drawn = self.random.integers(-127, 128, shape)
+        if self.least_weight < -127:
+            drawn = np.where(drawn < 0, self.least_weight, drawn)
+        return drawn.astype(np.int8)
 
     def _bias(self, channels: int, taps: int) -> np.ndarray:
         size = 4000.0 * np.sqrt(taps)

@@ -217,7 +217,7 @@ def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.Capture
     assert main([*compiled, "cortex-m99"]) == TargetError.exit_code
     assert "cortex-m4" in capsys.readouterr().err
     assert main([*compiled, "cortex-m4", "--preset", "fp16"]) == 2
-    assert "--preset is not for microcontrollers" in capsys.readouterr().err
+    assert "--preset is not for folders of C" in capsys.readouterr().err
     assert main(["tune", str(model), "--device", "cortex-m4"]) == TargetError.exit_code
 
 

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "families.reduce",
     ),
     ("families.shared",),
+    ("cpu",),
     ("device", "kernels", "mcu"),
     ("android", "clml", "codegen", "importers", "options", "rewrites"),
     ("bundle", "ir", "native", "target", "tuning_log"),

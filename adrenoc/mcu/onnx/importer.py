@@ -41,7 +41,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
     graph.types, graph.constants = known.types, {**known.constants, **graph.constants}
     if not any(node.op_type.startswith("Q") for node in graph.nodes):
         raise CompileError(
-            f"{path}: its data are not quantised; microcontrollers get models in int8",
+            f"{path}: its data are not quantised; integer kernels take models in int8",
             hint=QUANTISE_HINT,
         )
     close_islands(graph)
@@ -52,13 +52,13 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
     outputs = tuple(_output(made, name, dtypes, refused) for name in graph.outputs)
     if refused:
         raise UnsupportedOperatorError(
-            f"{path} holds {len(refused)} operators that cannot go to a microcontroller: "
+            f"{path} holds {len(refused)} operators that have no integer kernel: "
             + "; ".join(refused),
             hint=f"adrenoc check {path} --device adreno, or take them out of the model",
         )
     if len(set(outputs)) < len(outputs) or set(outputs) & set(inputs):
         raise CompileError(
-            f"{path}: an output is an input, or an output twice; for microcontrollers each "
+            f"{path}: an output is an input, or an output twice; for integer kernels each "
             "output is one that an operator makes",
             hint="take that output out of the model",
         )
@@ -91,7 +91,7 @@ def _input(made: Importing, name: str, dtypes: dict[int, str]) -> int:
         offset = made.offset(inner)
     except NotImplementedError:
         raise CompileError(
-            f"the input '{name}' is read as {outer}; microcontrollers get models whose data are "
+            f"the input '{name}' is read as {outer}; integer kernels take models whose data are "
             "quantised to bytes",
             hint=QUANTISE_HINT,
         ) from None
@@ -127,7 +127,7 @@ def _translate(made: Importing) -> list[str]:
         translate = _TRANSLATIONS.get(node.op_type)
         try:
             if translate is None:
-                raise NotImplementedError("no kernel for microcontrollers between bytes")
+                raise NotImplementedError("no integer kernel between bytes")
             translate(made, node)
         except (NotImplementedError, ValueError, KeyError) as error:
             refused.append(f"{node.op_type} {node_label(node)}: {error}")

@@ -32,7 +32,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
     """
     if len(file.graphs) > 1:
         raise CompileError(
-            f"{path} holds {len(file.graphs)} graphs; microcontrollers get models of one",
+            f"{path} holds {len(file.graphs)} graphs; integer kernels take models of one",
             hint="convert it without control flow",
         )
     _refuse_disorder(path, file.main)
@@ -45,7 +45,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         translate = _TRANSLATIONS.get(operator.kind)
         try:
             if translate is None or operator.custom:
-                raise NotImplementedError("no kernel for microcontrollers yet")
+                raise NotImplementedError("no integer kernel yet")
             made.operators.append(translate(made, operator))
             made.labels += [operator.kind] * (len(made.operators) - len(made.labels))
         except KeyError as error:
@@ -54,7 +54,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             refused.append(f"{operator.kind} {graph.label(operator)}: {error}")
     if refused:
         raise UnsupportedOperatorError(
-            f"{path} holds {len(refused)} operators that cannot go to a microcontroller: "
+            f"{path} holds {len(refused)} operators that have no integer kernel: "
             + "; ".join(refused),
             hint=f"adrenoc check {path} --device adreno, or take them out of the model",
         )
@@ -97,7 +97,7 @@ def _refuse_other_outputs(path: Path, graph: GraphInfo) -> None:
         if twice or index not in made:
             what = "is an output twice" if twice else "is computed by no operator"
             raise CompileError(
-                f"{path}: '{graph.tensors[index].name}' {what}; for microcontrollers each output "
+                f"{path}: '{graph.tensors[index].name}' {what}; for integer kernels each output "
                 "is one that an operator makes",
                 hint="take that output out of the model",
             )
@@ -115,7 +115,7 @@ def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
     floats = "float32" in kinds
     raise CompileError(
         f"{path}: {len(other)} of its tensors are {' and '.join(kinds)} (the first is "
-        f"'{other[0].name}'); microcontrollers get models whose data are int8, inputs and "
+        f"'{other[0].name}'); integer kernels take models whose data are int8, inputs and "
         "outputs too",
         hint=QUANTISE_HINT
         if floats

@@ -1,0 +1,122 @@
+"""Int8 networks on an application processor: every byte is the reference's, by each way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import BundleError, CompileError, PolicyError, TargetError
+from tests.cpu import judge
+from tests.cpu.judge import needs_arm, needs_compiler, run_and_compare
+from tests.mcu import networks
+from tests.mcu.drawn import drawn_model
+from tests.mcu.maker import Maker
+from tests.mcu.onnx_models import float_model, write_quantised
+
+
+@needs_arm
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("features", "threads"), [(judge.PLAIN, 1), (judge.DOT, 3), (judge.I8MM, 1)]
+)
+def test_drawn_operators(features: int, threads: int, seed: int, tmp_path: Path) -> None:
+    model = drawn_model(100 * features + seed)
+    run_and_compare(model, tmp_path / "m", features=features, threads=threads, seed=seed)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(3))
+def test_portable_code_of_drawn_operators(seed: int, tmp_path: Path) -> None:
+    run_and_compare(drawn_model(seed), tmp_path / "m", core="cpu:host", threads=3, seed=seed)
+
+
+@needs_arm
+@pytest.mark.parametrize("features", [judge.PLAIN, judge.DOT, judge.I8MM])
+def test_weights_of_minus_128(features: int, tmp_path: Path) -> None:
+    """Two products of them do not fit into the sixteen bits that SMLAL adds in."""
+    make = Maker(seed=5, least_weight=-128)
+    x = make.input(1, 6, 6, 32)
+    made = [make.conv(x, 24), make.depthwise(x, (3, 3)), make.depthwise(x, (5, 3))]
+    run_and_compare(make.finish(*made), tmp_path / "m", features=features, seed=2)
+
+
+@needs_arm
+def test_a_network_is_counted_layer_by_layer(tmp_path: Path) -> None:
+    model = networks.wake_words(size=32)
+    counted = {}
+    for features in (judge.PLAIN, judge.DOT, judge.I8MM):
+        folder = tmp_path / str(features)
+        firmware, result = run_and_compare(model, folder, features=features)
+        counted[features] = result.layer_instructions
+        assert len(result.layer_instructions) == (len(firmware.layers) if judge.counts else 0)
+    if judge.counts:
+        sums = [sum(counted[f]) for f in (judge.I8MM, judge.DOT, judge.PLAIN)]
+        assert sums == sorted(sums)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("form", "data", "per_channel"), [("QDQ", "QInt8", True), ("QOperator", "QUInt8", False)]
+)
+def test_onnx_models_through_the_commands(
+    form: str, data: str, per_channel: bool, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model = write_quantised(tmp_path, seed=3, form=form, data=data, per_channel=per_channel)
+    devices = ["cpu:host"] if judge.needs_arm.args[0] else ["cpu:host", "cpu:arm64"]
+    for device in devices:
+        out = tmp_path / device.replace(":", "_")
+        assert main(["compile", str(model), "--device", device, "-o", str(out)]) == 0
+        capsys.readouterr()
+        assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["passed"] is True
+        assert main(["inspect", str(out)]) == 0
+        assert device in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "wake.tflite"
+    path.write_bytes(networks.wake_words(size=32))
+    return path
+
+
+def test_check_says_what_it_takes(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    checked = ["check", str(model), "--device", "cpu:arm64"]
+    assert main([*checked, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert sum(layer["multiply_adds"] for layer in said["layers"]) > 100_000
+    assert bool(said["instructions"]["layers"]) == judge.counts
+    assert main([*checked, "--max-ram-kib", "1"]) == PolicyError.exit_code
+    out = tmp_path / "out"
+    compiled = ["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]
+    assert main([*compiled, "--object"]) == 2
+    assert main([*compiled, "--max-ram-kib", "1"]) == PolicyError.exit_code
+    assert not out.exists()
+    assert main(["compile", str(model), "--device", "cpu:arm65"]) == TargetError.exit_code
+    assert "cpu:arm64" in capsys.readouterr().err
+
+
+def test_a_changed_weight_is_not_run(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    assert main(["compile", str(model), "--device", "cpu:host", "-o", str(out)]) == 0
+    weights = out / "model.weights"
+    content = bytearray(weights.read_bytes())
+    content[0] ^= 1
+    weights.write_bytes(content)
+    capsys.readouterr()
+    assert main(["run", str(out)]) == BundleError.exit_code
+    assert "model.weights was changed" in capsys.readouterr().err
+
+
+def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(float_model(0).SerializeToString())
+    assert main(["compile", str(path), "--device", "cpu:arm64"]) == CompileError.exit_code
+    assert "quantize_static" in capsys.readouterr().err
