@@ -26,7 +26,6 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import MemoryLimitError
 from adrenoc.ir.allocation import pitched_image_bytes
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.node_kinds import ALLOC, CLML, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
 from adrenoc.options import CompileOptions
@@ -216,7 +215,7 @@ def _place(node: Node, spec: OperandSpec) -> str:
     """`texture`, `buffer`, `clml` or `cpu`; a copy to the CPU is the GPU's work, into a buffer."""
     if node.is_region or node.is_region_memory:
         return "clml"
-    if node.op == TO_CPU:
+    if node.is_copy_to_cpu:
         return "buffer"
     return spec.memory.value if spec.memory in (Memory.TEXTURE, Memory.CPU) else "buffer"
 
@@ -226,17 +225,12 @@ def _reasons(log: DecisionLog) -> dict[str, str]:
     return {decision.subject: f"{decision.taken}: {decision.reason}" for decision in log}
 
 
-_BY_OP = {
-    TO_CPU: "a copy between GPU and CPU",
-    TO_GPU: "a copy between GPU and CPU",
-    CLML: "a region of OpenCL ML",
-    ALLOC: "a further result of a region",
-}
-
-
 def _reason(graph: Graph, node: Node, spec: OperandSpec, said: Mapping[str, str]) -> str:
-    if node.op in _BY_OP:
-        return said.get(node.attrs.get("symbol", ""), _BY_OP[node.op])
+    if node.is_device_copy:
+        return "a copy between GPU and CPU"
+    if node.is_region or node.is_region_memory:
+        what = "a region of OpenCL ML" if node.is_region else "a further result of a region"
+        return said.get(node.attrs.get("symbol", ""), what)
     if node.output in graph.output_names:
         return "an output of the model: row-major, in a buffer"
     known = said.get(node.output, said.get(node.name))

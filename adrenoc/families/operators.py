@@ -13,7 +13,7 @@ from adrenoc.families.matmul import operator as matmul
 from adrenoc.families.pool import operator as pool
 from adrenoc.families.reduce import operator as reduce
 from adrenoc.families.separable import operator as separable
-from adrenoc.families.shared.operator import Kind, Numbers, Operator
+from adrenoc.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.families.winograd import operator as winograd
 from adrenoc.ir.graph import Node
 
@@ -46,3 +46,9 @@ def gives(node: Node, *numbers: Numbers) -> bool:
     """Whether a node's own operator, before prologue and epilogue, gives one of these."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.numbers in numbers
+
+
+def can(node: Node, fusion: Fusion) -> bool:
+    """Whether a node may become a part of this, if all else suits."""
+    operator = OPERATORS.get(node.op)
+    return operator is not None and fusion in operator.fusions

@@ -135,6 +135,11 @@ class Node:
         return self.op == "map"
 
     @property
+    def is_fold(self) -> bool:
+        """Whether its scalar expression says what it adds up, multiplies or picks over axes."""
+        return self.op == "fold"
+
+    @property
     def is_concat(self) -> bool:
         """Whether it is a concatenation that may need no kernel."""
         return self.op == CONCAT
@@ -152,7 +157,17 @@ class Node:
     @property
     def is_device_copy(self) -> bool:
         """Whether it copies a tensor between the memory of the CPU and that of the GPU."""
-        return self.op in (TO_CPU, TO_GPU)
+        return self.is_copy_to_cpu or self.is_copy_to_gpu
+
+    @property
+    def is_copy_to_cpu(self) -> bool:
+        """Whether it copies a tensor from the memory of the GPU to that of the CPU."""
+        return self.op == TO_CPU
+
+    @property
+    def is_copy_to_gpu(self) -> bool:
+        """Whether it copies a tensor from the memory of the CPU to that of the GPU."""
+        return self.op == TO_GPU
 
     @property
     def is_region(self) -> bool:

@@ -95,6 +95,24 @@ def _one_of_weights(ops: Ops) -> str:
     return ops("Conv", y, alone)
 
 
+def _one_of(kind: str, *extents: int, groups: int = 1) -> Build:
+    """The same by convolutions of another kind: transposed, along W alone, in groups."""
+
+    def build(ops: Ops) -> str:
+        taps, size = [1] * len(extents), 8 // groups
+        x = ops("Relu", ops.input(1, 8, *extents))
+        tiny, large = _one_channel(1e-8), _one_channel(1e8) * 1e-3
+        if kind == "ConvTranspose":
+            tiny, large = tiny.reshape(1, 8, *taps), large.reshape(8, 1, *taps)
+        else:  # each output has the inputs of its group
+            tiny = tiny.reshape(8, 1, *taps)
+            large = np.repeat(large.reshape(groups, size), size, axis=0).reshape(8, size, *taps)
+        y = ops("Relu", ops(kind, x, ops.const(ops.values(8, 8, *taps) * tiny)))
+        return ops(kind, y, ops.const(ops.values(8, size, *taps) * large), group=groups)
+
+    return build
+
+
 def _one_column(ops: Ops) -> str:
     x = _between(ops, ops.input(1, 1, 40, 24))
     y = ops("MatMul", x, ops.const(ops.values(24, 8) * _one_channel(1e-8)))
@@ -106,6 +124,10 @@ SIZES: dict[str, Build] = {
     "one_column": _one_column,
     "one_factor": _one_factor,
     "one_of_weights": _one_of_weights,
+    "one_of_groups": _one_of("Conv", 6, 5, groups=2),
+    "one_of_rows": _one_of("Conv", 9),
+    "one_of_transposed": _one_of("ConvTranspose", 6, 5),
+    "one_of_transposed_rows": _one_of("ConvTranspose", 9),
     "tiny": _steps(1e-7, 1e7),
     "tiny_in_steps": _steps(1e-3, 1e-3, 1e-3, 1e9),
     "large": _steps(-1e6, 1e-6),

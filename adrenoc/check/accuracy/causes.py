@@ -11,8 +11,8 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.check.accuracy.result import Cause
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
+from adrenoc.families.operators import OPERATORS, gives, is_kind
+from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
@@ -178,7 +178,7 @@ def _cancellation(seen: Observed) -> Cause | None:
     if is_kind(seen.node, Kind.NORM):
         reads, subtracts = reads[:1], True
         spread = float(np.ptp(reads[0][1])) if reads else 0.0
-    elif seen.node.op in ("sum", "mean"):
+    elif is_kind(seen.node, Kind.REDUCTION) and gives(seen.node, Numbers.SUMMED, Numbers.AVERAGED):
         reads, subtracts = reads[:1], True
     if not subtracts or not reads or not spread:
         return None
@@ -221,15 +221,16 @@ def _terms(seen: Observed) -> int:
     """How many products or elements a reduction adds for one element of its result; 1 for a map."""
     node, tensors = seen.node, seen.graph.tensors
     shapes = [tensors[name].shape for name in node.inputs]
-    if node.op.startswith("conv"):
+    if is_kind(node, Kind.CONVOLUTION):
         weight = tensors[node.inputs[1]]
         return math.prod(weight.shape) // max(1, _out_channels(seen))
-    if node.op == "matmul":
+    if is_kind(node, Kind.PRODUCT):
         return int(shapes[0][-1])
     if node.body is not None:
         return math.prod(extent for _, extent in node.body.reduced)
-    if node.op in ("sum", "mean", "adaptive_avg_pool2d", "avg_pool2d"):
-        return max(1, math.prod(shapes[0]) // max(1, math.prod(seen.result.shape)))
+    if gives(node, Numbers.SUMMED, Numbers.AVERAGED):
+        operations = OPERATORS[node.op].operations(seen.graph, node)
+        return max(1, operations // max(1, math.prod(seen.result.shape)))
     return 1
 
 

@@ -34,6 +34,8 @@ from adrenoc.check.accuracy.samples import DRAWS, Judge, Sample, take_samples
 from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
 from adrenoc.check.reference import run_reference
 from adrenoc.device.opencl import pick_device
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.graph import Node
 from adrenoc.ir.half import HALF_MAX
@@ -222,7 +224,7 @@ class _Doctor:
 
     def _products(self, nodes: Sequence[Node]) -> dict[str, float]:
         """Tensor -> the largest sum of its layer's products by size, for sums of products."""
-        summing = [n for n in nodes if n.op == "matmul" or n.op.startswith("conv")]
+        summing = [n for n in nodes if is_kind(n, Kind.CONVOLUTION, Kind.PRODUCT)]
         if not summing:
             return {}
         variant, names = self._bench.magnitudes(summing)

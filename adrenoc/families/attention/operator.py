@@ -61,5 +61,8 @@ OPERATORS = (
         multiply_adds=_multiply_adds,
         operations=_operations,
         typical=_typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
     ),
 )

@@ -20,8 +20,10 @@ from adrenoc.families.conv.conv_tile_local import local_candidates, local_clocks
 from adrenoc.families.conv.conv_tile_texture import texture_candidates, texture_clocks
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.ir.graph import Node
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -44,6 +46,11 @@ def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
+
+
+def conv_clocks(_node: Node, work: ConvWork, costs: CostModel) -> float:
+    """The least estimate of a convolution's work by the tiles that suit it."""
+    return scored(work, costs.limits, costs.machine).least
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from adrenoc.families.conv.conv_tile import conv_clocks
 from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
 from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
+from adrenoc.families.conv_nd.conv_channels import channel_weights
 from adrenoc.families.conv_nd.conv_typical import typical_convolution
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
 from adrenoc.families.shared.batch import along_letters
+from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.families.shared.context import Rule
+from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.counts import per_input_position, per_output_position
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
-from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses, no_operations
-from adrenoc.ir.graph import Node, Tensor
+from adrenoc.families.shared.operator import (
+    Counts,
+    Fusion,
+    Kind,
+    Numbers,
+    Operator,
+    Refuses,
+    no_operations,
+)
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.options import CompileOptions
 
 MOST_EMPTY_PLACES = 4096
 """Of a transposed convolution's weights: strides of 32 in both axes pass, with any kernel."""
@@ -43,7 +57,24 @@ def _refuses_transposed(node: Node, tensors: Mapping[str, Tensor]) -> str | None
     return _refuses(node, tensors)
 
 
-def _convolution(name: str, rule: Rule, refuses: Refuses, multiply_adds: Counts) -> Operator:
+def _channel_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork | None:
+    if is_depthwise(graph, node):
+        return None
+    return conv_work(graph, node, conv_geometry(graph, node), options)
+
+
+_FUSIONS = (Fusion.PROLOGUE, Fusion.IMAGE, Fusion.SHUFFLE, Fusion.PAIR, Fusion.WINOGRAD)
+_CHANNEL_SUMS = ChannelSums(convolutions=1, work=_channel_work, clocks=conv_clocks, in_float=True)
+
+
+def _convolution(
+    name: str,
+    rule: Rule,
+    refuses: Refuses,
+    multiply_adds: Counts,
+    fusions: Iterable[Fusion] = (),
+    channel_sums: ChannelSums | None = None,
+) -> Operator:
     return Operator(
         name=name,
         kind=Kind.CONVOLUTION,
@@ -60,12 +91,15 @@ def _convolution(name: str, rule: Rule, refuses: Refuses, multiply_adds: Counts)
         multiply_adds=multiply_adds,
         operations=no_operations,
         typical=typical_convolution,
+        fusions=frozenset(fusions),
+        channel_weights=channel_weights,
+        channel_sums=channel_sums,
     )
 
 
 OPERATORS = (
     _convolution("conv1d", conv1d_rule, _refuses, per_output_position),
-    _convolution("conv2d", conv2d_rule, _refuses, per_output_position),
+    _convolution("conv2d", conv2d_rule, _refuses, per_output_position, _FUSIONS, _CHANNEL_SUMS),
     _convolution(
         "conv1d_transpose", conv1d_transpose_rule, _refuses_transposed, per_input_position
     ),

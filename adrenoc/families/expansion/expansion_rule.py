@@ -10,8 +10,8 @@ from adrenoc.families.expansion.expansion import expansion
 from adrenoc.families.expansion.expansion_tile import ExpansionWork, scored
 from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
-from adrenoc.families.shared.conv_work import ConvWork, conv_work
+from adrenoc.families.shared.conv_geometry import as_oihw
+from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import body_instructions
@@ -77,7 +77,6 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
     )
 
 
-def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
-    """The first half of such a node by itself."""
-    geometry, wide = ConvGeometry(kernel=(1, 1)), node.attrs["between"].extents
-    return replace(conv_work(graph, node, geometry, options), out=wide)
+def expanding_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    """The first part of such a node by itself."""
+    return replace(pointwise_work(graph, node, options), out=node.attrs["between"].extents)

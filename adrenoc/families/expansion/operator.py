@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_rule
+from adrenoc.families.conv.conv_tile import conv_clocks
+from adrenoc.families.expansion.expansion_rule import EXPANSION, expanding_work, expansion_rule
 from adrenoc.families.separable.joined import finish_operations
+from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.families.shared.counts import positions_of, size_of
 from adrenoc.families.shared.operator import Kind, made_by_passes
 from adrenoc.ir.graph import Graph, Node
@@ -26,5 +28,8 @@ OPERATORS = (
         expansion_rule,
         multiply_adds=_multiply_adds,
         operations=finish_operations,
+        channel_sums=ChannelSums(
+            convolutions=2, work=expanding_work, clocks=conv_clocks, in_float=True
+        ),
     ),
 )

@@ -43,6 +43,9 @@ def _of_body(name: str) -> Operator:
         multiply_adds=None,
         operations=_operations,
         typical=None,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
     )
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from adrenoc.families.matmul.matmul_rule import matmul_rule
 from adrenoc.families.matmul.matmul_typical import typical_product
 from adrenoc.families.shared.batch import Along, Batch
+from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.counts import size_of
 from adrenoc.families.shared.operator import (
+    Fusion,
     Kind,
     Numbers,
     Operator,
@@ -59,6 +61,16 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
     return size_of(graph, node.output) * right[max(len(right) - 2, 0)]
 
 
+def _channel_weights(graph: Graph, node: Node) -> ChannelWeights:
+    weights = graph.tensors[node.inputs[1]]
+    return ChannelWeights(
+        value=weights.value,
+        shape=weights.shape,
+        letters="IO".rjust(len(weights.shape), "N"),
+        axis=len(graph.tensors[node.output].shape) - 1,
+    )
+
+
 OPERATORS = (
     Operator(
         name="matmul",
@@ -76,5 +88,8 @@ OPERATORS = (
         multiply_adds=_multiply_adds,
         operations=no_operations,
         typical=typical_product,
+        fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED)),
+        channel_weights=_channel_weights,
+        channel_sums=None,
     ),
 )

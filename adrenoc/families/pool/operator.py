@@ -69,6 +69,9 @@ def _pool(
         multiply_adds=None,
         operations=operations,
         typical=_typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
     )
 
 

@@ -117,6 +117,9 @@ def _along_axes(
         multiply_adds=None,
         operations=operations,
         typical=typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from adrenoc.families.conv.conv_tile import conv_clocks
 from adrenoc.families.separable.joined import finish_operations
 from adrenoc.families.separable.separable_rule import SEPARABLE, separable_rule
+from adrenoc.families.shared.channel_sums import ChannelSums
+from adrenoc.families.shared.conv_work import pointwise_work
 from adrenoc.families.shared.counts import positions_of, size_of
 from adrenoc.families.shared.operator import Kind, made_by_passes
 from adrenoc.ir.graph import Graph, Node
@@ -22,5 +25,8 @@ OPERATORS = (
         separable_rule,
         multiply_adds=_multiply_adds,
         operations=finish_operations,
+        channel_sums=ChannelSums(
+            convolutions=2, work=pointwise_work, clocks=conv_clocks, in_float=True
+        ),
     ),
 )

@@ -86,6 +86,11 @@ def conv_work(
     )
 
 
+def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    """What it needs of a node that is a 1x1 convolution, beside other things."""
+    return conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+
+
 def _texel_work(prologue: Body) -> int:
     """Instructions that make a texel of what is read."""
     return LANES * body_instructions(prologue) + index_instructions(prologue)

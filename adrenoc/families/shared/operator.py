@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from adrenoc.families.shared.batch import FollowsBatch
+from adrenoc.families.shared.channel_sums import ChannelSums
+from adrenoc.families.shared.channel_weights import WeightsByChannel
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.typical import Typical
 from adrenoc.ir.graph import Graph, Node, Tensor
@@ -63,6 +65,25 @@ class Numbers(str, Enum):
     """About one, whatever is read."""
 
 
+class Fusion(str, Enum):
+    """What fusion may make of a node together with others, where a kernel can do it."""
+
+    ATTENTION = "attention"
+    """Scores, or the mix of values, in one kernel with the softmax between them."""
+    PROLOGUE = "prologue"
+    """A map before it is computed where it reads."""
+    IMAGE = "image"
+    """It reads the model's own image, row-major, in place of a copy in texels."""
+    FLATTENED = "flattened"
+    """It reads one vector from the image that this is flattened from."""
+    SHUFFLE = "shuffle"
+    """It writes the pixels that a map after it makes of its channels."""
+    PAIR = "pair"
+    """A depthwise and a 1x1 convolution in one kernel, as either of the two."""
+    WINOGRAD = "winograd"
+    """Winograd's algorithm computes it."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
     """One operator of the planning graph, by its name there.
@@ -94,6 +115,13 @@ class Operator:
     """Beside multiply-adds and epilogue: what runs over elements."""
     typical: Typical | None
     """What data of about one becomes; None where its body says that, or nobody asks any more."""
+
+    fusions: frozenset[Fusion]
+    """What it may become a part of."""
+    channel_weights: WeightsByChannel | None
+    """How its weights lie by channel; None where it has none that stand between channels."""
+    channel_sums: ChannelSums | None
+    """Of convolutions that half arithmetic may compute: how to reckon with it in float32."""
 
     @property
     def is_product(self) -> bool:
@@ -135,6 +163,7 @@ def made_by_passes(
     numbers: Numbers = Numbers.WEIGHTED,
     multiply_adds: Counts | None,
     operations: Counts = no_operations,
+    channel_sums: ChannelSums | None = None,
 ) -> Operator:
     """An operator that fusion makes of others when all tensors have their places already."""
     return Operator(
@@ -153,4 +182,7 @@ def made_by_passes(
         multiply_adds=multiply_adds,
         operations=operations,
         typical=None,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=channel_sums,
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from adrenoc.families.conv.conv_tile import conv_clocks
+from adrenoc.families.shared.channel_sums import ChannelSums
+from adrenoc.families.shared.conv_work import ConvWork, conv_work, pointwise_work
 from adrenoc.families.shared.counts import per_input_element, size_of
 from adrenoc.families.shared.operator import Kind, Numbers, made_by_passes
 from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
-from adrenoc.families.winograd.winograd_conv_rule import winograd_conv_rule
+from adrenoc.families.winograd.winograd_conv_rule import whole_clocks, winograd_conv_rule
 from adrenoc.families.winograd.winograd_rule import multiply_rule, pixels_rule, tiles_rule
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.options import CompileOptions
 
 
 def _of_planes(graph: Graph, node: Node) -> int:
@@ -22,6 +26,10 @@ def _of_tiles(graph: Graph, node: Node) -> int:
     return int(source * out * tiling.planes * tiling.tiles)
 
 
+def _channel_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    return conv_work(graph, node, node.attrs["geometry"], options)
+
+
 OPERATORS = (
     made_by_passes(
         TILES,
@@ -31,7 +39,15 @@ OPERATORS = (
         multiply_adds=None,
         operations=per_input_element(1),
     ),
-    made_by_passes(MULTIPLY, Kind.PRODUCT, multiply_rule, multiply_adds=_of_planes),
+    made_by_passes(
+        MULTIPLY,
+        Kind.PRODUCT,
+        multiply_rule,
+        multiply_adds=_of_planes,
+        channel_sums=ChannelSums(
+            convolutions=1, work=pointwise_work, clocks=conv_clocks, in_float=False
+        ),
+    ),
     made_by_passes(
         PIXELS,
         Kind.TRANSFORM,
@@ -40,5 +56,13 @@ OPERATORS = (
         multiply_adds=None,
         operations=per_input_element(1),
     ),
-    made_by_passes(WHOLE, Kind.CONVOLUTION, winograd_conv_rule, multiply_adds=_of_tiles),
+    made_by_passes(
+        WHOLE,
+        Kind.CONVOLUTION,
+        winograd_conv_rule,
+        multiply_adds=_of_tiles,
+        channel_sums=ChannelSums(
+            convolutions=1, work=_channel_work, clocks=whole_clocks, in_float=True
+        ),
+    ),
 )

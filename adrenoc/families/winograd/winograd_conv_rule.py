@@ -12,6 +12,7 @@ from adrenoc.families.shared.conv_geometry import as_oihw
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import BYTES_A_LOAD, HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
+from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
 from adrenoc.families.winograd.winograd import Tiling
@@ -60,6 +61,12 @@ def scored(
         lambda: conv_candidates(work, tiling, limits, machine.cost, textures=as_texels),
         lambda tile: conv_clocks(work, tiling, tile, machine, limits),
     )
+
+
+def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
+    """The least estimate of a node that is this one kernel."""
+    tiling, textures = node.attrs["tiling"], costs.options.textures
+    return scored(work, tiling, costs.limits, costs.machine, textures).least
 
 
 def conv_candidates(

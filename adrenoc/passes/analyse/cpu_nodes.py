@@ -17,7 +17,7 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.node_kinds import CPU, TO_CPU, TO_GPU
+from adrenoc.ir.node_kinds import CPU
 from adrenoc.tvmapi import tirx, tvm
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
@@ -129,10 +129,10 @@ def lowered_for_cpu(func: Any, target: Any) -> Any:
 
 def tensors_on_cpu(graph: Graph) -> set[str]:
     """The tensors that live in the CPU's memory."""
-    return {node.output for node in graph.nodes if node.on_cpu or node.op == TO_CPU}
+    return {node.output for node in graph.nodes if node.on_cpu or node.is_copy_to_cpu}
 
 
 def row_major_tensors(graph: Graph) -> set[str]:
     """The tensors of the GPU that copies between the devices read and write."""
-    found = {node.inputs[0] for node in graph.nodes if node.op == TO_CPU}
-    return found | {node.output for node in graph.nodes if node.op == TO_GPU}
+    found = {node.inputs[0] for node in graph.nodes if node.is_copy_to_cpu}
+    return found | {node.output for node in graph.nodes if node.is_copy_to_gpu}

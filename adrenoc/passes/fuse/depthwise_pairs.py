@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.depthwise import depthwise_rule as depthwise
+from adrenoc.families.operators import can
 from adrenoc.families.separable.joined import FINISH
 from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.operand import Memory
@@ -86,12 +88,12 @@ def join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) ->
 
 def is_pointwise(graph: Graph, node: Node) -> bool:
     """Whether a convolution mixes the channels of each pixel and does nothing else."""
-    return node.op == "conv2d" and conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
+    return can(node, Fusion.PAIR) and conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
 
 
 def is_depthwise_conv(graph: Graph, node: Node) -> bool:
     """Whether a node convolves each channel by itself."""
-    return node.op == "conv2d" and is_depthwise(graph, node)
+    return can(node, Fusion.PAIR) and is_depthwise(graph, node)
 
 
 def refusal(

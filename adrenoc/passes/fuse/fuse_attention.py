@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.families.operators import can, gives
+from adrenoc.families.shared.operator import Fusion, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
@@ -43,7 +45,7 @@ def fuse_attention(graph: Graph, context: Context) -> Graph:
     """The graph with every attention that the kernel covers as one node."""
     limits, log = context.limits, context.log
     for node in graph.nodes:
-        if node.op != "softmax":
+        if not gives(node, Numbers.SHARES):
             continue
         found = _Finder(graph, node, limits)
         try:
@@ -119,11 +121,15 @@ class _Finder:
     def _mix(self, name: str) -> tuple[Node, bool]:
         """The product of the softmax's result with values; whether it is `v p^T` and not `p v`."""
         reader = self._only_reader(name)
-        if reader is not None and reader.op == "matmul" and reader.inputs[0] == name:
+        if reader is not None and can(reader, Fusion.ATTENTION) and reader.inputs[0] == name:
             return reader, False
         if reader is not None and reader.is_map and self._swaps(reader):
             after = self._only_reader(reader.output)
-            if after is not None and after.op == "matmul" and after.inputs[1] == reader.output:
+            if (
+                after is not None
+                and can(after, Fusion.ATTENTION)
+                and after.inputs[1] == reader.output
+            ):
                 return after, True
         raise _NoAttentionError("no product follows", near=False)
 
@@ -161,7 +167,7 @@ class _Finder:
         products = [
             self._graph.producers[n]
             for n in body.sources.values()
-            if n in self._graph.producers and self._graph.producers[n].op == "matmul"
+            if n in self._graph.producers and can(self._graph.producers[n], Fusion.ATTENTION)
         ]
         if len(products) != 1 or self._graph.tensors[products[0].inputs[1]].value is not None:
             raise _NoAttentionError("no product of activations feeds the softmax", near=False)
@@ -197,7 +203,9 @@ class _Finder:
             producer = self._graph.producers.get(name)
             if producer is None or self._only_reader(name) is None:
                 continue
-            if producer.op == "matmul" or (producer.is_map and self._leads_to_product(producer)):
+            if can(producer, Fusion.ATTENTION) or (
+                producer.is_map and self._leads_to_product(producer)
+            ):
                 return True
         return False
 
@@ -256,7 +264,7 @@ class _Finder:
                 ),
             },
             parts=parts,
-            fused=(scores.product.op, "softmax", mix.op, *joined),
+            fused=(scores.product.op, self._softmax.op, mix.op, *joined),
         )
         last = graph.producers[target]
         nodes = [node if n is last else n for n in graph.nodes]

@@ -32,7 +32,6 @@ from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import default_layout
-from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.powers import EXPONENTIALS, by_tensor, is_power
@@ -224,7 +223,8 @@ class _Fuser:
             if (
                 anchor is None
                 or anchor.is_map
-                or anchor.op in (CPU, CLML, ALLOC, CONCAT)
+                or anchor.is_concat
+                or not anchor.has_kernel
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS

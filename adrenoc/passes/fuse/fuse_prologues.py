@@ -24,10 +24,12 @@ from tvm_ffi.structural import structural_walk
 
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.matmul.gemv_rule import suits_gemv
+from adrenoc.families.operators import can
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
 from adrenoc.ir.layout import LANES, Fold, agree
@@ -55,7 +57,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
         if source is None:
             continue
         readers = [changed.get(n.output, n) for n in graph.consumers[node.output]]
-        convs = [n for n in readers if n.op == "conv2d"]
+        convs = [n for n in readers if can(n, Fusion.PROLOGUE)]
         if not convs:
             continue
         reason = _refusal(graph, node, source, readers)
@@ -143,7 +145,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
 
 def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool) -> str | None:
     """Why this one cannot; `bordered` is whether it can read zeros beyond the map's edges."""
-    if reader.op != "conv2d" or reader.inputs.count(node.output) != 1:
+    if not can(reader, Fusion.PROLOGUE) or reader.inputs.count(node.output) != 1:
         return f"{reader.op} {reader.name} reads it too"
     if reader.inputs[0] != node.output or reader.prologue is not None:
         return f"{reader.name} reads it beside its own input"

@@ -22,7 +22,9 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import least_phase_clocks
+from adrenoc.families.operators import can
 from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw, conv_geometry, is_depthwise
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import Layout
@@ -86,7 +88,7 @@ def _shuffled(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
         return None
     for name in node.inputs:
         conv = graph.producers.get(name)
-        if conv is None or conv.op != "conv2d" or conv.output != name:
+        if conv is None or not can(conv, Fusion.SHUFFLE) or conv.output != name:
             continue
         theirs = graph.placements[name].layout
         if theirs is None or theirs.roles != layout.roles:

@@ -14,6 +14,8 @@ import math
 from dataclasses import replace
 
 from adrenoc.families.matmul.gemv_rule import FLATTENED
+from adrenoc.families.operators import can
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
@@ -72,7 +74,11 @@ def _flattens(graph: Graph, node: Node) -> bool:
 
 def _is_product(graph: Graph, reader: Node, name: str) -> bool:
     """Whether a node is a product of one vector, this one, by a constant matrix."""
-    if reader.op != "matmul" or reader.inputs.count(name) != 1 or reader.inputs[0] != name:
+    if (
+        not can(reader, Fusion.FLATTENED)
+        or reader.inputs.count(name) != 1
+        or reader.inputs[0] != name
+    ):
         return False
     weight, out = graph.tensors[reader.inputs[1]], graph.operand(reader.output)
     return (

@@ -20,11 +20,13 @@ from dataclasses import dataclass, replace
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.matmul.gemv_rule import suits_gemv
+from adrenoc.families.operators import can
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.image_row_plan import RowPlan
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
@@ -47,7 +49,7 @@ def read_images(graph: Graph, context: Context) -> Graph:
         if image is None:
             continue
         readers = graph.consumers[node.output]
-        if not any(reader.op == "conv2d" for reader in readers):
+        if not any(can(reader, Fusion.IMAGE) for reader in readers):
             continue
         reason = _refusal(graph, node, readers, image)
         if reason is None:
@@ -134,7 +136,7 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
     """Why this one has to read the copy."""
     again = any(copy in body.sources.values() for body in reader.bodies)
     alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy and not again
-    if reader.op != "conv2d" or not alone or reader.prologue is not None:
+    if not can(reader, Fusion.IMAGE) or not alone or reader.prologue is not None:
         return f"{reader.op} {reader.name} reads it too"
     geometry = conv_geometry(graph, reader)
     if geometry.groups != 1 or geometry.kernel[1] > WIDEST_ROW:

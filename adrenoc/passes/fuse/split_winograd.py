@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 
 from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.operators import can
 from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.shared.operator import Fusion
 from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
 from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.families.winograd.winograd import Tiling
@@ -103,7 +105,7 @@ def _geometry(
     graph: Graph, node: Node, options: CompileOptions, log: DecisionLog
 ) -> ConvGeometry | None:
     """The geometry of a convolution that the algorithm can do."""
-    if node.op != "conv2d" or graph.precision(node.output).is_special:
+    if not can(node, Fusion.WINOGRAD) or graph.precision(node.output).is_special:
         return None
     if graph.precision(node.inputs[0]).float32:  # its planes would be stored in half
         return None

@@ -18,7 +18,7 @@ from adrenoc.errors import CompileError
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.node_kinds import ALLOC, CLML, CPU, TO_CPU, TO_GPU
+from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.program import Choice, Kernel, Program, Step
 from adrenoc.options import CompileOptions
 from adrenoc.target.target import Target
@@ -63,7 +63,7 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
     graph, steps = context.graph, []
     cpu_functions: dict[str, PrimFunc] = {}
     for node in graph.nodes:
-        if node.op in (CPU, TO_CPU, TO_GPU):
+        if node.on_cpu or node.is_device_copy:
             steps.append(_step_of_cpu(context, node, cpu_functions))
             continue
         if node.is_region or node.is_region_memory:

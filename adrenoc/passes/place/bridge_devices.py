@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.node_kinds import CPU, TO_CPU, TO_GPU
+from adrenoc.ir.node_kinds import TO_CPU, TO_GPU
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_memory import copy_node
 
@@ -75,7 +75,7 @@ class _Bridge:
 
     def _need_on_gpu(self, names: tuple[str, ...]) -> None:
         for name in names:
-            if name in self._graph.producers and self._graph.producers[name].op == CPU:
+            if name in self._graph.producers and self._graph.producers[name].on_cpu:
                 if name not in self._on_gpu:
                     made = self._on_cpu[name]
                     self._nodes.append(

@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.operators import OPERATORS, gives, is_kind
+from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
@@ -127,8 +128,9 @@ class Analysis:
         channels = SAME
         if not tensor.is_float:
             known = replace(known, size=ONE, hides=False, ends=NEITHER)
-        elif known.channels.axis is not None and _has_channels(node):
-            came = self[source].channels.way if source and not adds_channels(node) else ()
+        elif known.channels.axis is not None and _has_channels(self.graph, node):
+            passes = source and not _mixes_channels(self.graph, node)
+            came = self[source].channels.way if passes else ()
             channels = replace(known.channels, way=(*came, node.output))
         if not known.whole and tensor.dtype in _BYTES:
             known = replace(known, interval=_of_dtype(tensor).interval, whole=True)
@@ -194,38 +196,35 @@ class Analysis:
     def _channels_of_operator(self, node: Node, source: str) -> Channels:
         if is_kind(node, Kind.POOL):
             return self[source].channels if source else SAME
-        if node.op not in ("conv2d", "matmul"):
+        weights = channel_weights(self.graph, node)
+        sizes = None if weights is None else weights.of_outputs
+        if weights is None or sizes is None:
             return SAME
-        axis, outputs = len(self.graph.tensors[node.output].shape) - 1, -1
-        if node.op == "conv2d":
-            axis = str(node.attrs["out_layout"] or node.attrs["data_layout"]).index("C")
-            outputs = str(node.attrs["kernel_layout"]).index("O")
-        sizes = sizes_along(self.graph.tensors[node.inputs[1]].value, outputs)
-        if sizes is None or sizes.size != self.graph.tensors[node.output].shape[axis]:
+        if sizes.size != self.graph.tensors[node.output].shape[weights.axis]:
             return SAME
-        if not adds_channels(node) and source:
+        if not weights.mixes and source:
             before = np.asarray(self[source].channels.sizes)
             sizes = sizes * before if before.shape == sizes.shape else sizes
-        return Channels(sizes, axis)
+        return Channels(sizes, weights.axis)
 
 
-def adds_channels(node: Node) -> bool:
-    """Whether a node adds up channels with weights, which make up for what is tiny."""
-    return node.op == "matmul" or (node.op == "conv2d" and int(node.attrs["groups"]) == 1)
-
-
-def _has_channels(node: Node) -> bool:
-    looked_into = node.is_map or node.op in ("conv2d", "matmul") or is_kind(node, Kind.POOL)
-    return looked_into and node.prologue is None
-
-
-def sizes_along(value: np.ndarray | None, axis: int) -> np.ndarray | None:
-    """The largest size along an axis; what is zero altogether is of no size, and counts as one."""
-    if value is None or value.ndim < 2:
+def channel_weights(graph: Graph, node: Node) -> ChannelWeights | None:
+    """The weights that stand between a node's channels, which make up for what is tiny."""
+    operator = OPERATORS.get(node.op)
+    if operator is None or operator.channel_weights is None:
         return None
-    others = tuple(a for a in range(value.ndim) if a != axis % value.ndim)
-    sizes = np.maximum(value.max(axis=others), -value.min(axis=others))
-    return np.where(sizes > 0, sizes, 1.0)
+    return operator.channel_weights(graph, node)
+
+
+def _mixes_channels(graph: Graph, node: Node) -> bool:
+    weights = channel_weights(graph, node)
+    return weights is not None and weights.mixes
+
+
+def _has_channels(graph: Graph, node: Node) -> bool:
+    looked_into = node.is_map or is_kind(node, Kind.POOL)
+    looked_into = looked_into or channel_weights(graph, node) is not None
+    return looked_into and node.prologue is None
 
 
 def terms_of_sum(graph: Graph, node: Node) -> int:

@@ -147,11 +147,8 @@ def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Interv
 
 def _sums(node: Node) -> bool:
     adds = gives(node, Numbers.WEIGHTED, Numbers.SUMMED)
-    return (
-        adds
-        or node.op == "fold"
-        or (is_kind(node, Kind.REDUCTION) and gives(node, Numbers.AVERAGED))
-    )
+    averages = is_kind(node, Kind.REDUCTION) and gives(node, Numbers.AVERAGED)
+    return adds or averages or node.is_fold
 
 
 def _holds(body: Body, wanted: Callable[[Any], bool]) -> bool:

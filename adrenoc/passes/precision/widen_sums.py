@@ -15,13 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adrenoc.families.conv.conv_tile import scored
-from adrenoc.families.expansion.expansion_rule import EXPANSION, pointwise_work
-from adrenoc.families.separable.separable_rule import SEPARABLE
-from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
-from adrenoc.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.families.winograd.names import MULTIPLY, WHOLE
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.channel_sums import ChannelSums
+from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
 from adrenoc.passes.context import Context
@@ -35,23 +31,16 @@ SHARE = 0.04
 def widen_sums(graph: Graph, context: Context) -> Graph:
     """Mark the first convolutions of a deep network, which compute in float32."""
     costs, log = context.costs, context.log
-    options, limits, machine = costs.options, costs.limits, costs.machine
+    options = costs.options
     if options.compute_dtype != "float16" or not is_deep(graph):
         return graph
-    works = [(node, work) for node, work in _works(graph, options) if work.half]
-
-    def clocks(node: Node, work: ConvWork) -> float:
-        if node.op == WHOLE:
-            tiling = node.attrs["tiling"]
-            return winograd_conv.scored(work, tiling, limits, machine, options.textures).least
-        return scored(work, limits, machine).least
-
-    budget = SHARE * sum(clocks(node, work) for node, work in works)
+    works = [found for found in _works(graph, options) if found[2].half]
+    budget = SHARE * sum(sums.clocks(node, work, costs) for node, sums, work in works)
     left, wide = budget, []
-    for node, work in works:
-        in_float = clocks(node, replace(work, half=False))
-        left -= max(0.0, in_float - clocks(node, work))
-        if left < 0 or node.op == MULTIPLY:
+    for node, sums, work in works:
+        in_float = sums.clocks(node, replace(work, half=False), costs)
+        left -= max(0.0, in_float - sums.clocks(node, work, costs))
+        if left < 0 or not sums.in_float:
             break
         wide.append(node.output)
     if wide:
@@ -66,20 +55,21 @@ def widen_sums(graph: Graph, context: Context) -> Graph:
 
 def is_deep(graph: Graph) -> bool:
     """Whether so many convolutions follow each other that the errors of the first matter."""
-    convolutions = {"conv2d": 1, MULTIPLY: 1, WHOLE: 1, SEPARABLE: 2, EXPANSION: 2}
-    return sum(convolutions.get(node.op, 0) for node in graph.nodes) >= DEEP
+    found = (_channel_sums(node) for node in graph.nodes)
+    return sum(sums.convolutions for sums in found if sums is not None) >= DEEP
 
 
-def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ConvWork]]:
+def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ChannelSums, ConvWork]]:
     """The convolutions over channels, in order."""
     for node in graph.nodes:
-        if graph.precision(node.output).is_special:
+        sums = _channel_sums(node)
+        if sums is None or graph.precision(node.output).is_special:
             continue
-        if node.op in (MULTIPLY, SEPARABLE):
-            yield node, conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
-        elif node.op == EXPANSION:
-            yield node, pointwise_work(graph, node, options)
-        elif node.op == WHOLE:
-            yield node, conv_work(graph, node, node.attrs["geometry"], options)
-        elif node.op == "conv2d" and not is_depthwise(graph, node):
-            yield node, conv_work(graph, node, conv_geometry(graph, node), options)
+        work = sums.work(graph, node, options)
+        if work is not None:
+            yield node, sums, work
+
+
+def _channel_sums(node: Node) -> ChannelSums | None:
+    operator = OPERATORS.get(node.op)
+    return None if operator is None else operator.channel_sums

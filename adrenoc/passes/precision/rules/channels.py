@@ -17,7 +17,7 @@ import numpy as np
 
 from adrenoc.ir.graph import Node
 from adrenoc.ir.half import HALF_NORMAL
-from adrenoc.passes.precision.analysis import Analysis, adds_channels, sizes_along
+from adrenoc.passes.precision.analysis import Analysis, channel_weights
 
 _COUNTS = 2.0**-10
 """The share of a sum from which on a term's digits are the sum's, in half."""
@@ -42,16 +42,15 @@ def _counts(analysis: Analysis, node: Node, source: str) -> bool:
     """Whether a reader makes of a tiny channel what is not tiny."""
     graph, before = analysis.graph, np.asarray(analysis[source].channels.sizes)
     tiny = before < HALF_NORMAL
-    value = graph.tensors[node.inputs[1]].value if adds_channels(node) else None
-    if value is None:
+    weights = channel_weights(graph, node)
+    sizes = weights.of_inputs if weights is not None and weights.mixes else None
+    if sizes is None:
         made = analysis[node.output].channels
         after = np.asarray(made.sizes)
         if not made.way or after.shape != before.shape:
             return False
         return bool((tiny & (after >= HALF_NORMAL)).any())
-    axis = str(node.attrs["kernel_layout"]).index("I") if node.op == "conv2d" else -2
-    weights = sizes_along(value, axis)
-    if weights is None or weights.shape != before.shape:
+    if sizes.shape != before.shape:
         return False
-    shares = weights * before
+    shares = sizes * before
     return bool((tiny & (shares >= max(HALF_NORMAL, _COUNTS * shares.max()))).any())

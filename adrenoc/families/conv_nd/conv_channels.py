@@ -1,0 +1,19 @@
+"""How the weights of a convolution of any rank lie by channel, transposed ones too."""
+
+from __future__ import annotations
+
+from adrenoc.families.shared.channel_weights import ChannelWeights
+from adrenoc.ir.graph import Graph, Node
+
+
+def channel_weights(graph: Graph, node: Node) -> ChannelWeights:
+    """The weights of a convolution, by the letters of its attributes."""
+    weights = graph.tensors[node.inputs[1]]
+    return ChannelWeights(
+        value=weights.value,
+        shape=weights.shape,
+        letters=str(node.attrs["kernel_layout"]),
+        axis=str(node.attrs["out_layout"] or node.attrs["data_layout"]).index("C"),
+        groups=int(node.attrs["groups"]),
+        transposed="transpose" in node.op,
+    )
