@@ -15,7 +15,7 @@ from adrenoc.families.reduce import operator as reduce
 from adrenoc.families.separable import operator as separable
 from adrenoc.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.families.winograd import operator as winograd
-from adrenoc.ir.graph import Node
+from adrenoc.ir.graph import Graph, Node
 
 _FAMILIES = (maps, conv_nd, matmul, attention, pool, reduce, separable, expansion, winograd)
 
@@ -52,3 +52,9 @@ def can(node: Node, fusion: Fusion) -> bool:
     """Whether a node may become a part of this, if all else suits."""
     operator = OPERATORS.get(node.op)
     return operator is not None and fusion in operator.fusions
+
+
+def terms_of(graph: Graph, node: Node) -> int:
+    """How many numbers or products each result of a node's operator adds up; 0 of others."""
+    operator = OPERATORS.get(node.op)
+    return 0 if operator is None or operator.terms is None else operator.terms(graph, node)

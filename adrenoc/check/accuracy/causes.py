@@ -11,7 +11,7 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.check.accuracy.result import Cause
-from adrenoc.families.operators import OPERATORS, gives, is_kind
+from adrenoc.families.operators import gives, is_kind, terms_of
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
@@ -218,26 +218,10 @@ def _rounding(seen: Observed) -> Cause:
 
 
 def _terms(seen: Observed) -> int:
-    """How many products or elements a reduction adds for one element of its result; 1 for a map."""
-    node, tensors = seen.node, seen.graph.tensors
-    shapes = [tensors[name].shape for name in node.inputs]
-    if is_kind(node, Kind.CONVOLUTION):
-        weight = tensors[node.inputs[1]]
-        return math.prod(weight.shape) // max(1, _out_channels(seen))
-    if is_kind(node, Kind.PRODUCT):
-        return int(shapes[0][-1])
-    if node.body is not None:
-        return math.prod(extent for _, extent in node.body.reduced)
-    if gives(node, Numbers.SUMMED, Numbers.AVERAGED):
-        operations = OPERATORS[node.op].operations(seen.graph, node)
-        return max(1, operations // max(1, math.prod(seen.result.shape)))
-    return 1
-
-
-def _out_channels(seen: Observed) -> int:
-    attrs, shape = seen.node.attrs, seen.graph.tensors[seen.node.inputs[1]].shape
-    layout = str(attrs.get("kernel_layout", "OIHW"))
-    return int(shape[layout.index("O")]) if "O" in layout else int(shape[0])
+    """How many products or elements one element of a result adds up; 1 for a map."""
+    if seen.node.body is not None:
+        return math.prod(extent for _, extent in seen.node.body.reduced)
+    return max(1, terms_of(seen.graph, seen.node))
 
 
 def _bodies(node: Node) -> tuple[Body, ...]:

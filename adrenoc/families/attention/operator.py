@@ -36,6 +36,11 @@ def _operations(_graph: Graph, node: Node) -> int:
     return SOFTMAX_OPERATIONS * math.prod(node.attrs["q"][:-1]) * int(node.attrs["v"][-2])
 
 
+def _terms(_graph: Graph, node: Node) -> int:
+    """The values, one of each key."""
+    return int(node.attrs["v"][-2])
+
+
 def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
     """A mean of values: no larger than the largest."""
     sources = tuple(node.parts["v"].sources.values())
@@ -59,6 +64,7 @@ OPERATORS = (
         needs_channel_only=True,
         follows_batch=None,
         multiply_adds=_multiply_adds,
+        terms=_terms,
         operations=_operations,
         typical=_typical,
         fusions=frozenset(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.ir.graph import Graph, Node
 
@@ -17,3 +19,10 @@ def channel_weights(graph: Graph, node: Node) -> ChannelWeights:
         groups=int(node.attrs["groups"]),
         transposed="transpose" in node.op,
     )
+
+
+def terms_of_convolution(graph: Graph, node: Node) -> int:
+    """The products that each result adds up; of a transposed one, without strides."""
+    weights = channel_weights(graph, node)
+    outputs = weights.shape[weights.letters.index("O")]
+    return math.prod(weights.shape) // (outputs * (weights.groups if weights.transposed else 1))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from adrenoc.families.conv.conv_tile import conv_clocks
 from adrenoc.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
 from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
-from adrenoc.families.conv_nd.conv_channels import channel_weights
+from adrenoc.families.conv_nd.conv_channels import channel_weights, terms_of_convolution
 from adrenoc.families.conv_nd.conv_typical import typical_convolution
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
 from adrenoc.families.shared.batch import along_letters
@@ -89,6 +89,7 @@ def _convolution(
         needs_channel_only=False,
         follows_batch=along_letters(_LETTERS),
         multiply_adds=multiply_adds,
+        terms=terms_of_convolution,
         operations=no_operations,
         typical=typical_convolution,
         fusions=frozenset(fusions),

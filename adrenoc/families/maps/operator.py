@@ -41,6 +41,7 @@ def _of_body(name: str) -> Operator:
         needs_channel_only=False,
         follows_batch=None,
         multiply_adds=None,
+        terms=None,
         operations=_operations,
         typical=None,
         fusions=frozenset(),

@@ -56,9 +56,13 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * _terms(graph, node)
+
+
+def _terms(graph: Graph, node: Node) -> int:
     # The depth is that of the right operand: the left one can be an image, read as a vector.
     right = graph.tensors[node.inputs[1]].shape
-    return size_of(graph, node.output) * right[max(len(right) - 2, 0)]
+    return right[max(len(right) - 2, 0)]
 
 
 def _channel_weights(graph: Graph, node: Node) -> ChannelWeights:
@@ -86,6 +90,7 @@ OPERATORS = (
         needs_channel_only=False,
         follows_batch=_follows_batch,
         multiply_adds=_multiply_adds,
+        terms=_terms,
         operations=no_operations,
         typical=typical_product,
         fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED)),

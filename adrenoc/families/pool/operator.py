@@ -10,7 +10,7 @@ import numpy as np
 from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_geometry, pool_rule
 from adrenoc.families.shared.batch import along_letters
 from adrenoc.families.shared.context import Rule
-from adrenoc.families.shared.counts import per_input_element, size_of
+from adrenoc.families.shared.counts import inputs_per_result, per_input_element, size_of
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
 from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses
 from adrenoc.families.shared.typical import TypicalRun, middle
@@ -41,7 +41,11 @@ def _refuses_adaptive(node: Node, _tensors: Mapping[str, Tensor]) -> str | None:
 
 def _operations(graph: Graph, node: Node) -> int:
     """One for each tap of each window."""
-    return math.prod(node.attrs["pool_size"]) * size_of(graph, node.output)
+    return _taps(graph, node) * size_of(graph, node.output)
+
+
+def _taps(_graph: Graph, node: Node) -> int:
+    return math.prod(int(extent) for extent in node.attrs["pool_size"])
 
 
 def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
@@ -51,7 +55,13 @@ def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
 
 
 def _pool(
-    name: str, rule: Rule, refuses: Refuses, operations: Counts, *, reads_often: bool
+    name: str,
+    rule: Rule,
+    refuses: Refuses,
+    operations: Counts,
+    terms: Counts,
+    *,
+    reads_often: bool,
 ) -> Operator:
     return Operator(
         name=name,
@@ -67,6 +77,7 @@ def _pool(
         needs_channel_only=False,
         follows_batch=along_letters(_LETTERS),
         multiply_adds=None,
+        terms=None if name.startswith("max") else terms,
         operations=operations,
         typical=_typical,
         fusions=frozenset(),
@@ -77,7 +88,7 @@ def _pool(
 
 OPERATORS = (
     *(
-        _pool(name, pool_rule, _refuses, _operations, reads_often=True)
+        _pool(name, pool_rule, _refuses, _operations, _taps, reads_often=True)
         for name in ("avg_pool1d", "avg_pool2d", "max_pool1d", "max_pool2d")
     ),
     _pool(
@@ -85,6 +96,7 @@ OPERATORS = (
         adaptive_avg_pool_rule,
         _refuses_adaptive,
         per_input_element(1),
+        inputs_per_result,
         reads_often=False,  # its windows hardly overlap
     ),
 )

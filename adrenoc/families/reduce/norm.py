@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.rows import RowTile, row_threads
+from adrenoc.families.shared.rows import RowTile, row_threads
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from adrenoc.families.reduce.norm import Affine, NormGeometry, norm, sets_of
-from adrenoc.families.reduce.row_tile import RowWork, pick_row_tile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.families.shared.row_tile import RowWork, pick_row_tile
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import Extents
 from adrenoc.kernels.weights import pack_blocked

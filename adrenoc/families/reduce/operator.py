@@ -10,7 +10,7 @@ from adrenoc.families.reduce.reduce_typical import typical_norm, typical_reducti
 from adrenoc.families.reduce.softmax_rule import softmax_rule
 from adrenoc.families.shared.batch import Along, Batch, FollowsBatch
 from adrenoc.families.shared.context import Rule
-from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS, per_input_element
+from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS, inputs_per_result, per_input_element
 from adrenoc.families.shared.operator import (
     Counts,
     Kind,
@@ -115,6 +115,7 @@ def _along_axes(
         needs_channel_only=False,
         follows_batch=follows_batch,
         multiply_adds=None,
+        terms=inputs_per_result if numbers in (Numbers.SUMMED, Numbers.AVERAGED) else None,
         operations=operations,
         typical=typical,
         fusions=frozenset(),

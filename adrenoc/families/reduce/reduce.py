@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.rows import RowTile, row_threads
+from adrenoc.families.shared.rows import RowTile, row_threads
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder

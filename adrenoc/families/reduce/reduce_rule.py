@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from adrenoc.families.reduce.reduce import REDUCTIONS, reduce_axes
-from adrenoc.families.reduce.row_tile import RowWork, pick_row_tile
-from adrenoc.families.reduce.rows import RowTile
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.families.shared.row_tile import RowWork, pick_row_tile
+from adrenoc.families.shared.rows import RowTile
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.reduce.rows import RowTile, row_threads
-from adrenoc.ir.layout import Extents
+from adrenoc.families.shared.rows import RowTile, start_of_row
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
-from adrenoc.kernels.team import ACCUMULATOR, Team
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import (
     LOWEST_HALF,
     Position,
@@ -26,7 +25,7 @@ from adrenoc.kernels.walk import (
     visits,
     widened,
 )
-from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, maximum, splat, tirx
+from adrenoc.tvmapi import Expr, fconst, maximum, splat, tirx
 
 
 def softmax(
@@ -44,7 +43,7 @@ def softmax(
         x: any, with roles
         out: as x, with the same roles
     """
-    start, team = _start_of_row(builder, tile, x, role)
+    start, team = start_of_row(builder, tile, x, role)
     row = region_along(x.extents, role, start)
     state = builder.registers(2, dtype=ACCUMULATOR)
     state[0] = splat(fconst(-math.inf, ACCUMULATOR))
@@ -87,25 +86,3 @@ def softmax(
 
     with builder.when(builder.inside):
         each_texel(builder, row, write, team)
-
-
-def rows_along(extents: Extents, role: str) -> tuple[int, int, int]:
-    """How many rows along a role there are, in x, y, z."""
-    e = extents
-    blocks = 1 if role == "C" else e.blocks
-    return (
-        1 if role == "W" else e.w,
-        1 if role == "H" else e.h,
-        (1 if role == "N" else e.n) * blocks,
-    )
-
-
-def _start_of_row(
-    builder: KernelBuilder, tile: RowTile, x: Access, role: str
-) -> tuple[Position, Team]:
-    """The first texel of the thread's row, and those that share the row."""
-    blocks = 1 if role == "C" else x.extents.blocks
-    w, h, z, team = row_threads(builder, rows_along(x.extents, role), tile)
-    if blocks == 1:
-        return Position(z, iconst(0), h, w), team
-    return Position(floordiv(z, blocks), floormod(z, blocks), h, w), team

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adrenoc.families.reduce.row_tile import RowWork, pick_row_tile
-from adrenoc.families.reduce.softmax import rows_along, softmax
+from adrenoc.families.reduce.softmax import softmax
 from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.row_tile import RowWork, pick_row_tile
 from adrenoc.ir.graph import Node
 
 
@@ -14,9 +14,7 @@ def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
-    e = x.extents
-    length = {"N": e.n, "C": e.blocks, "H": e.h, "W": e.w, "1": 1}[role]
-    work = RowWork(rows=rows_along(e, role), length=length, passes=3, folds=2, along_w=role == "W")
+    work = RowWork.along(x.extents, role, passes=3, folds=2)
     tile = pick_row_tile(context, node, node.op, work)
     softmax(kernel.builder, tile, role, node.op == "log_softmax", x, out, epilogue)
     return kernel.call()

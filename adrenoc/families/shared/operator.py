@@ -111,6 +111,8 @@ class Operator:
     """Where the batch lies in its result; None for operators that are made later than is asked."""
     multiply_adds: Counts | None
     """Of the operator as mathematics states it; None where it has no products."""
+    terms: Counts | None
+    """How many numbers or products a result adds up; None where none, or nobody asks any more."""
     operations: Counts
     """Beside multiply-adds and epilogue: what runs over elements."""
     typical: Typical | None
@@ -180,6 +182,7 @@ def made_by_passes(
         needs_channel_only=False,
         follows_batch=None,
         multiply_adds=multiply_adds,
+        terms=None,
         operations=operations,
         typical=None,
         fusions=frozenset(),

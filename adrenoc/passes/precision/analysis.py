@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from adrenoc.families.operators import OPERATORS, gives, is_kind
+from adrenoc.families.operators import OPERATORS, gives, is_kind, terms_of
 from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
@@ -176,7 +176,7 @@ class Analysis:
                 return ONE
             return size_of_number(first.most).times(factor)
         if gives(node, Numbers.SUMMED):
-            return first.times(size_of_number(max(1.0, terms_of_sum(self.graph, node))))
+            return first.times(size_of_number(max(1.0, terms_of(self.graph, node))))
         return first if gives(node, *FROM_TERMS) else ONE
 
     def _ends_of_operator(self, node: Node, first: Known) -> Ends:
@@ -225,13 +225,6 @@ def _has_channels(graph: Graph, node: Node) -> bool:
     looked_into = node.is_map or is_kind(node, Kind.POOL)
     looked_into = looked_into or channel_weights(graph, node) is not None
     return looked_into and node.prologue is None
-
-
-def terms_of_sum(graph: Graph, node: Node) -> int:
-    """How many numbers each result of the operator `sum` adds up."""
-    shapes = (graph.tensors[name].shape for name in (node.inputs[0], node.output))
-    read, made = map(math.prod, shapes)
-    return read // max(made, 1)
 
 
 def _of_constant(tensor: Tensor) -> Known:

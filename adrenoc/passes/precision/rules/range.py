@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 
-from adrenoc.families.operators import gives
+from adrenoc.families.operators import gives, terms_of
 from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_TINY
-from adrenoc.passes.precision.analysis import Analysis, terms_of_sum
+from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.tvmapi import tirx
 
 _MANY = 64
@@ -47,4 +47,4 @@ def _terms(graph: Graph, node: Node) -> int:
     if node.body is not None and node.body.reduced and node.epilogue is None:
         adds = isinstance(node.body.value, tirx.Add) and len(node.body.sources) == 1
         return math.prod(extent for _, extent in node.body.reduced) if adds else 0
-    return terms_of_sum(graph, node) if gives(node, Numbers.SUMMED) else 0
+    return terms_of(graph, node) if gives(node, Numbers.SUMMED) else 0

@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from adrenoc.ir.layout import Extents
+from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import Team
+from adrenoc.kernels.walk import Position
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, minimum
 
 
@@ -41,6 +44,28 @@ class RowTile:
         if self.members is Members.ALONE:
             return 1
         return self.work_group[0 if self.members is Members.ALONG_X else 1]
+
+
+def rows_along(extents: Extents, role: str) -> tuple[int, int, int]:
+    """How many rows along a role there are, in x, y, z."""
+    e = extents
+    blocks = 1 if role == "C" else e.blocks
+    return (
+        1 if role == "W" else e.w,
+        1 if role == "H" else e.h,
+        (1 if role == "N" else e.n) * blocks,
+    )
+
+
+def start_of_row(
+    builder: KernelBuilder, tile: RowTile, x: Access, role: str
+) -> tuple[Position, Team]:
+    """The first texel of the thread's row along a role, and those that share the row."""
+    blocks = 1 if role == "C" else x.extents.blocks
+    w, h, z, team = row_threads(builder, rows_along(x.extents, role), tile)
+    if blocks == 1:
+        return Position(z, iconst(0), h, w), team
+    return Position(floordiv(z, blocks), floormod(z, blocks), h, w), team
 
 
 def row_threads(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adrenoc.families.reduce.rows import Members, RowTile
 from adrenoc.families.shared.context import RuleContext
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.rows import Members, RowTile, rows_along
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import LANES
+from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.work_group import pick_work_group, power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -29,6 +29,23 @@ class RowWork:
     passes: int
     folds: int
     along_w: bool
+    passes_alone: int | None = None
+    """How often a thread without a team reads them, where that is another number."""
+
+    @staticmethod
+    def along(
+        extents: Extents, role: str, *, passes: int, folds: int, passes_alone: int | None = None
+    ) -> RowWork:
+        """Of rows that lie along the axis of one role."""
+        e = extents
+        return RowWork(
+            rows=rows_along(e, role),
+            length={"N": e.n, "C": e.blocks, "H": e.h, "W": e.w, "1": 1}[role],
+            passes=passes,
+            folds=folds,
+            along_w=role == "W",
+            passes_alone=passes_alone,
+        )
 
 
 def pick_row_tile(context: RuleContext, node: Node, family: str, work: RowWork) -> RowTile:
@@ -61,7 +78,8 @@ def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
 def estimate_clocks(work: RowWork, tile: RowTile, machine: Machine, storage_bytes: int) -> float:
     """Clocks of the kernel, from the texels that one thread reads one after the other."""
     cost, rates = machine.cost.rows, machine.cost.pipes
-    texels = math.ceil(work.length / tile.team) * work.passes
+    passes = work.passes if tile.team > 1 else work.passes_alone or work.passes
+    texels = math.ceil(work.length / tile.team) * passes
     group = math.prod(tile.work_group)
     threads = machine.threads_of(group)
     groups = math.ceil(math.prod(work.rows) * tile.team / group)
