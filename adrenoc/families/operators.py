@@ -12,12 +12,13 @@ from adrenoc.families.maps import operator as maps
 from adrenoc.families.matmul import operator as matmul
 from adrenoc.families.pool import operator as pool
 from adrenoc.families.reduce import operator as reduce
+from adrenoc.families.scan import operator as scan
 from adrenoc.families.separable import operator as separable
 from adrenoc.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.families.winograd import operator as winograd
 from adrenoc.ir.graph import Graph, Node
 
-_FAMILIES = (maps, conv_nd, matmul, attention, pool, reduce, separable, expansion, winograd)
+_FAMILIES = (maps, conv_nd, matmul, attention, pool, reduce, scan, separable, expansion, winograd)
 
 OPERATORS: dict[str, Operator] = {
     operator.name: operator for family in _FAMILIES for operator in family.OPERATORS

@@ -1,0 +1,1 @@
+"""Cumulative sums and products."""

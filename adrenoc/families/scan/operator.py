@@ -1,0 +1,68 @@
+"""Cumulative sums and products: what goes along one axis, and gives as much as it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from adrenoc.families.scan.scan_rule import scan_rule
+from adrenoc.families.shared.batch import Along, Batch
+from adrenoc.families.shared.counts import per_input_element
+from adrenoc.families.shared.operator import Kind, Numbers, Operator, any_layout, same_layout
+from adrenoc.families.shared.typical import TypicalRun
+from adrenoc.ir.graph import Graph, Node, Tensor
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    for name in (node.inputs[0], node.output):
+        if not tensors[name].is_float:
+            return f"{name} is of {tensors[name].dtype}, expected floating point"
+    return "all axes as one, expected one of them" if node.attrs["axis"] is None else None
+
+
+def _follows_batch(batch: Batch, node: Node) -> Along | None:
+    along, rank = batch.along[node.inputs[0]], len(batch.shape(node.inputs[0]))
+    return None if int(node.attrs["axis"]) % rank == along.axis else along
+
+
+def _terms(graph: Graph, node: Node) -> int:
+    """Those of the last element along the axis."""
+    return graph.tensors[node.output].shape[int(node.attrs["axis"])]
+
+
+def _typical(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """The largest are about the last; elements that are alike count as often as there are."""
+    shape = run.graph.tensors[node.output].shape
+    axis = int(node.attrs["axis"]) % len(shape)
+    unseen = shape[axis] / data.shape[axis + 1]
+    if node.op == "cumsum":
+        return np.asarray(np.cumsum(data, axis=axis + 1) * unseen)
+    return np.asarray(np.cumprod(data, axis=axis + 1) ** unseen)
+
+
+def _scan(name: str, numbers: Numbers) -> Operator:
+    return Operator(
+        name=name,
+        kind=Kind.REDUCTION,
+        numbers=numbers,
+        rule=scan_rule,
+        relax=f"relax.{name}",
+        refuses=_refuses,
+        wants_layout=any_layout,
+        makes_layout=same_layout,
+        keeps_axes=True,
+        reads_often=False,
+        needs_channel_only=False,
+        follows_batch=_follows_batch,
+        multiply_adds=None,
+        terms=_terms if numbers is Numbers.SUMMED else None,
+        operations=per_input_element(1),
+        typical=_typical,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    )
+
+
+OPERATORS = (_scan("cumsum", Numbers.SUMMED), _scan("cumprod", Numbers.MULTIPLIED))

@@ -1,0 +1,91 @@
+"""Cumulative sums and products along every axis, by threads and by teams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_op import Ops, check_relax
+
+from adrenoc.families.shared import row_tile as rows
+from adrenoc.families.shared.rows import Members, RowTile
+
+PRESETS = ("fp32", "mixed", "fp16", "buffer")
+EVERY = [(exclusive, reverse) for exclusive in (0, 1) for reverse in (0, 1)]
+
+
+def _scanned(ops: Ops, x: str, axis: int, exclusive: int = 0, reverse: int = 0) -> str:
+    return ops("CumSum", x, ops.const(axis, np.int64), exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_axis_both_ways(device: Any, preset: str) -> None:
+    ops = Ops()
+    y = ops("Sigmoid", ops.input(2, 7, 5, 6))
+    for axis in (0, 1, 2, -1):
+        ops.output(*(_scanned(ops, y, axis, *ways) for ways in EVERY))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+    assert ops.kernels.count("cumsum") == 4 * len(EVERY)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_every_rank_and_what_stands_around(device: Any, preset: str) -> None:
+    """Lanes beyond the last channel hold zeros: a sum over channels would show others."""
+    ops = Ops()
+    for shape in ((11,), (3, 10), (1, 9, 6), (2, 3, 1, 5, 3)):
+        x = ops.input(*shape)
+        for axis in range(len(shape)):
+            y = _scanned(ops, ops("Exp", x), axis)
+            ops.output(ops("Tanh", ops("Mul", y, ops.const(0.25))))
+            ops.output(ops("ReduceSum", ops("Cos", y), ops.ints(min(1, len(shape) - 1))))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", ("fp32", "buffer"))
+@pytest.mark.parametrize(("along", "team", "beside"), [("x", 8, 2), ("x", 32, 1), ("y", 4, 4)])
+def test_teams_give_the_same(
+    device: Any, preset: str, along: str, team: int, beside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where members have no texel, and where rows are fewer than teams."""
+    members = Members(along)
+    group = (team, beside, 1) if members is Members.ALONG_X else (beside, team, 1)
+    tile = RowTile(work_group=group, members=members)
+    monkeypatch.setattr(rows, "candidates", lambda *_: iter([tile]))
+    ops = Ops()
+    y = ops("Sigmoid", ops.input(2, 37, 9, 13))
+    for axis in range(4):
+        ops.output(_scanned(ops, y, axis), _scanned(ops, y, axis, exclusive=1))
+    ops.check(device, preset)
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16"))
+def test_long_rows(device: Any, preset: str) -> None:
+    ops = Ops()
+    tokens = ops.input(1, 4096, 3)
+    ops.output(_scanned(ops, ops("Relu", tokens), 1), _scanned(ops, ops.input(2, 5000, low=0), 1))
+    ops.check(device, preset)
+    assert ops.kernels.count("cumsum") == 2
+
+
+def test_whole_numbers_are_a_loop_nest(device: Any) -> None:
+    """Positions of tokens, as language models count them."""
+    ops = Ops()
+    mask = ops.whole_input(2, 17, count=2, dtype=np.int32)
+    ops.output(_scanned(ops, ops("Mul", mask, ops.const(3, np.int32)), 1))
+    ops.check(device, "mixed")
+    assert [reason.partition(":")[0] for reason in ops.fallbacks] == ["cumsum as a plain loop nest"]
+
+
+@pytest.mark.parametrize("axis", (1, 2))
+def test_products(device: Any, axis: int) -> None:
+    from tvm import relax
+
+    x = np.random.default_rng(3).uniform(0.8, 1.2, (1, 6, 7, 5)).astype(np.float32)
+    for exclusive in (False, True):
+        state = check_relax(
+            device, lambda x, e=exclusive: relax.op.cumprod(x, axis, "float32", e), x, preset="fp32"
+        )
+        assert any(kernel.family == "cumprod" for kernel in state.program.kernels.values())
