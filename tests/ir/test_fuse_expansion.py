@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from branches import Net
@@ -10,8 +11,8 @@ from planning import plan
 
 from adrenoc.families.expansion.expansion_rule import EXPANSION
 from adrenoc.families.separable.separable_rule import SEPARABLE
-from adrenoc.ir.graph import Graph
-from adrenoc.passes.fuse import fuse_depthwise, fuse_expansion, fuse_separable
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.fuse import depthwise_pairs, fuse_depthwise, fuse_expansion, fuse_separable
 from adrenoc.passes.lower.measure_work import multiply_adds
 from adrenoc.pipeline import State
 
@@ -113,8 +114,11 @@ def test_pairs_save_the_most_together(
     middle: float, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1x1, depthwise, 1x1, depthwise: two pairs beat one that alone saves more than each."""
-    monkeypatch.setattr(fuse_separable, "apart_clocks", lambda *_: middle)
-    monkeypatch.setattr(fuse_expansion, "apart_clocks", lambda *_: 100.0)
+
+    def apart_clocks(graph: Graph, depthwise: Node, pointwise: Node, _model: Any) -> float:
+        return middle if pointwise in graph.consumers[depthwise.output] else 100.0
+
+    monkeypatch.setattr(depthwise_pairs, "apart_clocks", apart_clocks)
     none = SimpleNamespace(least=1.0)
     for place in (fuse_separable, fuse_expansion):
         monkeypatch.setattr(place, "scored", lambda *_: none)

@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from adrenoc.decision import DecisionLog
 from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.depthwise import depthwise_rule as depthwise
+from adrenoc.families.matmul.gemv_rule import suits_gemv
 from adrenoc.families.operators import can
 from adrenoc.families.separable.joined import FINISH
 from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
@@ -18,6 +20,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import mentions
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
@@ -62,7 +65,59 @@ class Pair:
         return f"estimated {together}, {self.apart:.0f} as two kernels"
 
 
-def join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
+Suits = Callable[[Graph, Node], bool]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairForm:
+    """Which two convolutions a kernel computes: one that is depthwise, and a 1x1 one."""
+
+    op: str
+    """The operator that both become."""
+    pointwise_first: bool
+    """Whether the depthwise one reads the other."""
+    apart: str
+    """What the first is where they do not join."""
+    few: str
+    """Why they do not where the 1x1 convolution, which is {name}, makes few vectors."""
+    clocks: Callable[[Graph, Node, CostModel], float]
+    """The least estimate of the node that both become."""
+
+    @property
+    def suits(self) -> tuple[Suits, Suits]:
+        """What the first and the second have to be."""
+        found = is_pointwise, is_depthwise_conv
+        return found if self.pointwise_first else (found[1], found[0])
+
+
+def find_pair(
+    graph: Graph, node: Node, form: PairForm, model: Model, log: DecisionLog
+) -> Pair | None:
+    """A convolution with the one that reads it, as one kernel; None if they cannot join."""
+    readers, (is_first, is_second) = graph.consumers[node.output], form.suits
+    if not is_first(graph, node) or not any(is_second(graph, r) for r in readers):
+        return None
+    reader = readers[0]
+    pointwise, depthwise_node = (node, reader) if form.pointwise_first else (reader, node)
+    reason = _refusal(graph, node, readers, is_second)
+    if reason is None and suits_gemv(graph.operand(pointwise.output).extents):
+        reason = form.few.format(name=pointwise.name)
+    if reason is None:
+        joined = _join(graph, form.op, node, reader, pointwise=pointwise)
+        reason = image_clash(graph, joined)
+    if reason is not None:
+        log.add(node.name, form.apart, reason)
+        return None
+    return Pair(
+        first=node,
+        second=reader,
+        joined=joined,
+        together=form.clocks(graph, joined, model.of(pointwise)),
+        apart=apart_clocks(graph, depthwise_node, pointwise, model),
+    )
+
+
+def _join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
     """One node of operator `op` for a convolution and the one that reads it.
 
     It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
@@ -96,9 +151,7 @@ def is_depthwise_conv(graph: Graph, node: Node) -> bool:
     return can(node, Fusion.PAIR) and is_depthwise(graph, node)
 
 
-def refusal(
-    graph: Graph, node: Node, readers: tuple[Node, ...], suits: Callable[[Graph, Node], bool]
-) -> str | None:
+def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) -> str | None:
     """Why a convolution cannot be computed where it is read, by a node that `suits`."""
     name, source = node.output, graph.operand(node.inputs[0])
     mine, reader = graph.operand(name), readers[0]

@@ -38,9 +38,9 @@ from collections.abc import Sequence
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.depthwise_pairs import Model, Pair
-from adrenoc.passes.fuse.fuse_expansion import expansion_pair
-from adrenoc.passes.fuse.fuse_separable import separable_pair
+from adrenoc.passes.fuse.depthwise_pairs import Model, Pair, find_pair
+from adrenoc.passes.fuse.fuse_expansion import EXPANSION_PAIR
+from adrenoc.passes.fuse.fuse_separable import SEPARABLE_PAIR
 from adrenoc.passes.precision.widen_sums import widen_sums
 
 WORTH = 1.1
@@ -54,8 +54,8 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     pairs = [
         pair
         for node in graph.nodes
-        for find in (separable_pair, expansion_pair)
-        if (pair := find(graph, node, model, log)) is not None
+        for form in (SEPARABLE_PAIR, EXPANSION_PAIR)
+        if (pair := find_pair(graph, node, form, model, log)) is not None
     ]
     # Estimates err, and where no schedule fits they are infinite.
     winning = [pair for pair in pairs if WORTH * pair.together < pair.apart]

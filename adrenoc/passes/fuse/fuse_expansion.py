@@ -10,46 +10,22 @@ Before -> after:
 
 from __future__ import annotations
 
-from adrenoc.decision import DecisionLog
 from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_work
 from adrenoc.families.expansion.expansion_tile import scored
-from adrenoc.families.matmul.gemv_rule import suits_gemv
+from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.fuse.depthwise_pairs import (
-    Model,
-    Pair,
-    apart_clocks,
-    is_depthwise_conv,
-    is_pointwise,
-    join,
-    refusal,
-)
+from adrenoc.passes.fuse.depthwise_pairs import PairForm
 
 
-def expansion_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> Pair | None:
-    """A 1x1 convolution with the depthwise one that reads it; None if they cannot join."""
-    readers = graph.consumers[node.output]
-    if not is_pointwise(graph, node) or not any(is_depthwise_conv(graph, r) for r in readers):
-        return None
-    reason = refusal(graph, node, readers, is_depthwise_conv)
-    if reason is None and suits_gemv(graph.operand(node.output).extents):
-        reason = "it makes few vectors"
-    if reason is not None:
-        log.add(node.name, "a kernel before its depthwise convolution", reason)
-        return None
-    (reader,) = readers
-    joined = join(graph, EXPANSION, node, reader, pointwise=node)
-    clash = image_clash(graph, joined)
-    if clash is not None:
-        log.add(node.name, "a kernel before its depthwise convolution", clash)
-        return None
-    costs = model.of(node)
+def _clocks(graph: Graph, joined: Node, costs: CostModel) -> float:
     work = expansion_work(graph, joined, costs.options)
-    return Pair(
-        first=node,
-        second=reader,
-        joined=joined,
-        together=scored(work, costs.limits, costs.machine).least,
-        apart=apart_clocks(graph, reader, node, model),
-    )
+    return scored(work, costs.limits, costs.machine).least
+
+
+EXPANSION_PAIR = PairForm(
+    op=EXPANSION,
+    pointwise_first=True,
+    apart="a kernel before its depthwise convolution",
+    few="it makes few vectors",
+    clocks=_clocks,
+)

@@ -10,46 +10,22 @@ Before -> after:
 
 from __future__ import annotations
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.matmul.gemv_rule import suits_gemv
 from adrenoc.families.separable.separable_rule import SEPARABLE, separable_work
 from adrenoc.families.separable.separable_tile import scored
+from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.fuse.depthwise_pairs import (
-    Model,
-    Pair,
-    apart_clocks,
-    is_depthwise_conv,
-    is_pointwise,
-    join,
-    refusal,
-)
+from adrenoc.passes.fuse.depthwise_pairs import PairForm
 
 
-def separable_pair(graph: Graph, node: Node, model: Model, log: DecisionLog) -> Pair | None:
-    """A depthwise convolution with the 1x1 convolution that reads it; None if they cannot join."""
-    readers = graph.consumers[node.output]
-    if not is_depthwise_conv(graph, node) or not any(is_pointwise(graph, r) for r in readers):
-        return None
-    reason = refusal(graph, node, readers, is_pointwise)
-    if reason is None and suits_gemv(graph.operand(readers[0].output).extents):
-        reason = f"{readers[0].name} makes few vectors, each thread of which reads all"
-    if reason is not None:
-        log.add(node.name, "a kernel before its 1x1 convolution", reason)
-        return None
-    (reader,) = readers
-    joined = join(graph, SEPARABLE, node, reader, pointwise=reader)
-    clash = image_clash(graph, joined)
-    if clash is not None:
-        log.add(node.name, "a kernel before its 1x1 convolution", clash)
-        return None
-    costs = model.of(reader)
+def _clocks(graph: Graph, joined: Node, costs: CostModel) -> float:
     work = separable_work(graph, joined, costs.options)
-    return Pair(
-        first=node,
-        second=reader,
-        joined=joined,
-        together=scored(work, costs.limits, costs.machine).least,
-        apart=apart_clocks(graph, node, reader, model),
-    )
+    return scored(work, costs.limits, costs.machine).least
+
+
+SEPARABLE_PAIR = PairForm(
+    op=SEPARABLE,
+    pointwise_first=False,
+    apart="a kernel before its 1x1 convolution",
+    few="{name} makes few vectors, each thread of which reads all",
+    clocks=_clocks,
+)
