@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from adrenoc.errors import TuningLogError
 from adrenoc.files.outputs import check_file_can_be_written, output_error
 from adrenoc.files.read import data_folder, read_plain
+from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
 
 VERSION = 1
@@ -166,22 +167,15 @@ def _parse(line: bytes, where: str) -> Trial:
         raise TuningLogError(
             f"{where}: version {version!r} of the tuning log, expected {VERSION}", hint=hint
         )
-    names = {f.name for f in fields(Trial)}
-    wrong = sorted(set(plain) - names)
-    try:
-        if wrong:
-            raise ValueError(f"unknown key `{wrong[0]}`")
-        for name in ("kernel", "family", "target", "gpu"):
-            if not isinstance(plain.get(name), str):
-                raise ValueError(f"`{name}` is {plain.get(name)!r}, expected a text")
-        for name in ("work", "actions"):
-            if not isinstance(plain.get(name), dict):
-                raise ValueError(f"`{name}` is {plain.get(name)!r}, expected an object")
-        plain["status"] = Status(plain["status"])
-        plain["device"] = Device(**plain["device"])
-        return Trial(**plain)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TuningLogError(f"{where}: not a trial ({error})", hint=hint) from error
+
+    def wrong(place: str, what: str) -> TuningLogError:
+        return TuningLogError(f"{place} {what}", hint=hint)
+
+    trial: Trial = Decoder(wrong, defaults=True).read(Trial, plain, where)
+    group = trial.actions.get("work_group", [1, 1, 1])
+    if not isinstance(group, list) or [type(extent) for extent in group] != [int] * 3:
+        raise wrong(f"{where}: actions.work_group", f"is {group!r}, expected three numbers")
+    return trial
 
 
 def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle.bundle import Bundle, read_manifest
-from adrenoc.bundle.manifest import TensorSpec, from_plain, named, to_plain
+from adrenoc.bundle.manifest import TensorSpec, from_plain, to_plain
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
 from adrenoc.errors import BundleError, InputError
 from adrenoc.files.read import read_plain
 from adrenoc.text import names
+from adrenoc.text.decode import named
 from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ Nothing in it depends on time, place or machine: identical input gives identical
 from __future__ import annotations
 
 import json
-import math
-import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from adrenoc.errors import BundleError
 from adrenoc.text import names
+from adrenoc.text.decode import Decoder, named
 from adrenoc.text.json_text import read_json
 
 SCHEMA_VERSION = 1
@@ -20,16 +19,15 @@ SCHEMA_VERSION = 1
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
 _MAY_BE_LEFT_OUT = {"default": True}
-_NAMES = "names"
-_ROOT = ": "  # between a file and the keys in it
-_JSON_NAMES = {str: "text", int: "an integer", bool: "true or false", float: "a finite number"}
 
 T = TypeVar("T")
 
 
-def named(kind: names.Names) -> dict[str, Any]:
-    """What marks a field, or each item of one, as a name of this kind; see `from_plain`."""
-    return {_NAMES: kind}
+def _wrong(where: str, what: str) -> BundleError:
+    return BundleError(f"{where} {what}", hint=_REBUILD_HINT)
+
+
+_DECODER = Decoder(_wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,65 +283,8 @@ def from_plain(kind: type[T], plain: Any, where: str) -> T:
         BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and what
             is expected.
     """
-    result: T = _decode(kind, plain, where + _ROOT)
+    result: T = _DECODER.read(kind, plain, where)
     return result
-
-
-def _decode(kind: Any, plain: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
-    if is_dataclass(kind):
-        return _decode_dataclass(kind, plain, where)
-    if origin is tuple:
-        _expect(isinstance(plain, list), plain, "a list", where)
-        item_kind = typing.get_args(kind)[0]
-        return tuple(_decode(item_kind, item, f"{where}[{i}]") for i, item in enumerate(plain))
-    if origin is dict:
-        _expect(isinstance(plain, dict), plain, "an object", where)
-        item_kind = typing.get_args(kind)[1]
-        return {key: _decode(item_kind, item, _join(where, key)) for key, item in plain.items()}
-    if kind is float:
-        is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
-        _expect(is_number and math.isfinite(plain), plain, _JSON_NAMES[kind], where)
-        return float(plain)
-    if kind is not Any:
-        # bool is an int to Python, but not to a schema.
-        fits = isinstance(plain, kind) and isinstance(plain, bool) == (kind is bool)
-        _expect(fits, plain, _JSON_NAMES[kind], where)
-    return plain
-
-
-def _decode_dataclass(kind: Any, plain: Any, where: str) -> Any:
-    _expect(isinstance(plain, dict), plain, "an object", where)
-    hints = typing.get_type_hints(kind)
-    optional = {f.name for f in fields(kind) if f.metadata.get("default")}
-    wanted = [f.name for f in fields(kind) if f.metadata.get("json", True)]
-    for name in wanted:
-        if name not in plain and name not in optional:
-            raise BundleError(f"{_shown(where)} lacks the key `{name}`", hint=_REBUILD_HINT)
-    unknown = sorted(set(plain) - set(wanted))
-    if unknown:
-        raise BundleError(f"{_shown(where)} has an unknown key `{unknown[0]}`", hint=_REBUILD_HINT)
-    there = [name for name in wanted if name in plain]
-    values = {name: _decode(hints[name], plain[name], _join(where, name)) for name in there}
-    for item in fields(kind):
-        if _NAMES in item.metadata and item.name in values:
-            _check_name(item.metadata[_NAMES], values[item.name], _join(where, item.name))
-    return kind(**values)
-
-
-def _check_name(allowed: names.Names, value: Any, where: str) -> None:
-    if isinstance(value, tuple):
-        for i, one in enumerate(value):
-            _check_name(allowed, one, f"{where}[{i}]")
-        return
-    _expect(allowed.allows(value), value, allowed.expected, where)
-
-
-def _expect(fits: bool, seen: Any, expected: str, where: str) -> None:
-    if not fits:
-        shown = json.dumps(seen)
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise BundleError(f"{_shown(where)} is {shown}, expected {expected}", hint=_REBUILD_HINT)
 
 
 def _expect_once(found: list[str], where: str) -> None:
@@ -352,11 +293,3 @@ def _expect_once(found: list[str], where: str) -> None:
         if name in seen:
             raise BundleError(f"{where} lists `{name}` twice", hint=_REBUILD_HINT)
         seen.add(name)
-
-
-def _join(where: str, key: str) -> str:
-    return f"{where}{'' if where.endswith(_ROOT) else '.'}{key}"
-
-
-def _shown(where: str) -> str:
-    return where.removesuffix(_ROOT)

@@ -13,15 +13,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-import types
 import typing
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import parse_toml, read_toml
+from adrenoc.text.decode import fits, plain_type, types_of
 from adrenoc.text.spelling import did_you_mean
 
 T = TypeVar("T")
@@ -171,45 +170,28 @@ class SourcedFile:
         fields = dataclasses.fields(cls)
         keys = {field.name for field in fields if not field.metadata.get("derived")}
         self.check_keys(table, keys, section)
-        hints = _hints(cls) if table else {}
+        hints = types_of(cls) if table else {}
         return {key: self.value(table, key, hints[key], section) for key in table}
 
     def _converted(self, value: Any, hint: Any, name: str) -> Any:
-        kind = _kind(hint)
-        good = {
-            int: _is_count(value),
-            float: _is_rate(value),
-            bool: isinstance(value, bool),
-            str: isinstance(value, str) and bool(value.strip()),
-            tuple: isinstance(value, list)
-            and 0 < len(value) <= MOST_ITEMS
-            and all(map(_is_count, value)),
-        }[kind]
+        hint = plain_type(hint)
+        kind = typing.get_origin(hint) or hint
+        if kind is tuple:
+            several = isinstance(value, list) and 0 < len(value) <= MOST_ITEMS
+            good = several and all(map(_is_count, value))
+        elif kind is float:
+            good = fits(float, value) and LEAST <= value <= MOST
+        elif kind is str:
+            good = fits(str, value) and bool(value.strip())
+        else:
+            good = _is_count(value) if kind is int else fits(kind, value)
         if not good:
             raise self.wrong(name, f"seen {value!r}", _SHAPES[kind])
         return kind(value)
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; worked out once, as every command reads all GPUs."""
-    return typing.get_type_hints(cls)
-
-
-def _kind(hint: Any) -> type:
-    """The plain type behind `int`, `int | None`, `tuple[int, ...]` and the like."""
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    return typing.get_origin(hint) or hint
-
-
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST
-
-
-def _is_rate(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and LEAST <= value <= MOST  # type: ignore[operator]
+    return fits(int, value) and 0 < value <= MOST  # type: ignore[operator]
 
 
 def _short(text: str) -> str:

@@ -54,8 +54,12 @@ def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int)
         (trial().to_line().replace('"version":1', '"version":9'), "version 9"),
         (trial().to_line().replace('"ok"', '"fine"'), "fine"),
         (trial().to_line().replace('"runs"', '"walks"'), "`walks`"),
-        (trial().to_line().replace('"k1"', "7"), "`kernel` is 7"),
-        (trial().to_line().replace('{"work_group":[8,4,1]}', "[]"), "`actions` is"),
+        (trial().to_line().replace('"k1"', "7"), "kernel is 7, expected text"),
+        (trial().to_line().replace('{"work_group":[8,4,1]}', "[]"), "actions is"),
+        (trial().to_line().replace("[8,4,1]", "8"), "actions.work_group is 8"),
+        (trial().to_line().replace("[8,4,1]", "[8]"), "actions.work_group is"),
+        (trial().to_line().replace('"confirmed":false', '"confirmed":"no"'), "confirmed is"),
+        (trial().to_line().replace('"device":{', '"device":{"cores":1,'), "`cores`"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
