@@ -12,14 +12,11 @@ import click
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.options import (
     FiniteRange,
-    ShapeParam,
     clml_options,
-    device_option,
     firmware_options,
     json_option,
     memory_option,
-    path_argument,
-    preset_option,
+    model_options,
 )
 
 if TYPE_CHECKING:
@@ -32,17 +29,7 @@ _COUNT = click.IntRange(min=0)
 
 
 @click.command("check", cls=HeavyCommand)
-@path_argument("model")
-@device_option(cores=True)
-@preset_option()
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeParam(),
-    multiple=True,
-    metavar="NAME:D,D,...",
-    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
-)
+@model_options(cores=True)
 @click.option("--max-cpu-nodes", type=_COUNT, metavar="N", help="Fail beyond N nodes on the CPU.")
 @click.option(
     "--max-buffer-nodes",

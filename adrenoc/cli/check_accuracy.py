@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.options import (
-    EFFORT_HELP,
-    MOST_EFFORT,
     FiniteRange,
-    ShapeParam,
     TargetParam,
+    effort_option,
+    inputs_option,
     json_option,
     path_argument,
+    seed_option,
+    shape_option,
 )
 
 if TYPE_CHECKING:
@@ -49,28 +50,11 @@ _WORST_LAYERS = 8
     show_default=True,
     help="What to examine.",
 )
-@click.option(
-    "--inputs",
-    "folder",
-    type=InputPath(pattern="*.np[yz]"),
-    metavar="FOLDER",
-    help="Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]",
+@inputs_option(
+    "Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]"
 )
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeParam(),
-    multiple=True,
-    metavar="NAME:D,D,...",
-    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**64 - 1),
-    default=0,
-    show_default=True,
-    help="For random inputs.",
-)
+@shape_option()
+@seed_option("For random inputs.")
 @click.option(
     "--tolerance",
     type=FiniteRange(min=0.0, min_open=True),
@@ -78,13 +62,7 @@ _WORST_LAYERS = 8
     show_default=True,
     help="Largest error over the range of an output.",
 )
-@click.option(
-    "--effort",
-    type=FiniteRange(min=0.0, max=MOST_EFFORT),
-    default=1.0,
-    show_default=True,
-    help=EFFORT_HELP,
-)
+@effort_option()
 @click.option(
     "--cl-device", default="", help="OpenCL device: a number or a part of its name.  [default: any]"
 )

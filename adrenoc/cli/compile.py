@@ -10,16 +10,13 @@ import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
-    ShapeRangeParam,
     accuracy_options,
     clml_options,
-    device_option,
     firmware_options,
     json_option,
     memory_option,
-    path_argument,
+    model_options,
     policy_of,
-    preset_option,
 )
 
 if TYPE_CHECKING:
@@ -36,18 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compile", cls=HeavyCommand)
-@path_argument("model")
-@device_option(cores=True)
-@preset_option()
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeRangeParam(),
-    multiple=True,
-    metavar="NAME:D,D,...",
-    help="Shape of an input with dynamic dimensions, ranges too (1..8, 64..256/64, 1|4); "
-    "repeat it for more inputs.",
-)
+@model_options(cores=True, ranges=True)
 @click.option(
     "-o",
     "--output",

@@ -218,11 +218,63 @@ def preset_option() -> Decorator:
     )
 
 
-MOST_EFFORT = 1000.0
-EFFORT_HELP = (
-    "How much work the search for a policy may do, counted and not timed: 1 is some ten minutes "
-    "of one core."
-)
+def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
+    """`--shape`: of inputs with dynamic dimensions, with `ranges` a range of shapes too."""
+    more = ", ranges too (1..8, 64..256/64, 1|4)" if ranges else ""
+    usual = f"Shape of an input with dynamic dimensions{more}; repeat it for more inputs."
+    return click.option(
+        "--shape",
+        "shapes",
+        type=ShapeRangeParam() if ranges else ShapeParam(),
+        multiple=True,
+        metavar="NAME:D,D,...",
+        help=text or usual,
+    )
+
+
+def model_options(*, cores: bool = False, ranges: bool = False) -> Decorator:
+    """A model, what to compile it for, how, and for which shapes."""
+    asked = device_option(cores=cores), preset_option(), shape_option(ranges=ranges)
+    return joined(path_argument("model"), *asked)
+
+
+def joined(*options: Decorator) -> Decorator:
+    """Options as one, listed in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def seed_option(text: str, *, default: int = 0) -> Decorator:
+    """`--seed`: what random numbers begin from."""
+    kind = click.IntRange(0, 2**64 - 1)
+    return click.option("--seed", type=kind, default=default, show_default=True, help=text)
+
+
+def inputs_option(text: str) -> Decorator:
+    """`--inputs`: a folder of sets of inputs."""
+    kind = InputPath(pattern="*.np[yz]")
+    return click.option("--inputs", "folder", type=kind, metavar="FOLDER", help=text)
+
+
+_MOST_EFFORT = 1000.0
+
+
+def effort_option(before: str = "") -> Decorator:
+    """`--effort`: how far a search for a policy goes."""
+    first = "how" if before else "How"
+    return click.option(
+        "--effort",
+        type=FiniteRange(min=0.0, max=_MOST_EFFORT),
+        default=1.0,
+        show_default=True,
+        help=f"{before}{first} much work the search for a policy may do, counted and not timed: "
+        "1 is some ten minutes of one core.",
+    )
 
 
 def accuracy_options() -> Decorator:
@@ -234,28 +286,12 @@ def accuracy_options() -> Decorator:
         help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
         "runs the kernels and the reference here.",
     )
-    folder = click.option(
-        "--inputs",
-        "folder",
-        type=InputPath(pattern="*.np[yz]"),
-        metavar="FOLDER",
-        help="For --accuracy: sets of inputs, .npz or .npy files.  [default: random]",
+    return joined(
+        tolerance,
+        inputs_option("For --accuracy: sets of inputs, .npz or .npy files.  [default: random]"),
+        seed_option("For --accuracy: random inputs."),
+        effort_option("For --accuracy: "),
     )
-    seed = click.option(
-        "--seed",
-        type=click.IntRange(0, 2**64 - 1),
-        default=0,
-        show_default=True,
-        help="For --accuracy: random inputs.",
-    )
-    effort = click.option(
-        "--effort",
-        type=FiniteRange(min=0.0, max=MOST_EFFORT),
-        default=1.0,
-        show_default=True,
-        help=f"For --accuracy: {EFFORT_HELP[0].lower()}{EFFORT_HELP[1:]}",
-    )
-    return lambda command: tolerance(folder(seed(effort(command))))
 
 
 def clml_options() -> Decorator:
@@ -272,7 +308,7 @@ def clml_options() -> Decorator:
         metavar="N",
         help="The CLML interface of the device, 1 to 5.  [default: the target's, else 3]",
     )
-    return lambda command: mode(version(command))
+    return joined(mode, version)
 
 
 def memory_option() -> Decorator:
@@ -300,4 +336,4 @@ def firmware_options() -> Decorator:
         metavar="K",
         help="For microcontrollers and CPUs: fail beyond so much RAM, inputs and outputs with it.",
     )
-    return lambda command: flash(ram(command))
+    return joined(flash, ram)

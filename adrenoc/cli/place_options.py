@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.cli.guarded import InputPath
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange
+from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, joined
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _OPTIONS = (
     click.option(
@@ -88,13 +86,7 @@ class PlaceChoice:
 
 def place_options() -> Decorator:
     """`--cl-device`, `--rpc`, `--tracker`, `--adb`, `--runtime`, `--key` and `--timeout`."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(_OPTIONS):
-            function = option(function)
-        return function
-
-    return decorate
+    return joined(*_OPTIONS)
 
 
 def choose_place(

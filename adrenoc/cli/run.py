@@ -16,9 +16,10 @@ from adrenoc.cli.options import (
     FiniteRange,
     InputParam,
     NumbersParam,
-    ShapeParam,
     json_option,
     path_argument,
+    seed_option,
+    shape_option,
 )
 from adrenoc.cli.place_options import (
     PlaceChoice,
@@ -48,21 +49,8 @@ if TYPE_CHECKING:
     metavar="[NAME=]FILE",
     help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]",
 )
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeParam(),
-    multiple=True,
-    metavar="NAME:D,D,...",
-    help="Shape of a random input, for a bundle of several shapes.  [default: the largest]",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**64 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of random inputs.",
-)
+@shape_option("Shape of a random input, for a bundle of several shapes.  [default: the largest]")
+@seed_option("Seed of random inputs.")
 @click.option("--mean", type=NumbersParam(), help="Subtract from image values (0 to 1).")
 @click.option("--std", type=NumbersParam(), help="Divide image values by this after that.")
 @click.option(

@@ -15,11 +15,9 @@ from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
     ParamType,
-    ShapeParam,
-    device_option,
     json_option,
-    path_argument,
-    preset_option,
+    model_options,
+    seed_option,
 )
 
 if TYPE_CHECKING:
@@ -47,17 +45,7 @@ class DurationParam(ParamType):
 
 
 @click.command("tune", cls=HeavyCommand)
-@path_argument("model")
-@device_option()
-@preset_option()
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeParam(),
-    multiple=True,
-    metavar="NAME:D,D,...",
-    help="Shape of an input with dynamic dimensions; repeat it for more inputs.",
-)
+@model_options()
 @click.option(
     "--rpc",
     "servers",
@@ -128,9 +116,7 @@ class DurationParam(ParamType):
     metavar="CMD",
     help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True, help="Of the search."
-)
+@seed_option("Of the search.", default=1)
 @json_option()
 def tune_command(
     model: Path,
