@@ -124,7 +124,7 @@ _LOADS = {
     ("uint32", "uint32"): ("LOAD_UINT4", "uint32"),
     ("int32", "int32"): ("LOAD_INT4", "int32"),
 }
-"""(dtype of the buffer, of the arithmetic) -> (macro of `opencl_source`, dtype of its result)."""
+"""(dtype of the buffer, of the arithmetic) -> (macro of `prelude.cl`, dtype of its result)."""
 
 
 def iconst(value: int) -> Expr:
@@ -272,7 +272,7 @@ _CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "conv
 
 
 def error_function(value: Expr, dtype: str) -> Expr:
-    """The error function of a float or of four; a function that `opencl_source` defines."""
+    """The error function of a float or of four; a function that `prelude.cl` defines."""
     lanes = "4" if lanes_of(value) > 1 else ""
     wide = cast(value, f"float32x{lanes}" if lanes else "float32")
     return cast(tirx.call_pure_extern(dtype_of(wide), f"ERROR_FUNCTION{lanes}", wide), dtype)
@@ -281,7 +281,7 @@ def error_function(value: Expr, dtype: str) -> Expr:
 def always(number: int) -> Expr:
     """A condition that holds, which compilers do not know; those of other numbers are others.
 
-    A macro that `opencl_source` defines.
+    A macro that `prelude.cl` defines.
     """
     return tirx.call_extern("bool", "ALWAYS", iconst(number))
 
@@ -291,7 +291,7 @@ def load_vector(buffer: Buffer, base: Expr, offset: int, compute: str) -> Expr:
 
     A float buffer gives four floats.  Of packed halves, half arithmetic gets 16 bytes as words
     and float arithmetic gets four converted floats.  TVM's own vector load promises no alignment,
-    and compilers split it; these are macros that `opencl_source` defines.
+    and compilers split it; these are macros that `prelude.cl` defines.
     """
     stored = str(buffer.dtype)
     name, dtype = _LOADS[stored, compute]
@@ -304,7 +304,7 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
     """Number `base + offset` of a buffer of floats, whatever its shape, or four from there on.
 
     Four are loaded at once where they are `aligned`, at a multiple of 16 bytes, and perhaps else.
-    Macros of `opencl_source`.
+    Macros of `prelude.cl`.
     """
     if count == 1:
         return tirx.call_extern("float32", "LOAD_NUMBER", buffer.data, base, offset)
@@ -315,7 +315,7 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
 def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
     """The statement that stores four words into an array in local memory, whatever its type.
 
-    A macro that `opencl_source` defines; a barrier has to follow before anything is read.
+    A macro that `prelude.cl` defines; a barrier has to follow before anything is read.
     """
     return tirx.Evaluate(tirx.call_extern("int32", "SHARE_UINT4", buffer.data, index, words))
 
@@ -324,7 +324,7 @@ def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     """Four sums and four products of four bytes each, in 32 bits.
 
     `weights` holds four words of signed bytes, `word` one of unsigned bytes; a macro that
-    `opencl_source` defines, by the device's dot product where it has one.
+    `prelude.cl` defines, by the device's dot product where it has one.
     """
     return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
 

@@ -129,7 +129,7 @@ class Statements:
 
         Where many texels are read, and each is needed for a moment only, compilers ask for all of
         them first, in registers that other threads could have.  The condition always holds, which
-        they do not know (`opencl_source`); each part has its own, so that none are merged.
+        they do not know (`prelude.cl`); each part has its own, so that none are merged.
         """
         with self.when(always(part)):
             yield

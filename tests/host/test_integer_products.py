@@ -164,9 +164,12 @@ def test_products_without_the_built_in(
 ) -> None:
     net = windows("uint8")
     image = net.image()
-    text = opencl_source.DOT.replace("__opencl_c_integer_dot_product_input_4x8bit_packed", "NONE")
-    text = text.replace("defined(cl_qcom_dot_product8)", "0")
-    monkeypatch.setattr(opencl_source, "DOT", text)
+    built_in = "__opencl_c_integer_dot_product_input_4x8bit_packed"
+    sections = tuple(
+        (called, text.replace(built_in, "NONE").replace("defined(cl_qcom_dot_product8)", "0"))
+        for called, text in opencl_source.prelude()
+    )
+    monkeypatch.setattr(opencl_source, "prelude", lambda: sections)
     state = compiled(net, tmp_path, "fp32")
     assert "defined(NONE)" in "".join(kernel_sources(state.executable).values())
     np.testing.assert_array_equal(execute(state, [image], device)[0], expected(net, image))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.codegen.opencl_source import rounded_as_written
+from adrenoc.codegen.opencl_source import prelude, rounded_as_written, tidy
 
 _HEAD = "#define A 1\n__kernel void k(__global float* p) {\n"
 _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"
@@ -19,3 +19,17 @@ def test_loops_keep_their_fused_products() -> None:
     assert rounded_as_written(summed) == summed
     plain = _HEAD + "  p[0] = p[1] * 2.0f + 3.0f;\n}\n"
     assert rounded_as_written(plain) == plain
+
+
+def test_a_kernel_gets_the_sections_that_it_calls_for() -> None:
+    called = [name for name, _ in prelude()]
+    assert len(called) == len(set(called))
+    kernel = "__kernel void k(__global float* p) {\n  p[0] = ERROR_FUNCTION4(p[1]);\n}\n"
+    function = dict(prelude())["ERROR_FUNCTION4("]
+    assert tidy(kernel) == function + kernel
+    assert "#" not in function
+    assert "float4 x" in function
+
+
+def test_no_comment_of_ours_goes_to_drivers() -> None:
+    assert all("//" not in text and text.endswith("\n") for _, text in prelude())

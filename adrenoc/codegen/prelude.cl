@@ -1,0 +1,88 @@
+// What kernels are written with beside OpenCL C.  A kernel's text begins with the sections that it
+// calls for: each begins with the text that does, `//: TEXT`.  In a section whose text has a `#`
+// that stands for 4, of a vector, or for nothing.  Lines of comments are for us alone.
+
+// Bodies of what `tvmapi.load_vector` calls, as (pointer, base, offset).  Offsets are constants: of
+// one base in bytes, an address takes four instructions less than of a sum.
+//: LOAD_FLOAT4(
+#define LOAD_FLOAT4(pointer, base, offset) (((__global const float4*)(pointer) + (base))[offset])
+//: LOAD_INT4(
+#define LOAD_INT4(pointer, base, offset) (((__global const int4*)(pointer) + (base))[offset])
+//: LOAD_UINT4(
+#define LOAD_UINT4(pointer, base, offset) (((__global const uint4*)((__global const char*)(pointer) + 16u * (uint)(base)))[offset])
+
+// Of what `tvmapi.load_numbers` calls.
+//: LOAD_NUMBER(
+#define LOAD_NUMBER(pointer, base, offset) (((__global const float*)((__global const char*)(pointer) + 4u * (uint)(base)))[offset])
+//: LOAD_NUMBERS(
+#define LOAD_NUMBERS(pointer, base, offset) vload4(0, (__global const float*)((__global const char*)(pointer) + 4u * (uint)(base)) + (offset))
+//: LOAD_ALIGNED(
+#define LOAD_ALIGNED(pointer, base, offset) (*(__global const float4*)((__global const float*)((__global const char*)(pointer) + 4u * (uint)(base)) + (offset)))
+
+// Four halves as floats: in one load where the device has halves.  `vload_half4` promises the
+// alignment of one half, so that compilers make four loads of it (`scripts/estimate_networks`: a
+// 1x1 convolution 960-320@7 takes twice as long on an Adreno 660).
+//: LOAD_HALF4(
+#ifdef cl_khr_fp16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define LOAD_HALF4(pointer, base, offset) convert_float4(as_half4(((__global const uint2*)(pointer) + (base))[offset]))
+#else
+#define LOAD_HALF4(pointer, base, offset) vload_half4((base) + (offset), (__global const half*)(pointer))
+#endif
+
+// Words into local memory as they are, where another type is read after a barrier.
+//: SHARE_UINT4(
+#define SHARE_UINT4(pointer, at, words) (((__local uint4*)(pointer))[at] = (words))
+
+// Three bytes are a float without loss: ten instructions less than to convert each by itself.
+//: PACK_BYTES(
+#define PACK_BYTES(v) ((uint)mad((v).z, 65536.0f, mad((v).y, 256.0f, (v).x)) | ((uint)(v).w << 24))
+
+//: WORDS_WHERE(
+#define WORDS_WHERE(inside, words, word) ((inside) ? (words) : (uint4)(word))
+
+// The error function, off by 4.2e-7 of it at most: a rational function of x in -4 to 4.  Compilers'
+// own takes 180 instructions an element, and registers that leave half of the threads
+// (`scripts/estimate_networks`).  Source of the coefficients: Eigen, as TensorFlow has them.
+//: ERROR_FUNCTION#(
+static float# ERROR_FUNCTION#(float# x) {
+  float# a = select(select(x, (float#)(4.0f), x > 4.0f), (float#)(-4.0f), x < -4.0f), s = a * a;
+  float# p = mad(s, (float#)(-2.72614225801306e-10f), (float#)(2.77068142495902e-08f));
+  float# q = mad(s, (float#)(-1.45660718464996e-05f), (float#)(-2.13374055278905e-04f));
+  p = mad(s, p, (float#)(-2.10102402082508e-06f));
+  q = mad(s, q, (float#)(-1.68282697438203e-03f));
+  p = mad(s, p, (float#)(-5.69250639462346e-05f));
+  q = mad(s, q, (float#)(-7.37332916720468e-03f));
+  p = mad(s, p, (float#)(-7.34990630326855e-04f));
+  q = mad(s, q, (float#)(-1.42647390514189e-02f));
+  p = mad(s, p, (float#)(-2.95459980854025e-03f));
+  p = mad(s, p, (float#)(-1.60960333262415e-02f));
+  return a * p / q;
+}
+
+// Dot products of four signed by four unsigned bytes: OpenCL's own where the device has them, else
+// Qualcomm's, which takes the signed ones first (LiteRT's and ggml's kernels; Mesa's disassembly).
+// They saturate, which no sum of `dot_products.MOST_PRODUCTS` does: the hardware's instruction does.
+//: DOT_PRODUCTS(
+#if defined(__opencl_c_integer_dot_product_input_4x8bit_packed)
+#define DOT_PRODUCT(weights, word, total) dot_acc_sat_4x8packed_su_int(weights, word, total)
+#elif defined(cl_qcom_dot_product8)
+#pragma OPENCL EXTENSION cl_qcom_dot_product8 : enable
+#define DOT_PRODUCT(weights, word, total) qcom_dot8_acc(weights, word, total)
+#else
+#define DOT_BYTE(weights, word, i, total) \
+  mad24((int)as_char4(weights).s##i, (int)as_uchar4(word).s##i, total)
+#define DOT_PRODUCT(weights, word, total) DOT_BYTE(weights, word, 0, DOT_BYTE(weights, word, 1, \
+  DOT_BYTE(weights, word, 2, DOT_BYTE(weights, word, 3, total))))
+#endif
+#define DOT_PRODUCTS(weights, word, total) ((int4)( \
+  DOT_PRODUCT((weights).x, word, (total).x), DOT_PRODUCT((weights).y, word, (total).y), \
+  DOT_PRODUCT((weights).z, word, (total).z), DOT_PRODUCT((weights).w, word, (total).w)))
+
+// True, for a positive number, as no launch has so many work-groups; but compilers do not know.
+//: ALWAYS(
+#define ALWAYS(number) ((int)get_num_groups(2) != -(number))
+
+// Zero, by the same token: the bound of a loop that stays a loop, for hints are ignored.
+//: + ROLLED;
+#define ROLLED ((int)get_num_groups(2) >> 30)
