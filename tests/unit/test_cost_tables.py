@@ -16,6 +16,7 @@ from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, read_toml
 from adrenoc.target.cost.read import CostTables, families
 from adrenoc.target.target import list_targets, load_target
+from tests.sources import trees
 
 PACKAGE = Path(adrenoc.__file__).parent
 FAMILIES = PACKAGE / "families"
@@ -125,10 +126,9 @@ def _bound(function: ast.FunctionDef) -> dict[str, set[str]]:
 def _reads() -> set[tuple[str, str]]:
     """Each (table, key) that some code reads: `cost.key`, where `cost` is known to be a table."""
     found = set()
-    for path in PACKAGE.rglob("*.py"):
+    for path, tree in trees().items():
         if path.parent.name == "cost":
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
             held = _bound(function)
             for node in ast.walk(function):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import adrenoc
-
-PACKAGE = Path(adrenoc.__file__).parent
+from tests.sources import PACKAGE, attributes, trees
 
 # From top to bottom.  Names are rooms (folders) or loose files of adrenoc; of `passes` and
 # `families` the rooms within.  A line imports only from the lines below it, a room also from
@@ -97,11 +96,11 @@ def _room(module: str) -> str:
 
 def _modules() -> dict[str, ast.Module]:
     found = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = ("adrenoc", *path.relative_to(PACKAGE).with_suffix("").parts)
+    for path, tree in trees().items():
+        parts = ("adrenoc", *path.with_suffix("").parts)
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if name != "adrenoc":
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+            found[name] = tree
     return found
 
 
@@ -128,6 +127,7 @@ def _imports(tree: ast.AST, *, known: set[str]) -> Iterator[str]:
             yield from _imports(node, known=known)
 
 
+@cache
 def _edges() -> dict[str, set[str]]:
     modules = _modules()
     return {name: set(_imports(tree, known=set(modules))) for name, tree in modules.items()}
@@ -213,9 +213,5 @@ def test_rich_is_where_things_are_drawn() -> None:
 
 def test_only_files_reads_the_environment() -> None:
     """The native loader sets one variable for the OpenCL library; nobody else touches any."""
-    users = set()
-    for name, tree in _modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}:
-                users.add(name)
-    assert users == {"adrenoc.files.read", "adrenoc.native"}
+    users = {str(path) for path, names in attributes().items() if names & {"environ", "getenv"}}
+    assert users == {"files/read.py", "native/__init__.py"}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import adrenoc
+from tests.sources import trees
 
-PACKAGE = Path(adrenoc.__file__).parent
 MOST_COMPARISONS = 15
 """Outside of the families: `Node`'s own predicates, and what has to know each name."""
 
@@ -38,10 +36,10 @@ def _comparisons(tree: ast.AST) -> Iterator[int]:
 
 def test_operators_are_told_apart_by_their_records() -> None:
     found = [
-        f"{path.relative_to(PACKAGE)}:{line}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] != "families"
-        for line in _comparisons(ast.parse(path.read_text(encoding="utf-8")))
+        f"{path}:{line}"
+        for path, tree in trees().items()
+        if path.parts[0] != "families"
+        for line in _comparisons(tree)
     ]
     assert len(found) <= MOST_COMPARISONS, found
 

@@ -1,6 +1,5 @@
 """The target files that ship, and what the loader refuses."""
 
-import ast
 import dataclasses
 import re
 import shutil
@@ -14,6 +13,7 @@ from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder
 from adrenoc.target.gpu import Limits, Performance, Quirk
 from adrenoc.target.target import list_targets, load_target
+from tests.sources import attributes
 
 GPUS = sorted(
     path.stem for path in data_folder("targets").glob("gpu/*.toml") if path.stem != "host"
@@ -71,11 +71,7 @@ def test_an_adreno_file_has_what_a_cost_model_starts_from(target):
 @pytest.mark.parametrize("facts", [Limits, Performance, Quirk], ids=lambda cls: cls.__name__)
 def test_every_fact_is_read_by_somebody(facts):
     """A key that nothing reads is work for whoever adds a GPU, and a promise that is not kept."""
-    read = set()
-    for path in (data_folder("targets").parent / "adrenoc").rglob("*.py"):
-        if path.name != "gpu.py":
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    read = set().union(*(names for path, names in attributes().items() if path.name != "gpu.py"))
     own = {"dot_product"}  # by a property beside it
     assert {field.name for field in dataclasses.fields(facts)} - read - own == set()
 
