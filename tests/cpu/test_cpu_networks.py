@@ -44,6 +44,23 @@ def test_weights_of_minus_128(features: int, tmp_path: Path) -> None:
 
 
 @needs_arm
+@pytest.mark.parametrize("features", [judge.PLAIN, judge.DOT])
+def test_windows_of_3x3_at_every_border(features: int, tmp_path: Path) -> None:
+    make = Maker(seed=9)
+    made = []
+    for number, (height, width) in enumerate([(1, 3), (2, 5), (5, 4), (7, 7), (8, 6), (3, 11)]):
+        for stride in (1, 2):
+            for padding in ("SAME", "VALID") if height > 2 else ("SAME",):
+                relu = ("NONE", "RELU", "RELU6")[number % 3]
+                x = make.input(1, height, width, 8 * (1 + number % 3))
+                made.append(
+                    make.depthwise(x, (3, 3), strides=(stride, stride), padding=padding, relu=relu)
+                )
+    folder = tmp_path / "m"
+    run_and_compare(make.finish(*made), folder, features=features, threads=2, seed=1)
+
+
+@needs_arm
 def test_a_network_is_counted_layer_by_layer(tmp_path: Path) -> None:
     model = networks.wake_words(size=32)
     counted = {}

@@ -1,12 +1,26 @@
 /* Depthwise convolutions of any window: sixteen channels at once, products of two taps before they
  * are widened; with `careful` of one, since two products of -128 do not fit into sixteen bits. */
-enum { MOST_TAPS = 128 };
+enum { MOST_TAPS = 128, WINDOW_CHANNELS = 8 };
+/* One row of outputs or two, of three or four of the image; outside of it the step is nothing. */
+typedef struct {
+  const int8_t *rows[4];
+  int64_t steps[4];
+  int8_t *out[2];
+  int64_t step, inner, left, right; /* `inner` outputs see no column beyond the right end */
+  const int8_t *weights;
+  int64_t blocks, columns;
+  const int8_t *zeros;
+  int64_t width;
+} window_rows;
+typedef void window_code(const window_rows *rows);
 typedef struct {
   int32_t in_height, in_width, channels, out_height, out_width;
   int32_t kernel_height, kernel_width, stride_y, stride_x, dilation_y, dilation_x, top, left;
   int32_t careful, kind, zero, low, high;
   const int8_t *weights, *zeros; /* zeros: what all channels of a pixel outside are */
   const int32_t *bias, *constants;
+  window_code *neon_code, *dot_code; /* for windows of 3x3, or 0 */
+  const int8_t *neon_blocks, *dot_blocks;
 } neon_depthwise_layer;
 typedef struct {
   const neon_depthwise_layer *layer;
@@ -100,12 +114,46 @@ static void depthwise_row(const neon_depthwise *all, int32_t y) {
   }
 }
 
+/* The rows y and, of `count` of two, y + 1. */
+static void depthwise_window(const neon_depthwise *all, int32_t y, int32_t count) {
+  const neon_depthwise_layer *const layer = all->layer;
+  const int64_t line = (int64_t)layer->out_width * layer->channels;
+  int8_t *const out = all->out + y * line;
+  const int32_t reach = (layer->out_width - 1) * layer->stride_x + 3 - layer->left;
+  const int32_t beyond = reach > layer->in_width ? reach - layer->in_width : 0;
+  const int32_t ends = beyond ? (beyond - 1) / layer->stride_x + 1 : 0;
+  const int32_t dot = all->way >= 1;
+  window_rows rows = {.step = layer->channels,
+                      .inner = layer->out_width - ends,
+                      .left = layer->left,
+                      .right = ends,
+                      .weights = dot ? layer->dot_blocks : layer->neon_blocks,
+                      .blocks = layer->channels / WINDOW_CHANNELS,
+                      .columns = reach - beyond,
+                      .zeros = layer->zeros,
+                      .width = layer->out_width};
+  for (int32_t i = 0; i < 4; ++i) {
+    const int32_t row = y * layer->stride_y - layer->top + i;
+    const int32_t seen = row >= 0 && row < layer->in_height && i < 2 + count;
+    rows.rows[i] = seen ? all->in + (int64_t)row * layer->in_width * layer->channels : layer->zeros;
+    rows.steps[i] = seen ? layer->channels : 0;
+  }
+  rows.out[0] = out;
+  rows.out[1] = count == 2 ? out + line : out;
+  (dot ? layer->dot_code : layer->neon_code)(&rows);
+}
+
 static void depthwise_part(const void *argument, int32_t part) {
   const neon_depthwise *const all = argument;
   const neon_depthwise_layer *const layer = all->layer;
-  const int32_t end = part_begin(layer->out_height, 1, all->parts, part + 1);
-  for (int32_t y = part_begin(layer->out_height, 1, all->parts, part); y < end; ++y)
-    depthwise_row(all, y);
+  const int32_t end = part_begin(layer->out_height, 2, all->parts, part + 1);
+  int32_t y = part_begin(layer->out_height, 2, all->parts, part);
+  if (all->way >= 0 && layer->neon_code) {
+    const int32_t two = all->way >= 1 && layer->stride_y == 1 ? 2 : 1;
+    for (; y < end; y += two) depthwise_window(all, y, end - y < two ? 1 : two);
+    return;
+  }
+  for (; y < end; ++y) depthwise_row(all, y);
 }
 
 static void run_neon_depthwise(const environment_t *environment,

@@ -270,19 +270,23 @@ def _widened(tile: ProductTile, half: int, blocks: int) -> list[str]:
     for row in (0, 1):
         for block in range(blocks):
             lines.append(f"ld1r {{v{2 * row + block}.2d}}, [x{9 + row}], #8")
-    for two in range(4):
+    for four in range(2):
         for block in range(blocks):
-            lines.append(f"ldr q{4 + block}, [x17, #{128 * block + 64 * half + 16 * two}]")
-        for row in (0, 1):
-            for n, (more, lanes) in enumerate((("", "8b"), ("2", "16b"))):
-                total = f"v{16 + 8 * row + 2 * two + n}"
+            place = f"[x17, #{128 * block + 64 * half + 32 * four}]"
+            lines.append(f"ldp q{4 + 2 * block}, q{5 + 2 * block}, {place}")
+        for column in range(4):
+            more, lanes = ("2", "16b") if column % 2 else ("", "8b")
+            for row in (0, 1):
+                total = f"v{16 + 8 * row + 4 * four + column}"
+                product = f"v{8 + (2 * column + row) % 4}"
                 for block in range(blocks):
                     added = block and not tile.careful
                     deed = "smlal" if added else "smull"
-                    source = f"v{2 * row + block}.{lanes}, v{4 + block}.{lanes}"
-                    lines.append(f"{deed}{more} v6.8h, {source}")
+                    weights = f"v{4 + 2 * block + column // 2}"
+                    source = f"v{2 * row + block}.{lanes}, {weights}.{lanes}"
+                    lines.append(f"{deed}{more} {product}.8h, {source}")
                     if block == blocks - 1 or tile.careful:
-                        lines.append(f"sadalp {total}.4s, v6.8h")
+                        lines.append(f"sadalp {total}.4s, {product}.8h")
     return lines
 
 
