@@ -133,7 +133,8 @@ def find_log(name: str) -> Path:
     """A log by its path, or by its name where it comes with adrenoc (`presets/NAME.tune.json`)."""
     path = Path(name)
     shipped = data_folder("presets") / f"{name}{SUFFIX}"
-    return shipped if not path.exists() and path.name == name and shipped.is_file() else path
+    is_shipped = path.name == name and not os.path.lexists(path) and shipped.is_file()
+    return shipped if is_shipped else path
 
 
 def read_log(path: Path) -> tuple[Trial, ...]:

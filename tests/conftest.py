@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import settings
 
 from tests.examples import PROFILE
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of tests that import onnxruntime themselves
 settings.register_profile("adrenoc", PROFILE)
 settings.load_profile("adrenoc")
 

@@ -6,13 +6,22 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from adrenoc.errors import DependencyError, LinkError
 from adrenoc.files.read import open_plain
 
 _PF_X = 1
 _DF_TEXTREL = 4
+# What pyelftools makes of damage, beside its own errors.
+_DAMAGE = (
+    *(OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError),
+    *(struct.error, MemoryError, RecursionError),
+)
+_FREE_BYTES = 32 << 20
+_MOST_TIMES = 32
+_BYTES_OF_A_READ = 64
+"""What reading a file may take: so many bytes, each call counted as some."""
 # The names that bionic gives to the symbols of a release, and that release's API level.
 _BIONIC_VERSIONS = {
     "LIBC": 21,
@@ -58,7 +67,7 @@ def read_elf(path: Path) -> ElfFacts:
     """The facts of the object file or shared library at `path`.
 
     Raises:
-        LinkError: the file is not ELF.
+        LinkError: the file is not ELF, or cannot be read.
         DependencyError: pyelftools is missing.
     """
     try:
@@ -69,13 +78,31 @@ def read_elf(path: Path) -> ElfFacts:
             "the package pyelftools, which reads linked libraries, is missing",
             hint="pip install pyelftools",
         ) from error
-    with path.open("rb") as stream:
-        try:
-            return _facts(ELFFile(stream))
-        except ELFError as error:
-            raise LinkError(
-                f"{path.name} is not an ELF file ({error})", hint="adrenoc doctor"
-            ) from error
+    try:
+        with open_plain(path) as stream:
+            return _facts(ELFFile(_Bounded(stream)))
+    except (ELFError, *_DAMAGE) as error:
+        raise LinkError(
+            f"{path.name} is not an ELF file ({error})", hint="adrenoc doctor"
+        ) from error
+
+
+class _Bounded:
+    """A file that is read a few times over at most: headers may promise 2^60 sections."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = _FREE_BYTES + _MOST_TIMES * os.fstat(stream.fileno()).st_size
+
+    def read(self, count: int = -1) -> bytes:
+        found = self._stream.read(count)
+        self._left -= len(found) + _BYTES_OF_A_READ
+        if self._left < 0:
+            raise ValueError("its headers lead through the same bytes again and again")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def check_extents(path: Path) -> None:

@@ -6,19 +6,21 @@ the SDKs that `ANDROID_HOME` and `ANDROID_SDK_ROOT` name and in the folders wher
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.errors import DependencyError
 from adrenoc.files import read
+from adrenoc.text.json_text import read_json
 
 # r23 is the first NDK without GNU binutils, whose place and names differ.
 MIN_MAJOR = 23
 # Android 7: the oldest that has what the runtime calls.
 MIN_API = 24
-_REVISION = re.compile(r"^Pkg\.Revision\s*=\s*([0-9]+(?:\.[0-9]+)*)", re.MULTILINE)
+_REVISION = re.compile(r"^Pkg\.Revision\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)", re.MULTILINE)
+_MOST_BYTES = 1 << 20
+"""Of a text that describes an NDK."""
 # The folder of an NDK's tools is named after the system that they run on.
 _HOST = "linux-"
 _PREBUILT = Path("toolchains") / "llvm" / "prebuilt"
@@ -53,10 +55,9 @@ class Ndk:
     def apis(self) -> tuple[int, int]:
         """The oldest and the newest API level that it compiles for; 0 where it does not tell."""
         try:
-            text = (self.folder / "meta" / "platforms.json").read_text(encoding="utf-8")
-            told = json.loads(text)
+            told = read_json(read.read_plain(self.folder / "meta" / "platforms.json", _MOST_BYTES))
             return int(told["min"]), int(told["max"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return 0, 0
 
 
@@ -86,7 +87,11 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
     found: list[Ndk] = []
     refused: list[str] = []
     for variable, sdk in (*read.android_sdk_folders(), *_usual_sdks()):
-        for properties in sorted(sdk.glob("ndk/*/source.properties")):
+        try:
+            kits = sorted(sdk.glob("ndk/*/source.properties"))
+        except OSError:  # a name too long, a folder of others
+            continue
+        for properties in kits:
             try:
                 found.append(open_ndk(properties.parent, origin=variable))
             except DependencyError as error:
@@ -124,8 +129,10 @@ def ndk_version(folder: Path) -> tuple[int, ...]:
     Raises:
         DependencyError: the folder holds no NDK.
     """
-    properties = folder / "source.properties"
-    text = properties.read_text(encoding="utf-8") if properties.is_file() else ""
+    try:
+        text = read.read_plain(folder / "source.properties", _MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        text = ""
     match = _REVISION.search(text)
     if match is None:
         raise DependencyError(

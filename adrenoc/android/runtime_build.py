@@ -205,10 +205,14 @@ def open_runtime(folder: Path) -> Runtime:
         LinkError: its library is damaged.
     """
     wanted = (LIBRARY, NAME_LIBRARY, *HEADERS, LICENSE, NOTICE)
-    missing = [name for name in wanted if not (folder / name).is_file()]
+    try:
+        missing = [name for name in wanted if not (folder / name).is_file()]
+        why = f"it lacks {', '.join(missing)}"
+    except OSError as error:  # a folder that may not be entered
+        missing, why = [*wanted], error.strerror or str(error)
     if missing:
         raise DependencyError(
-            f"{folder} is not a runtime: it lacks {', '.join(missing)}",
+            f"{folder} is not a runtime: {why}",
             hint=f"adrenoc runtime build -o {folder}",
         )
     machine = read_elf(folder / LIBRARY).machine

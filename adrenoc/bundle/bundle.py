@@ -259,7 +259,11 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
         BundleError: there is none, or it cannot be understood.
     """
     file = root / MANIFEST
-    if not file.is_file():
+    try:
+        is_there = file.is_file()
+    except OSError as error:
+        raise _unreadable(shown, MANIFEST, error) from error
+    if not is_there:
         raise BundleError(f"{shown} is not a bundle: it holds no {MANIFEST}", hint=REBUILD_HINT)
     manifest = Manifest.from_json(_text(file, shown), f"{shown}: {MANIFEST}")
     check_paths(manifest.files, shown)
@@ -351,11 +355,15 @@ def _text(file: Path, shown: Path) -> str:
     try:
         return read_plain(file).decode("utf-8")
     except OSError as error:
-        raise BundleError(
-            f"{shown}: {file.name} cannot be read: {error.strerror or error}", hint=REBUILD_HINT
-        ) from error
+        raise _unreadable(shown, file.name, error) from error
     except UnicodeDecodeError as error:
         raise BundleError(f"{shown}: {file.name} is not text", hint=REBUILD_HINT) from error
+
+
+def _unreadable(shown: Path, name: str, error: OSError) -> BundleError:
+    return BundleError(
+        f"{shown}: {name} cannot be read: {error.strerror or error}", hint=REBUILD_HINT
+    )
 
 
 def _listed(root: Path) -> Digests | None:
@@ -377,14 +385,19 @@ BUNDLE_FOLDER = FolderKind(name="bundle", marker=MANIFEST, listed=_listed)
 
 def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
     file = root / entry.path
-    if not file.is_file():
-        raise BundleError(f"{shown} lacks the file {entry.path}", hint=REBUILD_HINT)
-    size = file.stat().st_size
+    try:
+        if not file.is_file():
+            raise BundleError(f"{shown} lacks the file {entry.path}", hint=REBUILD_HINT)
+        size = file.stat().st_size
+        # The size first: a digest of what is far longer takes its time.
+        digest = sha256_file(file) if size == entry.bytes else ""
+    except OSError as error:
+        raise _unreadable(shown, entry.path, error) from error
     if size != entry.bytes:
         raise BundleError(
             f"{shown}: {entry.path} has {size} bytes, expected {entry.bytes}", hint=REBUILD_HINT
         )
-    if sha256_file(file) != entry.sha256:
+    if digest != entry.sha256:
         raise BundleError(
             f"{shown}: {entry.path} is not what was compiled (its SHA-256 differs)",
             hint=REBUILD_HINT,

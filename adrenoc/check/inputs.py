@@ -68,19 +68,27 @@ class InputFile:
 def input_files(folder: Path) -> tuple[Path, ...]:
     """The .npz and .npy files of a folder by name: each is one set of inputs.
 
+    All are read once: what is damaged is told before the minutes that a search takes.
+
     Raises:
-        InputError: there is no such folder, or none of them in it.
+        InputError: there is no such folder, or none of them in it, or one of them is damaged.
     """
-    if not folder.is_dir():
+    try:
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
+    except OSError as error:
         raise InputError(
-            f"{folder} is not a folder; expected one with .npz or .npy files",
+            f"{folder} is not a folder that can be read; expected one with .npz or .npy files",
             hint="--inputs FOLDER",
-        )
-    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
+        ) from error
     if not found:
         raise InputError(
             f"{folder} holds no .npz or .npy file", hint="np.savez(FILE, **{name: array})"
         )
+    for path in found:
+        if path.suffix.lower() == ".npz":
+            load_arrays(path)
+        else:
+            load_array(path)
     return tuple(found)
 
 

@@ -74,8 +74,10 @@ def _loaded(path: Path, load: Callable[[BinaryIO], T]) -> T:
         ) from error
     except _DAMAGED as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        # numpy takes whatever it does not know for objects, and says how to run them.
+        told = "it begins as none does" if "pickle" in reason[0] else reason[0]
         raise InputError(
-            f"{path} is not a NumPy file of numbers: {reason[0]}", hint="save it with np.save"
+            f"{path} is not a NumPy file of numbers: {told}", hint="save it with np.save"
         ) from error
 
 

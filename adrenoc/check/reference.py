@@ -14,11 +14,13 @@ import numpy as np
 
 from adrenoc.check.inputs import Inputs
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
+from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.second_opinion import runtime_errors
 from adrenoc.importers.tflite.float_weights import with_float_weights
 from adrenoc.text.spelling import listed
 
+ONNX_RUNTIME = "onnxruntime"
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
 """onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
 arm64 (source: onnxruntime_session_options_config_keys.h)."""
@@ -116,7 +118,7 @@ def import_runtime(package: str, module: str, what: str) -> ModuleType:
     import importlib
 
     try:
-        return importlib.import_module(module)
+        return import_onnxruntime() if module == ONNX_RUNTIME else importlib.import_module(module)
     except ImportError as error:
         raise DependencyError(
             f"{package}, which computes the reference for {what} models, cannot be imported: "
@@ -134,7 +136,7 @@ def _run_onnx(
     threads: int,
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
-    runtime = import_runtime("onnxruntime", "onnxruntime", "ONNX")
+    runtime = import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
     errors = runtime_errors()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.

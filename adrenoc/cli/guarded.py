@@ -25,7 +25,8 @@ class InputPath(click.Path):
     def __init__(
         self, *, replaced: bool = False, pattern: str = "*", as_text: bool = False
     ) -> None:
-        super().__init__(path_type=str if as_text else Path)
+        # What cannot be read has an error of its own kind, which is no wrong command line.
+        super().__init__(readable=False, path_type=str if as_text else Path)
         self.replaced = replaced
         self.pattern = pattern
 
@@ -46,7 +47,7 @@ class OutputPath(click.Path):
     """A file or folder that a command writes; `is_file` where it can be nothing but a file."""
 
     def __init__(self, *, is_file: bool = False) -> None:
-        super().__init__(path_type=Path)
+        super().__init__(readable=False, path_type=Path)
         self.is_file = is_file
 
 

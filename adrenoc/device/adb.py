@@ -7,7 +7,7 @@ files that the phone lacks are pushed, each under the digest of the whole runtim
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 import secrets
 import shlex
 import time
@@ -21,6 +21,7 @@ from adrenoc.android.ndk import MIN_API
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, DependencyError
+from adrenoc.text.json_text import read_json
 
 # Where a shell may write and run programs.
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"
@@ -28,6 +29,9 @@ SERVER = "adrenoc_rpc"
 _COMPLETE = "complete"
 # Of a runtime's files, what only who builds or debugs wants.
 _STAYS = (".a", ".debug", ".h", ".hpp")
+_MOST_ANSWER_BYTES = 1 << 20
+_MOST_DEVICES = 256
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _READY = "device"
 _ADB = "adb"
 _STATES = {
@@ -35,6 +39,9 @@ _STATES = {
     "offline": "it does not answer: plug it in again, or restart it",
     "no permissions": "this user may not open the USB device: add a udev rule for it",
 }
+# What is made of an answer that is none: no number where one belongs, cut off.
+_NO_ANSWER = (ValueError, OverflowError, EOFError)
+_LAST_PORT = 65535
 # One line each: "key=value".  What cannot be read is left out.
 _FACTS = (
     'echo "abi=$(getprop ro.product.cpu.abi)";'
@@ -70,7 +77,7 @@ class AdbDevice:
     @property
     def is_too_old(self) -> bool:
         """Whether its Android lacks what the runtime calls."""
-        return self.api.isdigit() and int(self.api) < MIN_API
+        return _NUMBER.fullmatch(self.api) is not None and int(self.api) < MIN_API
 
     @property
     def title(self) -> str:
@@ -104,7 +111,11 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
             connection.check_okay()
             lines = connection.read_string_block().splitlines()
         found = [line.split("\t", 1) for line in lines if "\t" in line]
-        return tuple(_described(client.device(serial), serial, state) for serial, state in found)
+        if len(found) > _MOST_DEVICES:
+            raise ValueError(f"it lists {len(found)} devices, expected up to {_MOST_DEVICES}")
+        return tuple(
+            _described(client.device(serial), serial, state, timeout_s) for serial, state in found
+        )
 
 
 def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
@@ -160,8 +171,8 @@ def adb_server(
         where = HostPort(host="127.0.0.1", port=local_port)
         yield RemoteAddress(where=where, key=key, timeout_s=timeout_s)
     finally:
-        with suppress(adbutils.AdbError, OSError):
-            phone.shell(f"kill {pid}", timeout=timeout_s)
+        with suppress(adbutils.AdbError, OSError, *_NO_ANSWER):
+            _shell(phone, f"kill {pid}", timeout_s)
             phone.forward_remove(f"tcp:{local_port}", raise_non_found=False)
         output.close()
 
@@ -173,11 +184,11 @@ def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
     for file in files:
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     place = f"{folder}/runtime-{digest.hexdigest()[:24]}"
-    there = phone.shell(f"mkdir -p {place} && ls {place}", timeout=timeout_s).split()
+    there = _shell(phone, f"mkdir -p {place} && ls {place}", timeout_s).split()
     if _COMPLETE not in there:
         for file in files:
             phone.sync.push(file, f"{place}/{file.name}", mode=0o755, check=True)
-        phone.shell(f"touch {place}/{_COMPLETE}", timeout=timeout_s)
+        _shell(phone, f"touch {place}/{_COMPLETE}", timeout_s)
     return place
 
 
@@ -192,13 +203,14 @@ def _start(phone: Any, place: str, folder: str, key: str, timeout_s: float) -> t
     output.conn.settimeout(timeout_s)
     end = time.monotonic() + timeout_s
     said = ""
-    while time.monotonic() < end:
+    while time.monotonic() < end and len(said) < _MOST_ANSWER_BYTES:
         piece = output.recv(4096)
         said += piece.decode("utf-8", "replace")
         lines = said.splitlines()
-        for line in lines[1:]:
+        # Its number goes into a command: nothing but digits.
+        for line in lines[1:] if lines and _NUMBER.fullmatch(lines[0]) else ():
             with suppress(ValueError, KeyError, TypeError):
-                return output, int(lines[0]), int(json.loads(line)["port"])
+                return output, int(lines[0]), _port(read_json(line)["port"])
         if not piece:
             break
     output.close()
@@ -210,10 +222,36 @@ def _start(phone: Any, place: str, folder: str, key: str, timeout_s: float) -> t
     )
 
 
-def _described(phone: Any, serial: str, state: str) -> AdbDevice:
+def _port(told: Any) -> int:
+    if not isinstance(told, int) or not 0 < told <= _LAST_PORT:
+        raise ValueError(f"{told} is no port")
+    return told
+
+
+def _shell(phone: Any, command: str, timeout_s: float) -> str:
+    """What a command says on the phone.
+
+    Raises:
+        ValueError: it says more than any of ours, or does not stop.
+    """
+    connection = phone.shell(command, stream=True)
+    end = time.monotonic() + timeout_s
+    said = b""
+    try:
+        connection.conn.settimeout(timeout_s)
+        while piece := connection.recv(1 << 16):
+            said += piece
+            if len(said) > _MOST_ANSWER_BYTES or time.monotonic() > end:
+                raise ValueError("its shell does not stop to speak")
+    finally:
+        connection.close()
+    return said.decode("utf-8", "replace")
+
+
+def _described(phone: Any, serial: str, state: str, timeout_s: float) -> AdbDevice:
     if state != _READY:
         return AdbDevice(serial=serial, state=state)
-    lines = phone.shell(_FACTS).splitlines()
+    lines = _shell(phone, _FACTS, timeout_s).splitlines()
     told = dict(line.split("=", 1) for line in reversed(lines) if "=" in line)
     known = ("abi", "model", "soc", "android", "api", "gpu", "opencl")
     return AdbDevice(serial=serial, state=state, **{k: told.get(k, "").strip() for k in known})
@@ -227,7 +265,13 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
             "the package adbutils, which speaks to adb, is missing",
             hint="pip install 'adrenoc[adb]'",
         ) from error
-    return adbutils, adbutils.AdbClient(socket_timeout=timeout_s)
+    try:
+        return adbutils, adbutils.AdbClient(socket_timeout=timeout_s)
+    except ValueError as error:
+        raise AdbError(
+            f"the variable ANDROID_ADB_SERVER_PORT holds no port: {error}",
+            hint="unset ANDROID_ADB_SERVER_PORT",
+        ) from error
 
 
 @contextmanager
@@ -235,7 +279,7 @@ def _typed(adbutils: Any, what: str) -> Iterator[None]:
     """Turn what adbutils raises into an error that says what to do."""
     try:
         yield
-    except (adbutils.AdbError, OSError, RuntimeError) as error:
+    except (adbutils.AdbError, OSError, RuntimeError, *_NO_ANSWER) as error:
         # What adbutils says before it could start a server, in its words or the system's.
         if what == _ADB and (isinstance(error, FileNotFoundError) or "No adb exe" in str(error)):
             raise AdbError(

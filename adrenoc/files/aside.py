@@ -151,9 +151,25 @@ def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
             os.close(lock)
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder of ours as far as that goes, whatever modes its owner gave to its folders."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    with suppress(OSError):
+        folder.chmod(0o700)
+    for root, inner, _ in os.walk(folder):
+        for name in inner:
+            path = Path(root, name)
+            with suppress(OSError):
+                if stat.S_ISDIR(path.lstat().st_mode):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_locked(folder: Path, lock: int) -> None:
     """Remove a folder of `lock_new`."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     os.close(lock)
     _held.pop(folder, None)
 
@@ -166,7 +182,7 @@ def remove_held() -> None:
         with suppress(OSError):
             path.unlink()
         for _ in range(_REMOVALS):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
 
 
 def _lock(descriptor: int) -> bool:
@@ -200,9 +216,9 @@ def remove_if_left(path: Path) -> bool:
                 path.rename(home)
                 return True
         if stat.S_ISDIR(facts.st_mode):
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             path.unlink()
-        return True
+        return not os.path.lexists(path)
     finally:
         os.close(descriptor)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from adrenoc.files.aside import (
     aside_name,
     exchange,
     remove_left,
+    remove_tree,
     rename_to_nothing,
 )
 from adrenoc.files.kept import refuse_folder_of_inputs, refuse_input
@@ -240,7 +240,7 @@ def _replace_in_two(new: Path, place: Path, kind: FolderKind) -> None:
     try:
         refuse_foreign(old, kind)
         new.rename(place)
-        shutil.rmtree(old, ignore_errors=True)
+        remove_tree(old)
     finally:
         if not os.path.lexists(place):
             old.rename(place)

@@ -30,6 +30,10 @@ MOST_FILE_BYTES = 2**31 - 1
 MOST_DATA_BYTES = 16 << 30
 """That tensors may take in data files: all of it is read, and no phone holds more."""
 
+MOST_TENSORS_OF_A_BYTE = 8
+FREE_DATA_BYTES = 1 << 30
+"""Tensors may share a byte of a data file, as tied weights do; each takes memory of its own."""
+
 MOST_HOLE_BYTES = 1 << 30
 """Of a data file that were never written; weights have none."""
 
@@ -141,7 +145,7 @@ def find_model_files(path: Path) -> ModelFiles:
         ) from None
     except TooManyNodesError as error:
         raise ModelFormatError(
-            f"{path} has {error} with those of its branches and loops", hint=EXPORT_AGAIN
+            f"{path} has {error}, with those of its branches and loops", hint=EXPORT_AGAIN
         ) from error
     if not found.has_graph:
         raise ModelFormatError(
@@ -152,6 +156,7 @@ def find_model_files(path: Path) -> ModelFiles:
         DataRange(path=places[e.file], offset=e.offset, length=e.length) for e in found.external
     }
     data = tuple(_data_of(path, found.external, places))
+    _refuse_repeats(path, sum(e.length for e in found.external), sum(d.length for d in data))
     _refuse_holes(path, data)
     return ModelFiles(
         format="onnx",
@@ -184,6 +189,16 @@ def _data_of(
                 begin = first
             end = max(end, last)
         yield DataRange(path=path, offset=begin, length=end - begin)
+
+
+def _refuse_repeats(model: Path, taken: int, read: int) -> None:
+    """Refuse few bytes that many tensors name: these would take the memory of a model of GiBs."""
+    if taken > max(FREE_DATA_BYTES, MOST_TENSORS_OF_A_BYTE * read):
+        raise ModelFormatError(
+            f"the tensors of {model} take {taken} bytes of {read} in data files; expected each "
+            f"byte in up to {MOST_TENSORS_OF_A_BYTE} tensors",
+            hint=EXPORT_AGAIN,
+        )
 
 
 def _refuse_holes(model: Path, parts: Iterable[DataRange]) -> None:

@@ -43,12 +43,16 @@ MOST_NODES = 200_000
 """Of a model, with those of its branches and loops, which can hold each other many times."""
 
 
+MOST_FIELDS = 5_000_000
+"""That are walked one by one: a file of a few megabytes may consist of empty ones."""
+
+
 class WireError(ValueError):
     """The bytes are not a protobuf message, or they end too early."""
 
 
 class TooManyNodesError(ValueError):
-    """The graph has more than `MOST_NODES` nodes."""
+    """The graph has more than `MOST_NODES` nodes, or the file more than `MOST_FIELDS` fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +82,13 @@ def outline(path: Path) -> OnnxOutline:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         found = _Found()
         has_graph = has_version = False
-        for number, start, end in _fields(view, 0, len(view)):
+        for number, start, end in found.fields(view, 0, len(view)):
             has_version |= number == _MODEL_IR_VERSION
             if number == _MODEL_GRAPH and start >= 0:
                 has_graph = True
                 _walk_graph(view, start, end, found)
             elif number == _MODEL_FUNCTIONS and start >= 0:
-                for number_, a, b in _fields(view, start, end):
+                for number_, a, b in found.fields(view, start, end):
                     if number_ == _FUNCTION_NODE and a >= 0:
                         _walk_node(view, a, b, found)
         return OnnxOutline(has_graph=has_graph and has_version, external=tuple(found.external))
@@ -96,6 +100,15 @@ class _Found:
 
     external: list[External] = field(default_factory=list)
     nodes: int = 0
+    walked: int = 0
+
+    def fields(self, view: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The fields between two bytes, each counted."""
+        for one in _fields(view, start, end):
+            self.walked += 1
+            if self.walked > MOST_FIELDS:
+                raise TooManyNodesError(f"more than {MOST_FIELDS} fields")
+            yield one
 
     def count_node(self) -> None:
         self.nodes += 1
@@ -104,7 +117,7 @@ class _Found:
 
 
 def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
-    for number, first, last in _fields(view, start, end):
+    for number, first, last in found.fields(view, start, end):
         if number == _GRAPH_INITIALIZER and first >= 0:
             _walk_tensor(view, first, last, found)
         elif number == _GRAPH_NODE and first >= 0:
@@ -113,13 +126,13 @@ def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
 
 def _walk_node(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
     found.count_node()
-    for number, first, last in _fields(view, start, end):
+    for number, first, last in found.fields(view, start, end):
         if number == _NODE_ATTRIBUTE and first >= 0:
             _walk_attribute(view, first, last, found)
 
 
 def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
-    for number, first, last in _fields(view, start, end):
+    for number, first, last in found.fields(view, start, end):
         if first < 0:
             continue
         if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
@@ -130,9 +143,9 @@ def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> Non
 
 def _walk_tensor(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
     entries: dict[bytes, bytes] = {}
-    for number, first, last in _fields(view, start, end):
+    for number, first, last in found.fields(view, start, end):
         if number == _TENSOR_EXTERNAL_DATA and first >= 0:
-            entry = {key: view[a:b] for key, a, b in _fields(view, first, last) if a >= 0}
+            entry = {key: view[a:b] for key, a, b in found.fields(view, first, last) if a >= 0}
             entries[entry.get(_ENTRY_KEY, b"")] = entry.get(_ENTRY_VALUE, b"")
     if b"location" not in entries:
         return

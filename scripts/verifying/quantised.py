@@ -23,7 +23,9 @@ CALIBRATION_IMAGES = 3
 
 def made_models(path: Path, folder: Path) -> Iterator[Path]:
     """The quantised forms of a float model."""
-    import onnxruntime
+    from adrenoc.host.onnx_runtime import import_onnxruntime
+
+    onnxruntime = import_onnxruntime()
     from onnxruntime.quantization import (
         CalibrationDataReader,
         QuantFormat,

@@ -79,7 +79,9 @@ def open_device() -> object:
 
     native.use_software_device()
     native.load()
-    import onnxruntime
+    from adrenoc.host.onnx_runtime import import_onnxruntime
+
+    onnxruntime = import_onnxruntime()
     import tvm
 
     onnxruntime.set_default_logger_severity(3)  # it warns of each constant that nothing reads

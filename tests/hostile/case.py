@@ -26,7 +26,8 @@ class Case:
     `codes` are the exit codes that it may end with; `makes` are names in the folder that may be
     new or changed.  `serve` is done with each connection to `{port}`.  The rest sets up the
     process: variables, limits by name, file descriptors to close or to open elsewhere, the mask of
-    new files, and a signal to send after so many seconds.
+    new files, and a signal to send after so many seconds; `without_rights` takes from root what
+    others do not have: to read and write what the modes of files forbid.
     """
 
     family: str
@@ -43,6 +44,7 @@ class Case:
     signal: int = 0
     after_s: float = 0.0
     in_removed_folder: bool = False
+    without_rights: bool = False
     said: str = ""
     serve: Callable[[socket.socket], None] | None = None
 

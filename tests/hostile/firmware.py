@@ -207,7 +207,7 @@ def _reports() -> Iterator[Case]:
         )
 
 
-def _edited(change: Callable[[Any], object]) -> Make:
+def edited_tflite(change: Callable[[Any], object]) -> Make:
     def make(work: Path) -> None:
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(_model(), 0))
         change(model)
@@ -308,7 +308,7 @@ def _models() -> Iterator[Case]:
             yield Case(
                 family="TFLite files",
                 name=f"{name}, for {device}",
-                make=_edited(change),
+                make=edited_tflite(change),
                 command=("check", "m.tflite", "--device", device),
                 codes=_OK,
             )

@@ -17,7 +17,17 @@ from tests.hostile.servers import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 _QUIET = "\n\t"
-_SENT = ("limits", "closed", "opened", "umask", "signal", "after_s", "in_removed_folder")
+_OURS = {"work", "tmp", "cache", "out.txt", "err.txt"}
+_SENT = (
+    "limits",
+    "closed",
+    "opened",
+    "umask",
+    "signal",
+    "after_s",
+    "in_removed_folder",
+    "without_rights",
+)
 
 
 class Judge:
@@ -46,7 +56,7 @@ class Judge:
             "TMPDIR": str(temporary),
             "HOME": str(folder),
             **{
-                name: value and value.replace("{work}", str(work))
+                name: value and value.replace("{work}", str(work)).replace("{port}", str(port))
                 for name, value in case.environment.items()
             },
         }
@@ -68,6 +78,7 @@ class Judge:
             *_text(case, said),
             *_litter(case, before, _held(work)),
             *(f"left {name} in TMPDIR" for name in _names(temporary)),
+            *(f"left {name} in the home folder" for name in {*_names(folder)} - _OURS),
             *(f"left {path}" for path in cache.rglob(".*.adrenoc-*")),
         ]
 

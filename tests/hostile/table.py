@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.hostile import arrays, bundles, firmware, models, outputs, servers, surroundings
+from tests.hostile import (
+    arrays,
+    bundles,
+    firmware,
+    graphs,
+    models,
+    outputs,
+    packages,
+    phones,
+    rights,
+    servers,
+    surroundings,
+)
 from tests.hostile.case import Case
 
 LEAST = 400
@@ -14,12 +26,16 @@ def all_cases() -> list[Case]:
     """Every case; their titles differ."""
     found = [
         *models.cases(),
+        *graphs.cases(),
         *outputs.cases(),
         *bundles.cases(),
         *arrays.cases(),
         *firmware.cases(),
         *surroundings.cases(),
         *servers.cases(),
+        *phones.cases(),
+        *packages.cases(),
+        *rights.cases(),
     ]
     twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
     if twice:

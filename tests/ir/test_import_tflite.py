@@ -44,6 +44,21 @@ def patched(content: bytes, old: int, new: int) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize("slot", [4, 10])
+def test_an_operator_has_the_larger_of_its_two_numbers(slot: int, tmp_path: Path) -> None:
+    """As LiteRT has it: one alone is enough, and a file without the older one is no ADD."""
+    content = bytearray(network("mixed_small", size=31, width=1.0))
+    whole = read_tflite(tmp_path / "m.tflite", bytes(content))
+    model = tflite.Model.GetRootAsModel(content, 0)
+    for index in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(index)
+        if offset := code._tab.Offset(slot):
+            content[code._tab.Pos + offset] = 0
+    seen = read_tflite(tmp_path / "m.tflite", bytes(content))
+    kinds = [[operator.kind for operator in graph.operators] for graph in seen.graphs]
+    assert kinds == [[operator.kind for operator in graph.operators] for graph in whole.graphs]
+
+
 def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
     kinds = tflite.BuiltinOperator
     content = network("mixed_small", size=31, width=1.0)

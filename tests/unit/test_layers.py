@@ -16,7 +16,6 @@ from tests.sources import PACKAGE, attributes, trees
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("calibrate",),
     ("check", "tune"),
     ("compile",),
     ("pipeline",),
@@ -213,6 +212,6 @@ def test_rich_is_where_things_are_drawn() -> None:
 
 
 def test_only_files_reads_the_environment() -> None:
-    """The native loader sets one variable for the OpenCL library; nobody else touches any."""
+    """Loaders set what the OpenCL library and onnxruntime read; nobody else touches any."""
     users = {str(path) for path, names in attributes().items() if names & {"environ", "getenv"}}
-    assert users == {"files/read.py", "native/__init__.py"}
+    assert users == {"files/read.py", "host/onnx_runtime.py", "native/__init__.py"}

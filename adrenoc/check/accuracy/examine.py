@@ -75,6 +75,7 @@ def check_accuracy(
     Raises:
         AdrenocError: the model does not compile, an input does not fit, no device, ...
     """
+    model_files = find_model_files(model)  # before a device is got ready, which may take minutes
     number, facts = pick_device(cl_device)
     device = tvm.runtime.device("opencl", number)
     bench = Bench(model, target=target, shapes=shapes, device=device, reporter=reporter)
@@ -84,7 +85,7 @@ def check_accuracy(
     doctor = _Doctor(bench, samples, drawn, tolerance, effort, in_float32, point, reporter)
     return AccuracyReport(
         model=model.name,
-        model_sha256=find_model_files(model).sha256(),
+        model_sha256=model_files.sha256(),
         target=target.name,
         device=str(facts["name"]),
         samples=len(drawn),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.onnx.graph import TensorType
 
 _NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
@@ -85,16 +86,14 @@ def _asked(
 
 def _runtime() -> Any:
     try:
-        import onnxruntime
+        return import_onnxruntime()
     except ImportError:
         return None
-    return onnxruntime
 
 
 def runtime_errors() -> tuple[type[Exception], ...]:
     """The exceptions of onnxruntime, which share no base but Exception."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
+    state = import_onnxruntime().capi.onnxruntime_pybind11_state
     own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
     return (*own, RuntimeError, ValueError)
 

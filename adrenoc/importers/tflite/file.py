@@ -12,14 +12,16 @@ import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import tflite
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.tflite.bounds import Budget, custom_options
 from adrenoc.importers.tflite.sparse import dense_of
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
@@ -32,6 +34,7 @@ _DAMAGE = (
     UnicodeDecodeError,
     OverflowError,
     MemoryError,
+    RecursionError,
 )
 
 _DTYPES = {
@@ -50,6 +53,9 @@ _DTYPES = {
     "BOOL": "bool",
 }
 _NIBBLE = 4
+_POINTER_BYTES = 8
+_BUILTIN_CODE = 10
+"""Where the vtable of an operator's code has its newer number, from 127 on and below it."""
 _MOST_AXES = 16
 _MOST_ELEMENTS = 2**30
 """Of one tensor: kernels count in 32 bits."""
@@ -175,9 +181,10 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
 class _Reader:
     def __init__(self, model: Any, size: int) -> None:
         self.model, self.size = model, size
+        self.budget = Budget(size)
 
     def read(self) -> TFLiteFile:
-        count = self.model.SubgraphsLength()
+        count = self.budget.tables(self.model.SubgraphsLength())
         if count < 1:
             raise ValueError("it holds no graph")
         return TFLiteFile(graphs=tuple(self._graph(i) for i in range(count)))
@@ -185,7 +192,7 @@ class _Reader:
     @cached_property
     def buffers(self) -> list[np.ndarray | None]:
         found: list[np.ndarray | None] = []
-        for index in range(self.model.BuffersLength()):
+        for index in range(self.budget.tables(self.model.BuffersLength())):
             # A vector that leads out of the file makes NumPy refuse it.
             data = self.model.Buffers(index).DataAsNumpy()
             empty = isinstance(data, int) or data.size == 0
@@ -198,15 +205,14 @@ class _Reader:
         graph = self.model.Subgraphs(number)
         seen: Counter[str] = Counter()
         tensors = []
-        for index in range(graph.TensorsLength()):
+        for index in range(self.budget.tables(graph.TensorsLength())):
             tensor = graph.Tensors(index)
             name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
             seen[name] += 1
             unique = name if seen[name] == 1 else f"{name}__{seen[name] - 1}"
             tensors.append(self._tensor(tensor, index, unique))
-        operators = tuple(
-            self._operator(graph.Operators(i), len(tensors)) for i in range(graph.OperatorsLength())
-        )
+        count = self.budget.tables(graph.OperatorsLength())
+        operators = tuple(self._operator(graph.Operators(i), len(tensors)) for i in range(count))
         inputs = _indices(graph.InputsAsNumpy(), len(tensors), least=0)
         outputs = _indices(graph.OutputsAsNumpy(), len(tensors), least=0)
         made = {*inputs, *(index for operator in operators for index in operator.outputs)}
@@ -232,14 +238,17 @@ class _Reader:
         stored, value = self.buffers[tensor.Buffer()], None
         if stored is not None and dtype in _DTYPES.values():
             if tensor.Sparsity() is not None:
+                self.budget.memory(math.prod(shape))  # before room is made for it
                 value = dense_of(tensor.Sparsity(), stored, dtype, shape)
             else:
                 value = _decoded(stored, dtype, shape, name)
+            self.budget.memory(value.nbytes)
         quantisation = tensor.Quantization()
         scales, zeros, axis = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
         if quantisation is not None:
             scales = _array(quantisation.ScaleAsNumpy()).astype(np.float32)
             zeros = _array(quantisation.ZeroPointAsNumpy()).astype(np.int64)
+            self.budget.memory(scales.nbytes + zeros.nbytes)
             axis = int(quantisation.QuantizedDimension())
             if scales.size > 1 and (axis >= len(shape) or shape[axis] != scales.size):
                 raise ValueError(f"'{name}' has {scales.size} scales, which fit none of its axes")
@@ -258,8 +267,9 @@ class _Reader:
         )
 
     def _operator(self, node: Any, tensor_count: int) -> Operator:
+        self.budget.memory(_POINTER_BYTES * (node.InputsLength() + node.OutputsLength()))
         code = self.model.OperatorCodes(node.OpcodeIndex())
-        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        number = max(code.DeprecatedBuiltinCode(), _builtin_code(code))
         custom = number == tflite.BuiltinOperator.CUSTOM
         kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
         return Operator(
@@ -267,14 +277,59 @@ class _Reader:
             custom=custom,
             inputs=_indices(node.InputsAsNumpy(), tensor_count),
             outputs=_indices(node.OutputsAsNumpy(), tensor_count, least=0),
-            options=_custom_options(node) if custom else _options(node),
+            options=_custom_options(node) if custom else self._options(node),
         )
+
+    def _options(self, node: Any) -> dict[str, Any]:
+        """All options of a built-in operator by name; a list for a vector."""
+        found: dict[str, Any] = {}
+        unions = (
+            (node.BuiltinOptions(), _OPTIONS.get(node.BuiltinOptionsType())),
+            (node.BuiltinOptions2(), _OPTIONS2.get(node.BuiltinOptions2Type())),
+        )
+        for table, name in unions:
+            if table is None or name in (None, "NONE"):
+                continue
+            reader = getattr(tflite, str(name))()
+            reader.Init(table.Bytes, table.Pos)
+            found.update(self._fields(reader, str(name)))
+        return found
+
+    def _fields(self, reader: Any, kind: str) -> dict[str, Any]:
+        scalars, vectors = _names_of(kind)
+        found: dict[str, Any] = {name: getattr(reader, name)() for name in scalars}
+        for name in vectors:
+            count = getattr(reader, f"{name}Length")()
+            self.budget.memory(_POINTER_BYTES * count)
+            found[name] = [getattr(reader, name)(i) for i in range(count)]
+        return found
+
+
+@cache
+def _names_of(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of a kind of table: those of one value, and vectors."""
+    has = vars(getattr(tflite, kind))
+    skipped = ("Init", "AsNumpy", "IsNone", "Length", "BufferHasIdentifier")
+    names = [n for n in has if n[0].isupper() and not n.endswith(skipped)]
+    names = [name for name in names if not name.startswith("GetRootAs")]
+    vectors = {n.removesuffix("Length") for n in has if n.endswith("Length")}
+    return (
+        tuple(name for name in names if name not in vectors),
+        tuple(name for name in names if name in vectors),
+    )
 
 
 _KINDS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _OPTIONS2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
+
+
+def _builtin_code(code: Any) -> int:
+    """The newer number as it is stored: the package gives the older one in its place below 127."""
+    table = code._tab
+    at = table.Offset(_BUILTIN_CODE)
+    return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0
 
 
 def _array(found: Any) -> np.ndarray:
@@ -293,46 +348,11 @@ def _decoded(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) 
     return stored.view(dtype).reshape(shape)
 
 
-def _options(node: Any) -> dict[str, Any]:
-    """All options of a built-in operator by name; a list for a vector."""
-    found: dict[str, Any] = {}
-    unions = (
-        (node.BuiltinOptions(), _OPTIONS.get(node.BuiltinOptionsType())),
-        (node.BuiltinOptions2(), _OPTIONS2.get(node.BuiltinOptions2Type())),
-    )
-    for table, name in unions:
-        if table is None or name in (None, "NONE"):
-            continue
-        reader = getattr(tflite, str(name))()
-        reader.Init(table.Bytes, table.Pos)
-        found.update(_fields(reader))
-    return found
-
-
-def _fields(reader: Any) -> dict[str, Any]:
-    skipped = ("Init", "AsNumpy", "IsNone", "Length")
-    names = [n for n in vars(type(reader)) if n[0].isupper() and not n.endswith(skipped)]
-    vectors = {n.removesuffix("Length") for n in vars(type(reader)) if n.endswith("Length")}
-    found: dict[str, Any] = {}
-    for name in names:
-        if name.startswith("GetRootAs") or name.endswith("BufferHasIdentifier"):
-            continue
-        if name in vectors:
-            count = getattr(reader, f"{name}Length")()
-            found[name] = [getattr(reader, name)(i) for i in range(count)]
-        else:
-            found[name] = getattr(reader, name)()
-    return found
-
-
 def _custom_options(node: Any) -> dict[str, Any]:
     stored = node.CustomOptionsAsNumpy()
     if isinstance(stored, int) or stored.size == 0:
         return {}
-    from flatbuffers import flexbuffers
-
-    found = flexbuffers.Loads(bytes(stored))
-    return found if isinstance(found, dict) else {}
+    return custom_options(bytes(stored))
 
 
 def _indices(found: Any, count: int, *, least: int = -1) -> tuple[int, ...]:

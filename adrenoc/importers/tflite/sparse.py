@@ -8,7 +8,8 @@ Source: SparsityParameters of the TFLite schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def dense_of(sparsity: Any, stored: np.ndarray, dtype: str, shape: tuple[int, ..
         spans[axis] = int(axes[order.index(rank + number)].DenseSize())
     result = np.zeros(shape, dtype)
     count = 0
-    for position in _walk(axes, 0, 0, []):
+    for position in _walk([_axis(axis) for axis in axes], 0, 0, []):
         index = [0] * rank
         for level, step in enumerate(position):
             axis = order[level]
@@ -49,19 +50,32 @@ def dense_of(sparsity: Any, stored: np.ndarray, dtype: str, shape: tuple[int, ..
     return result
 
 
-def _walk(axes: list[Any], level: int, parent: int, position: list[int]) -> Iterator[list[int]]:
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """What a walk needs of an axis: its extent where it is dense, else its rows and indices."""
+
+    extent: int = 0
+    segments: Sequence[int] = ()
+    indices: Sequence[int] = ()
+
+
+def _axis(table: Any) -> _Axis:
+    if table.Format() == _DENSE:
+        return _Axis(extent=int(table.DenseSize()))
+    return _Axis(segments=_numbers(table, "ArraySegments"), indices=_numbers(table, "ArrayIndices"))
+
+
+def _walk(axes: list[_Axis], level: int, parent: int, position: list[int]) -> Iterator[list[int]]:
     if level == len(axes):
         yield position
         return
     axis = axes[level]
-    if axis.Format() == _DENSE:
-        extent = int(axis.DenseSize())
-        for step in range(extent):
-            yield from _walk(axes, level + 1, parent * extent + step, [*position, step])
+    if not axis.segments:
+        for step in range(axis.extent):
+            yield from _walk(axes, level + 1, parent * axis.extent + step, [*position, step])
         return
-    segments, indices = _numbers(axis, "ArraySegments"), _numbers(axis, "ArrayIndices")
-    for place in range(segments[parent], segments[parent + 1]):
-        yield from _walk(axes, level + 1, place, [*position, int(indices[place])])
+    for place in range(axis.segments[parent], axis.segments[parent + 1]):
+        yield from _walk(axes, level + 1, place, [*position, axis.indices[place]])
 
 
 def _numbers(axis: Any, name: str) -> list[int]:

@@ -1,1 +1,0 @@
-"""The measures, a small file for each kind."""

@@ -1,0 +1,24 @@
+"""onnxruntime, which nobody here imports but this room.
+
+Its wheels send what they do to their makers unless told otherwise before the first import, and keep
+an identifier of the user in the home folder and files in TMPDIR for that.  A model that is compiled
+is nobody else's business.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+_SILENT = "ORT_DISABLE_TELEMETRY"
+
+
+def import_onnxruntime() -> ModuleType:
+    """The package, which tells nobody of what it does; who sets the variable is heard.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    os.environ.setdefault(_SILENT, "1")
+    return importlib.import_module("onnxruntime")

@@ -1,0 +1,241 @@
+"""Hostile folders that options name: NDKs, runtimes, inputs; places for what packages and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.files.owned_folder import LIST_FILE
+from tests.hostile.bundles import bundle
+from tests.hostile.case import Case, Make
+from tests.hostile.models import SPECIAL, link
+from tests.hostile.outputs import PLACES
+
+_OK = frozenset({0, *range(11, 40)})
+_PREBUILT = "toolchains/llvm/prebuilt/linux-x86_64/bin"
+_RUNTIME = (
+    *("libadrenoc_runtime.so", "libtvm_ffi.so", "adrenoc.h", "adrenoc.hpp", "LICENSE", "NOTICE"),
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from _kits()
+    yield from _runtimes()
+    yield from _places()
+    yield from _sets()
+
+
+def _kit(content: bytes, change: Callable[[Path], object] = lambda kit: None) -> Make:
+    """A folder that looks like an NDK."""
+
+    def make(folder: Path) -> None:
+        kit = folder / "ndk"
+        (kit / _PREBUILT).mkdir(parents=True)
+        (kit / "meta").mkdir()
+        (kit / "source.properties").write_bytes(content)
+        change(kit)
+
+    return make
+
+
+def _replaced(name: str, by: Callable[[Path, str], object]) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        (root / name).unlink(missing_ok=True)
+        by((root / name).parent, (root / name).name)
+
+    return change
+
+
+def _kits() -> Iterator[Case]:
+    whole = b"Pkg.Desc = Android NDK\nPkg.Revision = 27.0.12077973\n"
+    makes: dict[str, Make] = {
+        "a version of 5,000 digits": _kit(b"Pkg.Revision = " + b"9" * 5000 + b".0.1\n"),
+        "a version of other digits": _kit("Pkg.Revision = \u0662\u0667.0.1\n".encode()),
+        "a version with escapes": _kit(b"Pkg.Revision = 27.0.1\x1b[2J\n"),
+        "a version below zero": _kit(b"Pkg.Revision = -27.0.1\n"),
+        "properties that are not UTF-8": _kit(b"Pkg.Revision = 27.0.1\n\xff\xfe"),
+        "properties of zeros": _kit(bytes(1 << 20)),
+        "no properties": _kit(b"", lambda kit: (kit / "source.properties").unlink()),
+        "a linker that is a folder": _kit(whole, lambda kit: (kit / _PREBUILT / "ld.lld").mkdir()),
+        "a linker that is a circle": _kit(whole, lambda k: link("SELF")(k / _PREBUILT, "ld.lld")),
+        "a linker that is text": _kit(whole, _program("ld.lld", "hello")),
+        "a linker that fails": _kit(whole, _program("ld.lld", "#!/bin/sh\nexit 1\n")),
+        "a linker that is not there": _kit(whole),
+        "tools of another machine": _kit(
+            whole, lambda kit: (kit / _PREBUILT).parent.rename(kit / "toolchains/llvm/other")
+        ),
+    }
+    for kind in ("a pipe", "endless zeros", "a folder", "a circle of links", "a socket"):
+        makes[f"properties: {kind}"] = _kit(whole, _replaced("source.properties", SPECIAL[kind]))
+    for name, make in makes.items():
+        yield Case(
+            family="folders of tools",
+            name=f"an NDK with {name}",
+            make=make,
+            command=("compile", "model.onnx", "--ndk", "ndk", "--no-cache", "-o", "out"),
+            makes=("out",),
+            codes=_OK,
+        )
+    platforms = (
+        *(b"[" * 100_000, b'{"min": ' + b"9" * 5000 + b"}", b"null", b'{"min": 1e999, "max": []}'),
+        *(b'{"min": -5, "max": 3}', b"\xff\xfe"),
+    )
+    for number, text in enumerate(platforms):
+        yield Case(
+            family="folders of tools",
+            name=f"platforms of an NDK, {number}",
+            make=_kit(whole, lambda kit, t=text: (kit / "meta/platforms.json").write_bytes(t)),
+            command=("runtime", "build", "--abi", "arm64-v8a", "--ndk", "ndk", "-o", "out"),
+        )
+    for kind in ("a pipe", "endless zeros", "a folder", "memory"):
+        yield Case(
+            family="folders of tools",
+            name=f"platforms of an NDK: {kind}",
+            make=_kit(whole, _replaced("meta/platforms.json", SPECIAL[kind])),
+            command=("runtime", "build", "--abi", "arm64-v8a", "--ndk", "ndk", "-o", "out"),
+        )
+    for name, place in (
+        ("a root", "/"),
+        ("a file", "model.onnx"),
+        ("nothing", ""),
+        ("long", "n" * 5000),
+    ):
+        yield Case(
+            family="folders of tools",
+            name=f"an NDK that is {name}",
+            command=("compile", "model.onnx", "--ndk", place, "-o", "out"),
+            codes=_OK | {2},
+            makes=("out",),
+        )
+        for variable in ("ANDROID_NDK_HOME", "ANDROID_HOME"):
+            yield Case(
+                family="folders of tools",
+                name=f"{variable} is {name}",
+                command=("compile", "model.onnx", "--no-cache", "-o", "out"),
+                environment={variable: place},
+                codes=_OK,
+                makes=("out",),
+            )
+
+
+def _program(name: str, text: str) -> Callable[[Path], None]:
+    def change(kit: Path) -> None:
+        (kit / _PREBUILT / name).write_text(text)
+        (kit / _PREBUILT / name).chmod(0o755)
+
+    return change
+
+
+def _runtime(change: Callable[[Path], object]) -> Make:
+    """A bundle, and a folder that looks like a runtime."""
+
+    def make(folder: Path) -> None:
+        bundle(lambda b: None)(folder)
+        (folder / "r").mkdir()
+        for name in _RUNTIME:
+            (folder / "r" / name).write_bytes(b"\x7fELF" + bytes(200))
+        change(folder / "r")
+
+    return make
+
+
+def _runtimes() -> Iterator[Case]:
+    makes: dict[str, Make] = {
+        "no library": _runtime(lambda r: None),
+        "nothing": _runtime(lambda r: [path.unlink() for path in r.iterdir()]),
+        "a deep list": _runtime(lambda r: (r / LIST_FILE).write_text("[" * 100_000)),
+    }
+    for kind in ("a pipe", "endless zeros", "a folder", "a circle of links", "empty", "memory"):
+        for name in ("libadrenoc_runtime.so", "NOTICE", "adrenoc.h"):
+            makes[f"{name}: {kind}"] = _runtime(_replaced(name, SPECIAL[kind]))
+    for name, make in makes.items():
+        for form in ("--aar", "--cmake"):
+            yield Case(
+                family="runtimes of others",
+                name=f"{name}, {form}",
+                make=make,
+                command=("package", "b", form, "--runtime", "r", "-o", "out"),
+            )
+    for place in ("/", "model.onnx", "nowhere", "b", "/proc/self/fd", "n" * 5000):
+        yield Case(
+            family="runtimes of others",
+            name=f"--runtime {place[:20]}",
+            make=_runtime(lambda r: None),
+            command=("package", "b", "--aar", "--runtime", place, "-o", "out.aar"),
+            codes=_OK | {2},
+        )
+
+
+def _places() -> Iterator[Case]:
+    """Every other command that writes, and every place."""
+    commands = {
+        "package --aar": ("package", "b", "--aar", "-o"),
+        "package --cmake": ("package", "b", "--cmake", "-o"),
+        "package --sample": ("package", "b", "--aar", "-o", "new", "--sample"),
+        "run --save": ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "1", "--save"),
+        "tune-log merge": ("tune-log", "merge", "l.json", "-o"),
+        "runtime build": ("runtime", "build", "-o"),
+    }
+    for kind, place in PLACES.items():
+        for name, command in commands.items():
+
+            def make(folder: Path, place: Make = place) -> None:
+                bundle(lambda b: None)(folder)
+                (folder / "l.json").write_bytes(b"")
+                place(folder)
+
+            if kind.startswith("the model") and name.startswith("tune-log"):
+                continue  # to which it is a file like others
+            yield Case(
+                family="more places to write to",
+                name=f"{kind}, {name}",
+                make=make,
+                command=(*command, "out"),
+            )
+
+
+def _sets() -> Iterator[Case]:
+    """Folders of inputs that accuracy is measured on."""
+
+    def held(**files: bytes | Callable[[Path, str], object]) -> Make:
+        def make(folder: Path) -> None:
+            (folder / "i").mkdir()
+            for name, content in files.items():
+                place = name.replace("_", ".")
+                if callable(content):
+                    content(folder / "i", place)
+                else:
+                    (folder / "i" / place).write_bytes(content)
+
+        return make
+
+    def numbers(folder: Path, name: str, value: float = 0.0) -> None:
+        np.save(folder / name, np.full((1, 4, 4, 4), value, "float32"))
+
+    makes: dict[str, Make] = {
+        "nothing in it": held(),
+        "a pipe": held(a_npy=SPECIAL["a pipe"]),
+        "zeros without end": held(a_npy=SPECIAL["endless zeros"]),
+        "a folder": held(a_npz=SPECIAL["a folder"]),
+        "a circle": held(a_npz=SPECIAL["a circle of links"]),
+        "text": held(a_npy=b"hello", a_npz=b"PK\3\4"),
+        "other files": held(a_txt=b"hello"),
+        "one array and one damaged": held(a_npy=numbers, b_npy=b"\x93NUMPY"),
+        "no folder": lambda folder: None,
+        "a file": lambda folder: (folder / "i").write_bytes(b""),
+        "a circle of folders": lambda folder: (folder / "i").symlink_to("i"),
+    }
+    for name, make in makes.items():
+        for command in (
+            ("compile", "model.onnx", "--device", "host", "--accuracy", "0.1", "-o", "out"),
+            ("check-accuracy", "model.onnx", "--preset", "fp16"),
+        ):
+            yield Case(
+                family="sets of inputs",
+                name=f"{name}, {command[0]}",
+                make=make,
+                command=(*command, "--inputs", "i"),
+                codes=frozenset({2, 11, 24}),
+            )

@@ -1,0 +1,340 @@
+"""Folders and files that may not be read or written, and firmware in hostile places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.hostile.bundles import bundle
+from tests.hostile.case import Case, Make
+from tests.hostile.firmware import CORE, folder
+from tests.hostile.models import NAMES, SPECIAL, put, relu
+from tests.hostile.outputs import PATHS, PLACES
+from tests.mcu.networks import keywords
+
+_OK = frozenset({0, *range(11, 40)})
+_COMMANDS: dict[str, tuple[str, ...]] = {
+    "compile": ("compile", "model.onnx"),
+    "compile --tar": ("compile", "model.onnx", "--tar"),
+    "check": ("check", "model.onnx", "--html", "r.html"),
+    "tune": ("tune", "model.onnx", "--offline", "--trials", "4"),
+    "inspect": ("inspect", "b"),
+    "package": ("package", "b", "--aar", "-o", "p"),
+    "tune-log": ("tune-log", "merge", "l.json", "-o", "m.json"),
+    "firmware": ("compile", "k.tflite", "--device", CORE),
+    "dumps": ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "d"),
+}
+
+
+def cases() -> Iterator[Case]:
+    yield from _rights()
+    yield from _below()
+    yield from _firmware()
+    yield from _names()
+
+
+def _whole(work: Path) -> None:
+    bundle(lambda b: None)(work)
+    (work / "l.json").write_bytes(b"")
+    (work / "k.tflite").write_bytes(keywords(width=4, blocks=1, height=11))
+
+
+def _with(change: Callable[[Path], object]) -> Make:
+    def make(work: Path) -> None:
+        _whole(work)
+        change(work)
+
+    return make
+
+
+def _rights() -> Iterator[Case]:
+    for name, command in _COMMANDS.items():
+        # What writes nothing here ends well.
+        writes = name not in ("inspect", "package")
+        yield Case(
+            family="rights",
+            name=f"a working folder to read alone, {name}",
+            make=_with(lambda work: work.chmod(0o555)),
+            command=command,
+            codes=Case.codes if writes else _OK,
+            without_rights=True,
+        )
+        yield Case(
+            family="rights",
+            name=f"a working folder that may not be listed, {name}",
+            make=_with(lambda work: work.chmod(0o111)),
+            command=command,
+            codes=_OK,
+            without_rights=True,
+        )
+    for name, change in {
+        "a model": lambda work: (work / "model.onnx").chmod(0),
+        "a folder of a model": lambda work: (
+            (work / "f").mkdir(),
+            (work / "model.onnx").rename(work / "f" / "m.onnx"),
+            (work / "f").chmod(0),
+            (work / "model.onnx").symlink_to("f/m.onnx"),
+        ),
+    }.items():
+        for command in (("check", "model.onnx"), ("compile", "model.onnx"), _COMMANDS["tune"]):
+            yield Case(
+                family="rights",
+                name=f"{name} that may not be read, {command[0]}",
+                make=_with(change),
+                command=command,
+                codes=frozenset({11}),
+                without_rights=True,
+            )
+    for name, path in {
+        "manifest": "manifest.json",
+        "library": "model.so",
+        "kernel": "kernels/conv2d_kernel.cl",
+        "folder of kernels": "kernels",
+        "bundle": ".",
+    }.items():
+        for command in (("inspect", "b"), ("package", "b", "--aar", "-o", "p"), ("warm", "b")):
+            yield Case(
+                family="rights",
+                name=f"a {name} that may not be read, {command[0]}",
+                make=_with(lambda work, path=path: (work / "b" / path).chmod(0)),
+                command=command,
+                without_rights=True,
+            )
+    for mode in (0o000, 0o111, 0o444, 0o500, 0o555):
+        for variable in ("ADRENOC_CACHE_DIR", "TMPDIR", "HOME"):
+
+            def closed(work: Path, mode: int = mode) -> None:
+                (work / "c").mkdir()
+                (work / "c").chmod(mode)
+
+            yield Case(
+                family="rights",
+                name=f"{variable} of mode {mode:03o}",
+                make=_with(closed),
+                command=("compile", "model.onnx", "-o", "out"),
+                environment={
+                    **({"ADRENOC_CACHE_DIR": None} if variable == "HOME" else {}),
+                    variable: "{work}/c",
+                },
+                codes=frozenset({0} if variable != "TMPDIR" else {0, 18, 27}),
+                makes=("out",),
+                without_rights=True,
+            )
+    for name in ("out", "out.html", "out.json"):
+
+        def locked(work: Path, name: str = name) -> None:
+            _whole(work)
+            if name == "out":
+                (work / "b").rename(work / "out")
+                (work / "out").chmod(0o555)
+            else:
+                (work / name).write_text("mine")
+                (work / name).chmod(0o444)
+
+        option = "--html" if name == "out.html" else "-o"
+        verb = {"out": "compile", "out.html": "check", "out.json": "tune"}[name]
+        yield Case(
+            family="rights",
+            name=f"an output to read alone, {verb}",
+            make=locked,
+            command=(verb, "model.onnx", *(["--offline"] if verb == "tune" else []), option, name),
+            codes=_OK,
+            makes=("out", "out.html"),
+            without_rights=True,
+        )
+
+
+def _below() -> Iterator[Case]:
+    """A folder that may not be entered, for each thing that is named."""
+
+    def closed(work: Path) -> None:
+        _whole(work)
+        (work / "c").mkdir()
+        (work / "c" / "x").write_bytes(relu())
+        (work / "c").chmod(0)
+
+    for words in (
+        ("check", "c/x"),
+        ("compile", "c/x"),
+        ("check-accuracy", "c/x"),
+        ("tune", "c/x", "--offline"),
+        ("inspect", "c/x"),
+        ("run", "c/x"),
+        ("warm", "c/x"),
+        ("package", "c/x", "--aar", "-o", "p"),
+        ("package", "b", "--cmake", "-o", "p", "--runtime", "c/x"),
+        ("package", "b", "--cmake", "-o", "c/x"),
+        ("package", "b", "--aar", "-o", "c/x.aar"),
+        ("package", "b", "--aar", "-o", "p", "--sample", "c/x"),
+        ("compile", "model.onnx", "-o", "c/x"),
+        ("compile", "model.onnx", "--tar", "-o", "c/x"),
+        ("compile", "model.onnx", "--precision-policy", "c/x"),
+        ("compile", "model.onnx", "--tuning-log", "c/x"),
+        ("compile", "model.onnx", "--device", "c/x"),
+        ("compile", "model.onnx", "--device", "c/x.toml"),
+        ("compile", "model.onnx", "--ndk", "c/x", "--no-cache"),
+        ("compile", "model.onnx", "--ndk", "c", "--no-cache"),
+        ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "c/x"),
+        ("compile", "model.onnx", "--device", "host", "--accuracy", "1", "--inputs", "c/x"),
+        ("check", "model.onnx", "--html", "c/x"),
+        ("tune", "model.onnx", "--offline", "-o", "c/x"),
+        ("tune", "model.onnx", "--offline", "--from", "c/x"),
+        ("tune", "model.onnx", "--offline", "--analyser", "c/x", "--trials", "2"),
+        ("tune-log", "show", "c/x"),
+        ("tune-log", "diff", "l.json", "c/x"),
+        ("tune-log", "merge", "l.json", "-o", "c/x"),
+        ("tune-log", "prune", "l.json", "-o", "c/x"),
+        ("run", "b", "--input", "image=c/x.npy"),
+        ("run", "b", "--input", "image=c/x.png"),
+        ("run", "b", "--input", "image=c/x"),
+        ("run", "b", "--check", "c/x"),
+        ("run", "b", "--baseline", "c/x"),
+        ("run", "b", "--save", "c/x"),
+        ("doctor", "--app", "c/x"),
+        ("runtime", "build", "-o", "c/x"),
+        ("runtime", "build", "--abi", "arm64-v8a", "--ndk", "c/x", "-o", "p"),
+    ):
+        yield Case(
+            family="closed folders",
+            name=" ".join(words),
+            make=closed,
+            command=words,
+            codes=_OK,
+            makes=("model.adrenoc", "model.tune.json", "p"),
+            without_rights=True,
+        )
+
+
+def _firmware() -> Iterator[Case]:
+    def with_model(place: Make) -> Make:
+        def make(work: Path) -> None:
+            (work / "k.tflite").write_bytes(keywords(width=4, blocks=1, height=11))
+            place(work)
+
+        return make
+
+    command = ("compile", "k.tflite", "--device", CORE, "-o")
+    for kind, place in PLACES.items():
+        yield Case(
+            family="firmware in hostile places",
+            name=kind,
+            make=with_model(place),
+            command=(*command, "out"),
+        )
+    for kind, path in PATHS.items():
+        yield Case(
+            family="firmware in hostile places",
+            name=f"named: {kind}",
+            make=with_model(lambda work: (work / "x").mkdir()),
+            command=(*command, "{work}/.." if path == "~" else path),
+            codes=Case.codes | {2},
+        )
+    for kind in ("a pipe", "endless zeros", "memory", "a folder", "a circle of links", "text"):
+        for verb in ("check", "compile"):
+            yield Case(
+                family="firmware in hostile places",
+                name=f"a model: {kind}, {verb}",
+                make=lambda work, kind=kind: SPECIAL[kind](work, "m.tflite"),
+                command=(verb, "m.tflite", "--device", CORE),
+            )
+    for words in (
+        ("--max-flash-kib", "9" * 4300),
+        ("--max-ram-kib", "1"),
+        ("--max-flash-kib", "1"),
+        ("--shape", "x:1"),
+        ("--tar",),
+        ("--stop-after", "import"),
+        ("--dump-dir", "d"),
+        ("--tuning-log", "k.tflite"),
+        ("--precision-policy", "k.tflite"),
+        ("--accuracy", "0.1"),
+        ("--clml", "all"),
+        ("--forbid", "cpu"),
+        ("--max-memory-mib", "1"),
+        ("--ndk", "/"),
+        ("--preset", "fp16"),
+        ("--explain",),
+        ("--json",),
+    ):
+        yield Case(
+            family="firmware in hostile places",
+            name=" ".join(words)[:24],
+            make=with_model(lambda work: None),
+            command=(*command, "out", *words),
+            codes=_OK | {2},
+            makes=("out", "d"),
+        )
+    tools = {
+        "fails": "exit 1",
+        "says nothing": "exit 0",
+        "kills itself": "kill -9 $$",
+        "has escapes": "printf '\\033[2J' >&2; exit 1",
+        "says much": "head -c 3000000 /dev/zero >&2; exit 1",
+    }
+    for name, script in tools.items():
+        for tool in ("arm-none-eabi-gcc", "qemu-system-arm"):
+
+            def linked(root: Path, tool: str = tool, script: str = script) -> None:
+                (root.parent / "bin").mkdir()
+                (root.parent / "bin" / tool).write_text(f"#!/bin/sh\n{script}\n")
+                (root.parent / "bin" / tool).chmod(0o755)
+
+            yield Case(
+                family="firmware in hostile places",
+                name=f"{tool} {name}",
+                make=folder(linked),
+                command=("run", "fw"),
+                environment={"PATH": "{work}/bin:/usr/bin:/bin"},
+            )
+    for name, words in {
+        "input of text": ("--input", "model.onnx"),
+        "input that is a device": ("--input", "/dev/zero"),
+        "input that is not there": ("--input", "x=nowhere"),
+        "save over its own code": ("--save", "fw/model.c"),
+        "save to a device": ("--save", "/dev/null"),
+        "save in no folder": ("--save", "no/o.npz"),
+        "check of another model": ("--check", "model.onnx"),
+        "check of itself": ("--check", "fw"),
+        "an option for GPUs": ("--rpc", "127.0.0.1:1"),
+        "a device of OpenCL": ("--cl-device", "9" * 4300),
+    }.items():
+        yield Case(
+            family="firmware in hostile places",
+            name=f"run, {name}",
+            make=folder(lambda root: None),
+            command=("run", "fw", *words),
+            codes=_OK | {2},
+        )
+
+
+def _names() -> Iterator[Case]:
+    """Names of models that become names of folders, and of C."""
+    for kind, name in {**NAMES, "word of C": "int", "digits": "9", "dots": "..."}.items():
+        stem = name.replace("/", "_").replace("\0", "")[:100]
+        yield Case(
+            family="names of firmware",
+            name=kind,
+            make=put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
+            command=("compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
+            codes=_OK | {2},
+            makes=("out",),
+        )
+        yield Case(
+            family="names of firmware",
+            name=f"{kind}, as a folder",
+            make=put("k.tflite", keywords(width=4, blocks=1, height=11)),
+            command=("compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
+            codes=_OK | {2},
+            makes=(stem.encode("unicode_escape").decode(), stem),
+        )
+    for name in ("model.onnx/", "./model.onnx", "model.onnx/.", "-", "~", "file:model.onnx", "@x"):
+        for command in ("check", "compile", "inspect", "run", "package"):
+            more = ("--aar", "-o", "p") if command == "package" else ()
+            yield Case(
+                family="names of firmware",
+                name=f"{command} {name}",
+                make=put("model.onnx", relu()),
+                command=(command, name, *more),
+                codes=_OK | {2},
+                makes=("model.adrenoc",),
+            )
