@@ -145,7 +145,7 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
     path = own_path(name)
     if path is not None:
         return load_own_target(OwnFile.read(path), host=is_for_host(name), folder=folder)
-    return _Catalog(folder or data_folder("targets")).target(name)
+    return _catalog(folder).target(name)
 
 
 def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) -> Target:
@@ -154,7 +154,7 @@ def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) ->
     Raises:
         TargetError: the file is wrong.
     """
-    catalog = _Catalog(folder or data_folder("targets"))
+    catalog = _catalog(folder)
     target = catalog.own(file)
     return catalog.host_of(target) if host else target
 
@@ -174,10 +174,20 @@ def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
     Raises:
         TargetError: a target file is wrong.
     """
-    catalog = _Catalog(folder or data_folder("targets"))
+    catalog = _catalog(folder)
     names = [f"adreno:{name}" for name in (*catalog.gpu_names, *catalog.socs)]
     names += [f"host:{name}" for name in catalog.stand_ins]
     return tuple(catalog.target(name) for name in ("adreno", *names, "host"))
+
+
+def _catalog(folder: Path | None) -> _Catalog:
+    """The files of a folder; those that come with adrenoc do not change, and are read once."""
+    return _shipped(data_folder("targets")) if folder is None else _Catalog(folder)
+
+
+@cache
+def _shipped(folder: Path) -> _Catalog:
+    return _Catalog(folder)
 
 
 class _Catalog:
@@ -190,6 +200,7 @@ class _Catalog:
         self.stand_ins = sorted(path.stem for path in folder.glob("stand_ins/*.toml"))
         self.costs = CostTables(folder)
         self.gpu: Callable[[str], Target] = cache(self._read_gpu)
+        self.target: Callable[[str], Target] = cache(self._target)
 
     @cached_property
     def assumed(self) -> dict[str, tuple[Any, str]]:
@@ -211,7 +222,7 @@ class _Catalog:
         paths = sorted(self.folder.glob("soc/*.toml"))
         return {path.stem: self._read_soc(path) for path in paths}
 
-    def target(self, name: str) -> Target:
+    def _target(self, name: str) -> Target:
         wanted = re.sub(r"[\s_-]", "", name.lower())
         family, _, device = wanted.partition(":")
         if family == "host" and device in self.stand_ins:
