@@ -369,10 +369,3 @@ def array_view(tensor: Any) -> np.ndarray:
     value = np.from_dlpack(tensor)
     value.flags.writeable = False
     return value
-
-
-def check_versions() -> tuple[str, str]:
-    """The versions of TVM and of its FFI, for the manifest."""
-    import tvm_ffi
-
-    return str(tvm.__version__), str(tvm_ffi.__version__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -39,6 +38,7 @@ from adrenoc.files.outputs import (
 from adrenoc.files.owned_folder import LIST_FILE, listed_kind, what_is_wrong, write_list
 from adrenoc.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.host.proc import run_tool
+from adrenoc.native.compile_plugin import package_folder
 from adrenoc.reporter import Reporter, SilentReporter
 
 LIBRARY = "libadrenoc_runtime.so"
@@ -263,8 +263,8 @@ def _compile(
     configure = [
         *(cmake, "-S", str(native / "runtime"), "-B", str(scratch)),
         *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}"),
-        f"-DTVM_HOME={_package_folder('tvm')}",
-        f"-DTVM_FFI_HOME={_package_folder('tvm_ffi')}",
+        f"-DTVM_HOME={package_folder('tvm')}",
+        f"-DTVM_FFI_HOME={package_folder('tvm_ffi')}",
         f"-DADRENOC_STAMP={stamp}",
         f"-DADRENOC_SANITIZE={sanitize}",
         f"-DADRENOC_STATIC={'ON' if static else 'OFF'}",
@@ -286,7 +286,7 @@ def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: 
         [find_tool("ninja"), "-C", str(scratch), "-t", "deps"], deed="list what was compiled"
     )
     read = [scratch / line.strip() for line in listed.splitlines() if line.startswith(" ")]
-    tvm, ffi = _package_folder("tvm"), _package_folder("tvm_ffi")
+    tvm, ffi = package_folder("tvm"), package_folder("tvm_ffi")
     used = find_used(
         (Path(os.path.normpath(path)) for path in read),
         components(tvm, ffi),
@@ -335,16 +335,6 @@ def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> Non
                     f"the built {path.name} {wrong}",
                     hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
                 )
-
-
-def _package_folder(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise DependencyError(
-            f"the Python package {name} is not installed",
-            hint="pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1",
-        )
-    return Path(spec.origin).parent
 
 
 def _native_folder() -> Path:

@@ -270,16 +270,6 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
     return manifest
 
 
-def copy_bundle(source: Path, output: Path) -> None:
-    """Copy the bundle folder `source` to the folder `output`, all or nothing.
-
-    Raises:
-        OutputError: `output` cannot be written, or something else is in its place.
-    """
-    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
-        copy_files(source, folder)
-
-
 def move_bundle(source: Path, output: Path) -> None:
     """Put the bundle folder `source`, which lies beside `output`, in its place.
 

@@ -40,7 +40,7 @@ def build(*, cache: Path | None = None) -> Path:
         ToolError: the compiler failed.
         OutputError: the cache folder cannot be written.
     """
-    tvm_folder, ffi_folder = _package_folder("tvm"), _package_folder("tvm_ffi")
+    tvm_folder, ffi_folder = package_folder("tvm"), package_folder("tvm_ffi")
     sources = _sources()
     place = cache if cache is not None else cache_folder()
     try:
@@ -129,7 +129,12 @@ def _write_units(sources: list[Path], folder: Path) -> list[Path]:
     return units
 
 
-def _package_folder(name: str) -> Path:
+def package_folder(name: str) -> Path:
+    """Where a Python package lies.
+
+    Raises:
+        DependencyError: it is not installed.
+    """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise DependencyError(

@@ -68,16 +68,6 @@ class FlatFunction:
         self.bindings = kept[::-1]
         return dropped
 
-    def with_params(self, renamed: dict[relax.Var, relax.Var]) -> FlatFunction:
-        """The same function on other parameters."""
-        env: dict[relax.Var, relax.Expr] = dict(renamed)
-        return FlatFunction(
-            params=[renamed[p] for p in self.params],
-            bindings=[Binding(var=b.var, value=substitute(b.value, env)) for b in self.bindings],
-            result=substitute(self.result, env),
-            names=self.names,
-        )
-
     def new_var(self, like: str, ty: relax.TensorType) -> relax.Var:
         """A variable for a new binding, with a name that nothing else has."""
         return relax.Var(self.names.take(like), ty)

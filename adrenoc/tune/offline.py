@@ -37,8 +37,6 @@ from adrenoc.tune.variant import KERNEL
 from adrenoc.tuning_log import Device, LogWriter, Status, Trial, actions_key
 from adrenoc.tvmapi import bits_of, tirx
 
-COST_MODEL = "cost model"
-
 Analyse = Callable[[Path], Mapping[str, Any]]
 """From the file of a kernel to what the analyser printed."""
 

@@ -16,7 +16,7 @@ import tvm_ffi
 import adrenoc
 from adrenoc import native
 from adrenoc.clml.document import document_text
-from adrenoc.native.compile_plugin import _include_options, _package_folder
+from adrenoc.native.compile_plugin import _include_options, package_folder
 from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
@@ -53,7 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     subprocess.run(
         [compiler, *options, "-shared", "-Bsymbolic", *fakes, "-o", str(library)], check=True
     )
-    tvm_folder, ffi_folder = _package_folder("tvm"), _package_folder("tvm_ffi")
+    tvm_folder, ffi_folder = package_folder("tvm"), package_folder("tvm_ffi")
     unit = folder / "unit.cc"
     source = _NATIVE / "src"
     sources = [source / f"{name}.cc" for name in _OPENCL]

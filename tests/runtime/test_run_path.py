@@ -41,7 +41,7 @@ def test_where_cmake_has_no_flag_for_it(tmp_path: Path) -> None:
     flags = [f"CMAKE_SHARED_LIBRARY_RUNTIME_{language}_FLAG" for language in ("C", "CXX")]
     rules.write_text("".join(f'set({flag} "")\n' for flag in flags))
     packages = {
-        f"{name.upper()}_HOME": Path(runtime_build._package_folder(name))
+        f"{name.upper()}_HOME": Path(runtime_build.package_folder(name))
         for name in ("tvm", "tvm_ffi")
     }
     try:

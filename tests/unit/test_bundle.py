@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_bundle, open_bundle, write_tar
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_files, open_bundle, write_tar
 from adrenoc.errors import BundleError, DiskFullError, OutputError
 from adrenoc.files.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
+
+
+def copy_bundle(source: Path, output: Path) -> None:
+    """As the cache does."""
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        copy_files(source, folder)
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:

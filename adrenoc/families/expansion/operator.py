@@ -14,7 +14,7 @@ from adrenoc.ir.graph import Graph, Node
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Each weight of the first half is used for each wide pixel, each tap for each output."""
+    """A weight of the first convolution counts for each wide pixel, a tap for each output."""
     between = node.attrs["between"]
     wide = math.prod(between.shape) // between.extents.c
     weights, taps = (size_of(graph, name) for name in node.inputs[1:3])

@@ -19,11 +19,11 @@ from adrenoc.kernels.computed import is_of_channels
 from adrenoc.kernels.epilogue import Finished
 
 FINISH = "finish"
-"""The part of a joined node that is applied to the sums of its first half."""
+"""The part of a joined node that is applied to the sums of its first convolution."""
 
 
 def finished_half(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
-    """What is applied to the sums of the first half, and what it reads that is of channels."""
+    """What is applied to the sums of the first convolution, and what it reads of channels."""
     finish, between = kernel.node.parts.get(FINISH), kernel.node.attrs["between"]
     of_channels = {}
     for buffer, name in finish.sources.items() if finish is not None else ():
@@ -35,13 +35,13 @@ def finished_half(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
 
 
 def finish_work(node: Node) -> int:
-    """Scalar instructions that make four elements of the sums of the first half."""
+    """Scalar instructions that make four elements of the sums of the first convolution."""
     finish = node.parts.get(FINISH)
     return LANES * body_instructions(finish) if finish is not None else 0
 
 
 def finish_operations(_graph: Graph, node: Node) -> int:
-    """Operations of what is applied to the sums of the first half."""
+    """Operations of what is applied to the sums of the first convolution."""
     finish = node.parts.get(FINISH)
     if finish is None:
         return 0

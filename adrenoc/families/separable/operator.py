@@ -13,7 +13,7 @@ from adrenoc.ir.graph import Graph, Node
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Each weight of both halves is used once for each output position."""
+    """Each weight of both convolutions is used once for each output position."""
     weights = sum(size_of(graph, name) for name in node.inputs[1:3])
     return weights * positions_of(graph, node.output)
 

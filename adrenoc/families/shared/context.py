@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -363,4 +363,3 @@ def _add_apart(layers: list[list[Piece]], piece: Piece) -> None:
 
 
 Rule = Callable[[RuleContext, Node], KernelCall]
-Rules = Mapping[str, Rule]

@@ -76,18 +76,26 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
 
 
 def _conv2d(node: Node) -> Result:
+    return _convolution(node, [1, 2, 3, 0], node.shape()[3] // node.shape(1)[3])
+
+
+def _depthwise(node: Node) -> Result:
+    """The filter [1, h, w, c * m]: m results in a row for each of c channels."""
+    return _convolution(node, [1, 2, 0, 3], node.shape()[3])
+
+
+def _convolution(node: Node, axes: list[int], groups: int) -> Result:
+    """A convolution whose filter's `axes` are those of HWIO."""
     x, weight, scale = _operands(node, 0, 1)
-    strides = node.steps("Stride{}")
-    dilations = node.steps("Dilation{}Factor")
-    _out, *kernel, per_group = node.shape(1)
-    pads = pads_of(node, node.shape()[1:3], kernel, strides, dilations)
+    strides, dilations = node.steps("Stride{}"), node.steps("Dilation{}Factor")
+    pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)
     total = relax.op.nn.conv2d(
         x,
-        _permuted(node, weight, [1, 2, 3, 0]),
+        _permuted(node, weight, axes),
         strides=strides,
         padding=pads,
         dilation=dilations,
-        groups=node.shape()[3] // per_group,
+        groups=groups,
         data_layout="NHWC",
         kernel_layout="HWIO",
     )
@@ -96,26 +104,6 @@ def _conv2d(node: Node) -> Result:
 
 def _permuted(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
     return node.emit(relax.op.permute_dims(weight, axes))
-
-
-def _depthwise(node: Node) -> Result:
-    """The filter [1, h, w, c * m]: m results in a row for each of c channels."""
-    x, weight, scale = _operands(node, 0, 1)
-    strides = node.steps("Stride{}")
-    dilations = node.steps("Dilation{}Factor")
-    _, *kernel, _out = node.shape(1)
-    pads = pads_of(node, node.shape()[1:3], kernel, strides, dilations)
-    total = relax.op.nn.conv2d(
-        x,
-        _permuted(node, weight, [1, 2, 0, 3]),
-        strides=strides,
-        padding=pads,
-        dilation=dilations,
-        groups=node.shape()[3],
-        data_layout="NHWC",
-        kernel_layout="HWIO",
-    )
-    return _finish(node, total, scale, 2)
 
 
 def transposed_pads(

@@ -25,7 +25,7 @@ _LANE_BITS = 4
 class VectorStrip:
     """A function for a strip of `rows` rows of `width` results, `step` columns apart.
 
-    `turn`: 1 where the upper pair of rows is the second half of each word; `columns` words a plane.
+    `turn`: 1 where the upper pair of rows is the upper part of each word; `columns` words a plane.
     """
 
     rows: int

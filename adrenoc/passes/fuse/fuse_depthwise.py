@@ -48,7 +48,7 @@ WORTH = 1.1
 
 
 def fuse_depthwise(graph: Graph, context: Context) -> Graph:
-    """Join each pair that gains by it, in the place of its second half."""
+    """Join each pair that gains by it, in the place of its second convolution."""
     costs, log = context.costs, context.log
     model = Model(costs=costs, widened=widen_sums(graph, context.silent))
     pairs = [
@@ -78,7 +78,7 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
 def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """The pairs that save the most together, where a convolution is in one pair at most.
 
-    `pairs` are in the order of their first halves; such that share a convolution form chains.
+    `pairs` are in the order of their first convolutions; such that share a convolution form chains.
     """
     before = {pair.second.output: pair for pair in pairs}
     nothing: tuple[float, tuple[Pair, ...]] = (0.0, ())
