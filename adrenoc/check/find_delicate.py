@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
+from adrenoc.check.growing_products import longest_row_of_products
 from adrenoc.check.verdict import DelicatePart
 from adrenoc.families.operators import is_kind, is_product
 from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, loaded
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.half import HALF_MAX
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.analyse.powers import by_tensor, calls, is_power
 from adrenoc.tvmapi import tirx, tvm
@@ -30,6 +32,7 @@ _LONG_STREAM = 24
 """Sums: plain residual networks of a hundred layers have 23 in a row."""
 _DEEP = 150
 """Products in a row, more than plain networks of a hundred layers have."""
+_LONG_PRODUCTS = 4
 _TOKENS = 32
 _SCORES = (Kind.SOFTMAX, Kind.ATTENTION)
 _MOVES = {"concat", "reshape", "permute_dims", "strided_slice", "expand_dims", "squeeze", "layout"}
@@ -177,7 +180,20 @@ def _linear_attention(graph: Graph) -> _Found:
             )
 
 
+def _growing_products(graph: Graph) -> _Found:
+    """Data multiplied by data again and again, with no norm, division or bound in between."""
+    name, count = longest_row_of_products(graph)
+    if count >= _LONG_PRODUCTS:
+        yield (
+            "growing products",
+            name,
+            f"data are multiplied by data {count} times in a row, with no norm between: how large "
+            f"they become depends on the inputs, and half ends at {HALF_MAX:.0f}",
+        )
+
+
 _DETECTORS = (
+    _growing_products,
     _decoded_boxes,
     _scores,
     _long_softmax,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.accuracy.result import Floor as RoundingFloor
     from adrenoc.check.inputs import InputFile
-    from adrenoc.device.compare import Floor
+    from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunOptions, RunResult
 
 
@@ -185,7 +185,6 @@ def run_command(
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
     from adrenoc.device.baseline import compare_with, read_baseline
-    from adrenoc.device.compare import compare
     from adrenoc.device.result import ProgramOptions, RunOptions
     from adrenoc.errors import CheckFailedError
 
@@ -220,8 +219,7 @@ def run_command(
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        floors, others = _own_rounding(reference, inputs, expected)
-        checked = compare(result.outputs, expected, tolerance=limit, floors=floors, others=others)
+        checked = _judged(reference, inputs, result.outputs, expected, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -250,19 +248,21 @@ def run_command(
         checked.raise_if_failed()
 
 
-def _own_rounding(
-    model: Path | None, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Floor], dict[str, dict[str, np.ndarray]]]:
-    """Of a model that rounds: what its reference's kernels give, and how far they are apart."""
-    from adrenoc.check.quanta import quantised
-    from adrenoc.check.reference import other_kernels
-    from adrenoc.device.compare import floors_of
+def _judged(
+    model: Path | None,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    *,
+    tolerance: float,
+) -> CheckResult:
+    """Compared with the reference; of a model, with how exactly that knows its own outputs."""
+    from adrenoc.check.own_rounding import judged
+    from adrenoc.device.compare import compare
 
-    known = None if model is None else quantised(model)
-    if model is None or known is None:
-        return {}, {}
-    others = other_kernels(model, inputs)
-    return floors_of(expected, others, known.quanta), others
+    if model is None:
+        return compare(outputs, expected, tolerance=tolerance)
+    return judged(model, inputs, outputs, expected, tolerance=tolerance)
 
 
 def _check_floor(with_floor: bool, reference: Path | None) -> None:

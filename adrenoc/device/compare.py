@@ -22,12 +22,14 @@ class Floor:
 
     Kernels of quantised models each round in their own way, by a quantum at the next step, and the
     reference's do so among themselves.  `quantum` is one step of the output, `half_step` one at its
-    largest number where it is stored in half, `spread` the largest difference between the
-    reference's `kernels` and those that it is compared with.
+    largest number where it is stored in half, `float_steps` are eight where it is a float, of which
+    sums in another order differ; `spread` is the largest difference between the reference's
+    `kernels` and those that it is compared with.
     """
 
     quantum: float = 0.0
     half_step: float = 0.0
+    float_steps: float = 0.0
     spread: float = 0.0
     kernels: str = ""
 
@@ -37,11 +39,14 @@ class Floor:
             return f"within one quantum, {self.quantum:.3g}"
         if max_error <= self.half_step:
             return f"within one step of half at its largest number, {self.half_step:.3g}"
+        if max_error <= self.float_steps:
+            return f"within eight float steps of its largest number, {self.float_steps:.3g}"
         if self.spread and max_error <= self.spread * _ONE:
             return f"within {self.spread:.3g}, by which the reference's {self.kernels} are off"
         return ""
 
 
+_FLOAT_STEPS = 8
 _ONE = 1 + 1e-5
 """Floats that are multiples of a quantum are not quite that."""
 
@@ -52,6 +57,8 @@ def floors_of(
     quanta: Mapping[str, float],
 ) -> dict[str, Floor]:
     """The floor of each output, from what the reference's other kernels give for it."""
+    import numpy as np
+
     floors = {}
     for name, array in expected.items():
         worst = ("", 0.0)
@@ -62,21 +69,22 @@ def floors_of(
                 worst = max(worst, (kernels, check.max_error), key=lambda found: found[1])
         floors[name] = Floor(
             quantum=quanta.get(name, 0.0),
-            half_step=_half_step(array),
+            half_step=_steps(array, np.float16, 1),
+            float_steps=_steps(array, np.float32, _FLOAT_STEPS),
             spread=worst[1],
             kernels=worst[0],
         )
     return floors
 
 
-def _half_step(array: np.ndarray) -> float:
-    """From its largest number to the next half; 0 where it is not stored in half."""
+def _steps(array: np.ndarray, dtype: type, count: int) -> float:
+    """So many steps from its largest number to the next ones; 0 where it is of another type."""
     import numpy as np
 
-    if array.dtype != np.float16:
+    if array.dtype != dtype:
         return 0.0
-    largest = np.abs(array[np.isfinite(array)]).max(initial=np.float16(0))
-    return float(largest - np.nextafter(largest, np.float16(0)))
+    largest = np.abs(array[np.isfinite(array)]).max(initial=dtype(0))
+    return count * float(largest - np.nextafter(largest, dtype(0)))
 
 
 @dataclass(frozen=True, kw_only=True)

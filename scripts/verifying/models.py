@@ -256,9 +256,9 @@ def compared(
     model: Path, bundle: Any, inputs: Any, tolerance: float | None, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Run on these inputs, compare with the reference, and where beyond, with what it may be."""
-    from adrenoc.check.quanta import quantised
-    from adrenoc.check.reference import other_kernels, run_reference
-    from adrenoc.device.compare import compare, default_tolerance, floors_of
+    from adrenoc.check.own_rounding import judged
+    from adrenoc.check.reference import run_reference
+    from adrenoc.device.compare import default_tolerance
     from adrenoc.device.run import run_bundle
 
     expected = run_reference(model, inputs)
@@ -266,20 +266,13 @@ def compared(
     values = bundle.manifest.options.values
     dtypes = (values["storage_dtype"], values["compute_dtype"])
     limit = default_tolerance(*dtypes) if tolerance is None else tolerance
-    checked = compare(result.outputs, expected, tolerance=limit)
+    checked = judged(model, inputs, result.outputs, expected, tolerance=limit)
     floor: dict[str, Any] = {}
-    reasons = [f"output {t.name}: {t.reason}" for t in checked.tensors if not t.passed]
-    if not checked.passed:
-        # Kernels of models that round do so each in its way: the reference's among themselves, too.
-        known = quantised(model)
-        others = {} if known is None else other_kernels(model, inputs)
-        floors = {} if known is None else floors_of(expected, others, known.quanta)
-        checked = compare(result.outputs, expected, tolerance=limit, floors=floors, others=others)
-        reasons = [
-            f"output {t.name}: {t.reason or t.accepted_as}"
-            for t in checked.tensors
-            if t.accepted_as or not t.passed
-        ]
+    reasons = [
+        f"output {t.name}: {t.reason or t.accepted_as}"
+        for t in checked.tensors
+        if t.accepted_as or not t.passed
+    ]
     if not checked.passed and "float16" in dtypes:
         floor = rounding(bundle, model, inputs, result.outputs, expected)
     verdict = "as reference" if checked.accepted else "agrees"

@@ -123,6 +123,27 @@ def _gated() -> onnx.ModelProto:
     return graph(nodes, {"x": [1, 3, 16, 16]}, ["y", "shares"], constants)
 
 
+def _stars(blocks: int, gate: str = "Relu", norm: bool = False) -> onnx.ModelProto:
+    """Residual blocks that add a product of two branches of what they read."""
+    nodes, constants, name = [], {"s": _weights(8), "b": _weights(8)}, "x"
+    for i in range(blocks):
+        read = name
+        if norm:
+            names = [name, "s", "b"]
+            nodes.append(helper.make_node("InstanceNormalization", names, [f"n{i}"]))
+            read = f"n{i}"
+        for branch in "uv":
+            constants[f"{branch}{i}_w"] = _weights(8, 8, 1, 1)
+            nodes.append(helper.make_node("Conv", [read, f"{branch}{i}_w"], [f"{branch}{i}"]))
+        nodes += [
+            helper.make_node(gate, [f"u{i}"], [f"g{i}"]),
+            helper.make_node("Mul", [f"g{i}", f"v{i}"], [f"m{i}"]),
+            helper.make_node("Add", [f"m{i}", name], [f"a{i}"]),
+        ]
+        name = f"a{i}"
+    return graph(nodes, {"x": [1, 8, 6, 6]}, [name], constants)
+
+
 CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[str]]] = {
     "boxes": (_boxes, ["decoded boxes"]),
     "scores": (_scores, ["sigmoid scores"]),
@@ -134,6 +155,11 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[str]]] = {
     "linear attention": (lambda: _attention(softmax=False), ["linear attention"]),
     "attention": (lambda: _attention(softmax=True), []),
     "gates": (_gated, []),
+    "stars": (lambda: _stars(5), ["growing products"]),
+    "few stars": (lambda: _stars(2), []),
+    "stars of gates": (lambda: _stars(5, gate="Sigmoid"), []),
+    "stars of hard gates": (lambda: _stars(5, gate="HardSigmoid"), []),
+    "stars with norms": (lambda: _stars(5, norm=True), []),
 }
 
 

@@ -47,3 +47,18 @@ def test_a_thousandfold_of_them_keeps_what_is_after() -> None:
     exact = plan(model, until="keep_float32").graph.in_float32
     assert "p5" in exact
     assert "p2" not in exact
+
+
+def test_what_grows_on_beyond_half_is_kept_before_it_ends() -> None:
+    """The estimate is of typical data; the largest of an image are a hundred times that."""
+    model = _ordinary()
+    for constant in model.graph.initializer:
+        if constant.name in ("p3_w", "p4_w", "p5_w"):
+            value = onnx.numpy_helper.to_array(constant) * np.float32(80)
+            constant.CopyFrom(onnx.numpy_helper.from_array(value, constant.name))
+    found = plan(model, until="keep_float32")
+    exact = found.graph.in_float32
+    assert {"p4", "p5"} <= exact
+    assert not {"p2", "p3"} & exact
+    told = [d for d in found.log.to_json() if "grow on" in d["reason"]]
+    assert "p4" in {d["subject"] for d in told}
