@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import adrenoc
+from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
@@ -72,6 +73,7 @@ for _command in (
     serve_command,
     tune_command,
     tune_log_command,
+    calibrate_command,
     warm_command,
 ):
     cli.add_command(_command)

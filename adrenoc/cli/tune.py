@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
-    ParamType,
     json_option,
     model_options,
     seed_option,
@@ -25,23 +24,6 @@ if TYPE_CHECKING:
     from adrenoc.target.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
     from adrenoc.tune.tune_model import TuneRequest
-
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-
-
-class DurationParam(ParamType):
-    """`90`, `90s`, `30m` or `2h`, in seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read the number and its unit."""
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a duration, such as 90s, 30m or 2h", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
 
 
 @click.command("tune", cls=HeavyCommand)

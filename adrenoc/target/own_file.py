@@ -72,11 +72,7 @@ class OwnFile:
             TargetError: it cannot be read, or its name is none that a bundle can hold.
         """
         called = path.name if name is None else name
-        if not names.BUNDLE.allows(called):
-            raise TargetError(
-                f"the target file {path} is called {called!r}, expected {names.BUNDLE.expected}",
-                hint=f"rename {path}, to phone.toml for one",
-            )
+        _check_name(path, called)
         try:
             text = read_plain(path, MOST_TOML_BYTES).decode("utf-8")
         except OSError as error:
@@ -113,6 +109,28 @@ class OwnFile:
     def base(file: SourcedFile) -> str | None:
         """The listed device that a file builds on."""
         return file.text(file.tables, "base") if "base" in file.tables else None
+
+
+def check_output_name(path: Path) -> None:
+    """See that a file of this name could be read again.
+
+    Raises:
+        TargetError: `--device` would take it for something else.
+    """
+    if own_path(path.name) is None:
+        raise TargetError(
+            f"the target file {path} is to end in {SUFFIX}, which --device knows it by",
+            hint=f"--output {path}{SUFFIX}",
+        )
+    _check_name(path, path.name)
+
+
+def _check_name(path: Path, name: str) -> None:
+    if not names.BUNDLE.allows(name):
+        raise TargetError(
+            f"the target file {path} is called {name!r}, expected {names.BUNDLE.expected}",
+            hint=f"rename {path}, to phone.toml for one",
+        )
 
 
 def own_path(name: str) -> Path | None:
@@ -166,3 +184,18 @@ def is_cost(key: str, value: object) -> bool:
     """Whether a key of a cost table is a cost that can be measured, and no bound of a search."""
     is_number = isinstance(value, float) or key.endswith("_clocks")
     return is_number and not key.startswith(NO_COSTS)
+
+
+def clamped(key: str, value: float, cost: Cost) -> float:
+    """What a file may say for "performance.launch_us" that is nearest to what was measured.
+
+    `cost` is the table that the file builds on.
+    """
+    section, _, name = key.rpartition(".")
+    if section.startswith("cost."):
+        listed = getattr(getattr(cost, section.removeprefix("cost.")), name)
+        least, most = listed / _TIMES, listed * _TIMES
+    else:
+        bounds: dict[str, tuple[float, float]] = {**_BOUNDS, **_RATES}
+        least, most = bounds.get(name, (value, value))
+    return type(value)(min(max(value, least), most))

@@ -94,6 +94,7 @@ class Session:
         self.is_cpu = facts.get("type") == "cpu"
         """Whether what builds kernels takes time from what runs them."""
         self.device = self._device(facts)
+        self.facts = facts
         self._device_handle = self._session.device("opencl", self._number)
         start, is_built, measure = (
             self._function(f"adrenoc.trials.{name}") for name in ("start", "is_built", "measure")
@@ -192,7 +193,11 @@ class Session:
             }
         if request["write_reference"]:
             _save(request["reference"], tensors[-1].numpy())
-        return {"event": "measured", "times_us": found["times_us"], "errors": found["errors"]}
+        answer = {"event": "measured", "times_us": found["times_us"], "errors": found["errors"]}
+        if request.get("state", False):
+            state = read_gpu_state(self._function("adrenoc.runtime.gpu_state"))
+            answer |= {"clock_mhz": state.clock_mhz, "temperature_c": state.temperature_c}
+        return answer
 
     def forget(self) -> None:
         """Drop all tensors: the next trials get new ones."""

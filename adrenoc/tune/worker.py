@@ -40,6 +40,8 @@ class _Trial:
     """Nothing else is built or measured beside it."""
     doubted: bool = False
     """It was refused once, where another one may be to blame."""
+    started: float = 0.0
+    build_ms: float = 0.0
 
     @property
     def id(self) -> int:
@@ -86,7 +88,7 @@ class Desk:
                 self._absent(said(error)[1])
                 return
             self._session = session
-            self._tell({"event": "connected", "device": session.device})
+            self._tell({"event": "connected", "device": session.device, "facts": session.facts})
         trial: _Trial | None = None
         try:
             self._start_more(self._session)
@@ -110,6 +112,7 @@ class Desk:
             if self._started and (careful or self._started[0].careful):
                 return
             trial = self._waiting[0]
+            trial.started = time.monotonic()
             trial.number = session.start(trial.request)
             self._started.append(self._waiting.popleft())
 
@@ -121,6 +124,7 @@ class Desk:
                 self._take(busy=True)
                 if not (session.is_cpu or trial.careful):
                     self._start_more(session)
+            other.build_ms = other.build_ms or (time.monotonic() - other.started) * 1e3
 
     # Ends
 
@@ -166,6 +170,7 @@ class Desk:
         """Build the first of those that wait at once, before what is built already."""
         trial = self._waiting.popleft()
         try:
+            trial.started = time.monotonic()
             trial.number = session.start(trial.request)
             self._await_kernels(session, trial)
         except BROKEN as error:
@@ -204,7 +209,7 @@ class Desk:
             self._end(trial, {"event": "absent", "detail": detail})
 
     def _end(self, trial: _Trial, answer: Answer) -> None:
-        self._tell({"event": "end", "id": trial.id, "answer": answer})
+        self._tell({"event": "end", "id": trial.id, "answer": answer, "build_ms": trial.build_ms})
 
 
 def main(place: str) -> int:

@@ -40,6 +40,7 @@ class ScriptedSession:
         self._world = device
         self.is_cpu = device.is_cpu
         self.device: dict[str, Any] = {"name": "scripted"}
+        self.facts: dict[str, Any] = {"name": "scripted"}
         self.is_old = False
         self.measured = 0
         self._building: set[int] = set()

@@ -71,6 +71,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "serve",
         "tune",
         "tune-log",
+        "calibrate",
         "warm",
     }
     groups = {"runtime": "runtime build", "tune-log": "tune-log show"}

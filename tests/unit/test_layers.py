@@ -16,6 +16,7 @@ from tests.sources import PACKAGE, attributes, trees
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("calibrate",),
     ("check", "tune"),
     ("compile",),
     ("pipeline",),

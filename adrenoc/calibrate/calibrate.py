@@ -1,0 +1,251 @@
+"""Go through the table of measures within a budget of time; each ends as a row."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.measure import Measure, NoisyError, Probe, doubt_of, spread_of
+from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
+from adrenoc.errors import RemoteError
+
+STABLE = 0.02
+"""A figure that is known so well, relative, is not measured further."""
+MOST_REQUESTS = 10
+"""For one figure, beside those that find the scale."""
+FEWEST_SAMPLES = 5
+LONG_ENOUGH_US = 1000.0
+"""That the kernel with most work takes, or work grows."""
+MOST_GROWTH, MOST_SCALE = 32, 1 << 14
+SHARE = 2.0
+"""Of the time that is left for each measure, on average, one may take so much."""
+
+MEASURED, SKIPPED, FAILED, LEFT = "measured", "skipped", "failed", "left out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What came of one measure; `reason` says why there is no figure.
+
+    `spread` is the width of the middle half of the samples over the value.  `curve` holds (x, y).
+    The clock and the temperature are the last that the device told while it was measured, or 0.
+    """
+
+    name: str
+    title: str
+    unit: str
+    status: str
+    value: float | None = None
+    spread: float = 0.0
+    samples: int = 0
+    word: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
+    reason: str = ""
+    clock_mhz: float = 0.0
+    temperature_c: float = 0.0
+    time_s: float = 0.0
+
+    @property
+    def doubt(self) -> float:
+        """How far off the value may be, relative, for all that the samples tell."""
+        return doubt_of(self.spread, self.samples)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a figure."""
+        return self.status == MEASURED
+
+
+class Runs(Protocol):
+    """What runs kernels: a bench, or a test's own device."""
+
+    def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
+        """Times of each kernel."""
+
+
+@dataclass(kw_only=True)
+class _Samples:
+    figures: list[float] = field(default_factory=list)
+    curves: list[tuple[float, ...]] = field(default_factory=list)
+    noisy: str = ""
+    places: tuple[float, ...] = ()
+    word: str = ""
+    clock_mhz: float = 0.0
+    temperature_c: float = 0.0
+
+
+def calibrate(
+    bench: Runs,
+    device: Device,
+    measures: Sequence[Measure],
+    *,
+    budget_s: float,
+    say: Callable[[Row], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Row, ...]:
+    """Measure all that the budget allows, in order; a device that goes away leaves the rest out.
+
+    Raises:
+        RemoteError: it went away before anything was measured.
+    """
+    end = clock() + budget_s
+    gone = ""
+    rows: list[Row] = []
+    for number, measure in enumerate(measures):
+        left_s = end - clock()
+        share_s = SHARE * max(left_s, 0.0) / (len(measures) - number)
+        try:
+            row = _row(bench, device, measure, min(left_s, share_s), clock, gone)
+        except RemoteError as error:
+            if not any(row.is_measured for row in rows):
+                raise
+            gone = error.message
+            row = _row(bench, device, measure, 0.0, clock, gone)
+        rows.append(row)
+        say(row)
+    return tuple(rows)
+
+
+def _row(
+    bench: Runs,
+    device: Device,
+    measure: Measure,
+    limit_s: float,
+    clock: Callable[[], float],
+    gone: str,
+) -> Row:
+    started = clock()
+
+    def ended(status: str, reason: str, **more: object) -> Row:
+        return Row(
+            name=measure.name,
+            title=measure.title,
+            unit=measure.unit,
+            status=status,
+            reason=reason,
+            time_s=clock() - started,
+            **more,  # type: ignore[arg-type]
+        )
+
+    lacks = measure.lacks(device)
+    if lacks:
+        return ended(SKIPPED, lacks)
+    if gone:
+        return ended(LEFT, gone)
+    if limit_s <= 0:
+        return ended(LEFT, "the budget of time was spent before")
+    try:
+        samples = _sampled(bench, device, measure, started + limit_s, clock)
+    except ProbeError as error:
+        return ended(FAILED, str(error))
+    state = {"clock_mhz": samples.clock_mhz, "temperature_c": samples.temperature_c}
+    if not samples.figures:
+        return ended(FAILED, f"too noisy: {samples.noisy}", **state)
+    middle = [statistics.median(heights) for heights in zip(*samples.curves, strict=True)]
+    return ended(
+        MEASURED,
+        "",
+        value=statistics.median(samples.figures),
+        spread=spread_of(samples.figures),
+        samples=len(samples.figures),
+        word=samples.word,
+        curve=tuple(zip(samples.places, middle, strict=True)) if middle else (),
+        **state,
+    )
+
+
+def _sampled(
+    bench: Runs, device: Device, measure: Measure, end: float, clock: Callable[[], float]
+) -> _Samples:
+    samples = _Samples()
+    probes = measure.kernels(device, 1)
+    if measure.of_output is not None:
+        answers = bench.run([probe.kernel for probe in probes], output=True)
+        _note(samples, answers)
+        if answers.output is None:
+            raise ProbeError("the device gave no output")
+        value, samples.word = measure.of_output(answers.output)
+        samples.figures.append(value)
+        return samples
+    if measure.scales:
+        probes = _scaled(bench, device, measure, probes, end, clock)
+    for turn in range(MOST_REQUESTS):
+        if turn > 0 and (_is_stable(samples.figures) or clock() >= end):
+            break
+        if measure.of_builds:
+            probes = measure.kernels(device, 1)  # new texts, that no driver has kept
+            _add(samples, measure, probes, _build_rounds(bench, probes, samples))
+            continue
+        answers = bench.run([probe.kernel for probe in probes])
+        _note(samples, answers)
+        _add(samples, measure, probes, answers.times_us)
+    return samples
+
+
+def _scaled(
+    bench: Runs,
+    device: Device,
+    measure: Measure,
+    probes: tuple[Probe, ...],
+    end: float,
+    clock: Callable[[], float],
+) -> tuple[Probe, ...]:
+    """Kernels with enough work that the longest takes a while."""
+    scale = 1
+    while scale < MOST_SCALE and clock() < end:
+        longest_us = max(min(times) for times in bench.run([p.kernel for p in probes]).times_us)
+        if longest_us >= LONG_ENOUGH_US / 2:
+            break
+        grows = min(MOST_GROWTH, max(2, round(LONG_ENOUGH_US / max(longest_us, 0.01))))
+        scale = min(MOST_SCALE, scale * grows)
+        probes = measure.kernels(device, scale)
+    return probes
+
+
+def _build_rounds(
+    bench: Runs, probes: tuple[Probe, ...], samples: _Samples
+) -> tuple[tuple[float, ...], ...]:
+    """One round: the time of each build."""
+    times = []
+    for probe in probes:
+        answers = bench.run([probe.kernel])
+        _note(samples, answers)
+        times.append((answers.build_ms * 1e3,))
+    return tuple(times)
+
+
+def _add(
+    samples: _Samples,
+    measure: Measure,
+    probes: tuple[Probe, ...],
+    times_us: tuple[tuple[float, ...], ...],
+) -> None:
+    """Make a figure, and a curve, of each round."""
+    timed = probes[measure.every - 1 :: measure.every]
+    for every in zip(*times_us, strict=True):
+        times = every[measure.every - 1 :: measure.every]
+        if min(times) <= 0:
+            samples.noisy = "the device's clock told of no time at all"
+            continue
+        try:
+            figure = measure.figure(timed, times)
+        except NoisyError as error:
+            samples.noisy = str(error)
+            continue
+        samples.figures.append(figure)
+        if measure.curve is not None:
+            samples.places = tuple(probe.x for probe in timed)
+            samples.curves.append(measure.curve(timed, times))
+
+
+def _note(samples: _Samples, answers: Answers) -> None:
+    samples.clock_mhz = answers.clock_mhz or samples.clock_mhz
+    samples.temperature_c = answers.temperature_c or samples.temperature_c
+
+
+def _is_stable(figures: Sequence[float]) -> bool:
+    return len(figures) >= FEWEST_SAMPLES and doubt_of(spread_of(figures), len(figures)) <= STABLE

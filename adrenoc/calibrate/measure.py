@@ -1,0 +1,115 @@
+"""One measure: its kernels, its unit, and how its figure is got from their times.
+
+A measure is a row of a file of `adrenoc/calibrate/measures/`.  `kernels(device, scale)` gives what
+runs in turn, and how much work a launch of each does; `scale` grows until launches take long enough
+for the clock.  `figure` makes one number of one round of times, so that a measurement of seven
+rounds is seven samples of it, whose middle is the value and whose width the spread.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.micro_kernel import MicroKernel
+
+Times = Sequence[float]
+"""Of one round, in microseconds, in the order of the kernels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A kernel and the work of one launch; `x` is its place on a curve."""
+
+    kernel: MicroKernel
+    work: float = 0.0
+    x: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What is measured, in `unit`; `lacks` says why a device cannot be asked, or nothing."""
+
+    name: str
+    title: str
+    unit: str
+    kernels: Callable[[Device, int], tuple[Probe, ...]]
+    figure: Callable[[Sequence[Probe], Times], float]
+    curve: Callable[[Sequence[Probe], Times], tuple[float, ...]] | None = None
+    """The height at each place, where it is a curve; the figure is one number of it."""
+    every: int = 1
+    """Every so many kernels one is timed; those before it write what it reads."""
+    of_builds: bool = False
+    """The times are those of the builds, each kernel by itself."""
+    of_output: Callable[[np.ndarray], tuple[float, str]] | None = None
+    """What the output of the one kernel says: a number, and a word for it."""
+    lacks: Callable[[Device], str] = field(default=lambda _: "")
+    scales: bool = True
+
+
+class NoisyError(Exception):
+    """Times out of which no figure can be made: more work took less time."""
+
+
+def rate(probes: Sequence[Probe], times: Times) -> float:
+    """The most work a second of any kernel, in 10^9."""
+    return max(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
+
+
+def rates(probes: Sequence[Probe], times: Times) -> tuple[float, ...]:
+    """Work a second of each kernel, in 10^9."""
+    return tuple(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
+
+
+def slope(probes: Sequence[Probe], times: Times) -> float:
+    """Nanoseconds that one more piece of work takes: what a launch takes anyway is left out.
+
+    Raises:
+        NoisyError: the kernel with more work took no longer.
+    """
+    work = probes[-1].work - probes[0].work
+    more_us = times[-1] - times[0]
+    if more_us <= 0:
+        raise NoisyError(f"{work:g} more took {-more_us:.3g} us less")
+    return more_us / work * 1e3
+
+
+def slope_rate(probes: Sequence[Probe], times: Times) -> float:
+    """10^9 pieces of work a second, from what more of it takes.
+
+    Raises:
+        NoisyError: the kernel with more work took no longer.
+    """
+    return 1.0 / slope(probes, times)
+
+
+def last_rate(probes: Sequence[Probe], times: Times) -> float:
+    """The rate at the end of a curve."""
+    return rates(probes, times)[-1]
+
+
+def shortest_us(probes: Sequence[Probe], times: Times) -> float:
+    """The time of a launch."""
+    return min(times)
+
+
+def spread_of(samples: Sequence[float]) -> float:
+    """The width of the middle half of samples, over their middle."""
+    if len(samples) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    middle = statistics.median(samples)
+    return (high - low) / middle if middle else 0.0
+
+
+def doubt_of(spread: float, samples: int) -> float:
+    """How far off the middle of so many samples may be, relative: its standard error.
+
+    That of a median is 1.25 times that of a mean, and the middle half is 1.35 deviations wide.
+    """
+    return 1.25 / 1.35 * spread / math.sqrt(max(samples, 1))

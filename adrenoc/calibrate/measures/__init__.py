@@ -1,0 +1,1 @@
+"""The measures, a small file for each kind."""

@@ -1,0 +1,97 @@
+"""How long one read takes that the next waits for: one thread follows a chain of places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.measure import Measure, Probe, slope
+from adrenoc.calibrate.micro_kernel import MicroKernel, Tensor, count, texture
+
+_LINE = 16
+"""Places of four bytes in a line of 64."""
+_SIDE = 64
+_BUFFER = """__kernel void probe(__global const int* next, __global const int* n,
+                                __global int* out) {
+  int at = 0;
+  for (int i = 0; i < n[0]; ++i) at = next[at];
+  out[0] = at;
+}
+"""
+_TEXEL = """__constant sampler_t s = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP |
+                              CLK_FILTER_NEAREST;
+__kernel void probe(__read_only image2d_array_t next, __global const int* n,
+                    __global float* out) {
+  float4 at = (float4)(0.0f);
+  for (int i = 0; i < n[0]; ++i) at = read_imagef(next, s, (int4)((int)at.x, (int)at.y, 0, 0));
+  out[0] = at.x;
+}
+"""
+
+
+def chain(lines: int, seed: int = 1) -> np.ndarray:
+    """Where each of so many lines leads: one round through all, in no order."""
+    order = np.random.default_rng(seed).permutation(lines)
+    following = np.empty(lines, np.int32)
+    following[order] = np.roll(order, -1)
+    return following
+
+
+def _chain_of_buffer(kib: int) -> np.ndarray:
+    lines = kib * 1024 // 64
+    places = np.zeros(lines * _LINE, np.int32)
+    places[::_LINE] = chain(lines) * _LINE
+    return places
+
+
+def _chain_of_texels() -> np.ndarray:
+    following = chain(_SIDE * _SIDE)
+    image = np.zeros((1, _SIDE, _SIDE, 4), np.float32)
+    flat = image.reshape(-1, 4)
+    flat[:, 0], flat[:, 1] = following % _SIDE, following // _SIDE
+    return image
+
+
+def _probes(source: str, data: Tensor, dtype: str, scale: int) -> tuple[Probe, ...]:
+    output = Tensor(shape=(4,), dtype=dtype)
+    return tuple(
+        Probe(
+            kernel=MicroKernel(
+                source=source,
+                # The whole of the output is to be alike in every run: one place is enough.
+                arguments=(data, count(turns), Tensor(shape=(1,), dtype=output.dtype)),
+                threads=(1, 1, 1),
+                group=(1, 1, 1),
+            ),
+            work=turns,
+        )
+        for turns in (64 * scale, 256 * scale)
+    )
+
+
+def _of_buffer(kib: int) -> Measure:
+    return Measure(
+        name=f"latency.buffer.{kib}k",
+        title=f"a read of a buffer of {kib} KiB that the next waits for",
+        unit="ns",
+        kernels=lambda _, scale: _probes(_BUFFER, Tensor.of(_chain_of_buffer(kib)), "int32", scale),
+        figure=slope,
+    )
+
+
+def _no_images(device: Device) -> str:
+    return "" if device.image_width else "the device has no images"
+
+
+MEASURES = (
+    Measure(
+        name="latency.texel",
+        title="a read of a float texel, out of 64 KiB, that the next waits for",
+        unit="ns",
+        kernels=lambda _, scale: _probes(_TEXEL, texture(_chain_of_texels()), "float32", scale),
+        figure=slope,
+        lacks=_no_images,
+    ),
+    _of_buffer(64),
+    _of_buffer(4096),
+)

@@ -1,0 +1,126 @@
+"""One calibration: reach the device, measure, derive, and hand back all that a report shows."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from adrenoc.calibrate.bench import Bench
+from adrenoc.calibrate.calibrate import Row, calibrate
+from adrenoc.calibrate.derive import derive
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.differences import Difference, differences
+from adrenoc.calibrate.measure import Measure
+from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, ProbeError, Tensor
+from adrenoc.calibrate.table import MEASURES
+from adrenoc.calibrate.target_file import Measured, target_toml
+from adrenoc.device.compiled_for import adreno_number
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.errors import DeviceError, TargetError
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.target.target import Target, load_target
+from adrenoc.tune.local import local_server
+from adrenoc.tune.session import Place
+
+_HELLO = "__kernel void probe(__global float* out) { out[get_global_id(0)] = 1.0f; }\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to measure where; `listed` is the device to stand beside, found where None.
+
+    `only` are parts of names of measures, all where there is none.
+    """
+
+    place: RemoteAddress | None
+    cl_device: str
+    budget_s: float
+    limit_s: float
+    listed: Target | None = None
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Measurements, the target file that they make, and where that differs from what is listed."""
+
+    measured: Measured
+    listed: Target
+    toml: str
+    differences: tuple[Difference, ...]
+
+
+def run_calibration(
+    request: Request, *, say: Callable[[Row, int], None] = lambda row, count: None
+) -> Calibration:
+    """Measure a device; `say` hears of each row, and how many there are in all.
+
+    Raises:
+        RemoteError: the device cannot be reached, or went away for good.
+        DeviceError: it runs no kernel at all.
+    """
+    measures = wanted(request.only)
+    with ExitStack() as stack:
+        address = request.place or stack.enter_context(local_server())
+        scratch = stack.enter_context(TemporaryFolder("calibrate"))
+        place = Place(
+            host=address.where.host,
+            port=address.where.port,
+            key=address.key,
+            tracked=address.tracked,
+            device=request.cl_device,
+            limit_s=request.limit_s,
+        )
+        bench = stack.enter_context(Bench(place, scratch))
+        device = _greeted(bench)
+        rows = calibrate(
+            bench,
+            device,
+            measures,
+            budget_s=request.budget_s,
+            say=lambda row: say(row, len(measures)),
+        )
+    listed = request.listed or listed_for(device)
+    measured = Measured(
+        device=device,
+        base=re.sub("^host:(?=a|sm)", "adreno:", listed.name),
+        cost=listed.cost,
+        date=datetime.datetime.now(datetime.timezone.utc).date(),
+        rows=rows,
+        values=derive(rows, device, listed.performance, listed.cost),
+    )
+    return Calibration(
+        measured=measured,
+        listed=listed,
+        toml=target_toml(measured),
+        differences=differences(measured.values, listed),
+    )
+
+
+def wanted(only: tuple[str, ...]) -> tuple[Measure, ...]:
+    """The measures whose names hold one of these parts."""
+    return tuple(m for m in MEASURES if not only or any(part in m.name for part in only))
+
+
+def listed_for(device: Device) -> Target:
+    """The listed GPU that a device calls itself, or what stands for all."""
+    number = adreno_number(device.facts)
+    try:
+        return load_target(f"adreno:{number}" if number else "adreno")
+    except TargetError:
+        return load_target("adreno")
+
+
+def _greeted(bench: Bench) -> Device:
+    """What the device says of itself, once it ran the smallest of kernels."""
+    output = Tensor(shape=(THREADS,), dtype="float32")
+    try:
+        bench.run([MicroKernel(source=_HELLO, arguments=(output,))])
+    except ProbeError as error:
+        raise DeviceError(
+            f"the device runs not even an empty kernel: {error}", hint="adrenoc doctor"
+        ) from error
+    return Device.of(bench.facts)
