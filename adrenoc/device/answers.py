@@ -183,12 +183,14 @@ FORMS: dict[str, Form] = {
     "adrenoc.store.load_module": _is_module,
     "adrenoc.store.tensor": _is_tensor,
     "adrenoc.trials.is_built": _is_flag,
+    "adrenoc.trials.keep": _anything,
     "adrenoc.trials.measure": _json(
         lambda value: (
             _keys({"times_us": _items(_items(_is_number)), "errors": _items(_is_float)})(value)
             or _keys({"refused": _is_text, "index": _is_number, "detail": _is_text})(value)
         )
     ),
+    "adrenoc.trials.repeat": _anything,
     "adrenoc.trials.start": _is_count,
     "report": _json(
         _only(

@@ -27,8 +27,10 @@ SESSION_S = 120.0
 """A session that is older is left for a new one, so that others come to the device too."""
 SERVER_GRACE_S = 6.0
 """What a server gets beyond the limit of a trial: it ends what is late by itself."""
-TENSOR_BYTES = 256 << 20
-"""Tensors that stay on the device for the next trials."""
+FEWEST_TENSOR_BYTES = 256 << 20
+MOST_TENSOR_BYTES = 2 << 30
+SHARE_OF_MEMORY = 1 / 16
+"""Of a device's memory: tensors that stay there for the next trials, within those bounds."""
 QUANTUM = 1.001 / 255
 """By as much integers may differ: where sums come in another order, roundings do."""
 _FROM_SERVER = "Error caught from RPC call"
@@ -72,7 +74,7 @@ class Session:
             self._stack = stack
             self._open(address)
             self._stack = stack.pop_all()
-        self._tensors: dict[tuple[str, str], Any] = {}
+        self._tensors: dict[tuple[str, str], Any] = {}  # the last one used is the last
         self._tensor_bytes = 0
         self._opened = time.monotonic()
         self.measured = 0
@@ -95,16 +97,17 @@ class Session:
         """Whether what builds kernels takes time from what runs them."""
         self.device = self._device(facts)
         self.facts = facts
+        self._room_bytes = _room_bytes(facts)
         self._device_handle = self._session.device("opencl", self._number)
-        start, is_built, measure = (
-            self._function(f"adrenoc.trials.{name}") for name in ("start", "is_built", "measure")
-        )
-        if start is None or is_built is None or measure is None:
+        names = ("start", "is_built", "measure", "repeat", "keep")
+        found = [self._function(f"adrenoc.trials.{name}") for name in names]
+        functions = [function for function in found if function is not None]
+        if len(functions) < len(names):
             raise RemoteError(
                 f"the runtime at {opened.where} is an older one and cannot measure for a tuner",
                 hint="start adrenoc serve or adrenoc_rpc of this version there",
             )
-        self._start, self._is_built, self._measure = start, is_built, measure
+        self._start, self._is_built, self._measure, self._repeat, self._keep = functions
         opened.line.limit_waits(self._place.limit_s + SERVER_GRACE_S)
 
     @property
@@ -156,8 +159,7 @@ class Session:
 
     def prepare(self, request: Request) -> list[Any]:
         """The tensors of a trial, uploaded where they are not there yet."""
-        if self._tensor_bytes > TENSOR_BYTES:
-            self.forget()
+        self._make_room()
         tensors = []
         if _compares(request):
             tensors.append(self._reference(request["reference"]))
@@ -192,7 +194,7 @@ class Session:
                 "detail": found["detail"][-400:],
             }
         if request["write_reference"]:
-            _save(request["reference"], tensors[-1].numpy())
+            self._keep_reference(request["reference"], tensors[-1])
         answer = {"event": "measured", "times_us": found["times_us"], "errors": found["errors"]}
         if request.get("state", False):
             state = read_gpu_state(self._function("adrenoc.runtime.gpu_state"))
@@ -204,42 +206,74 @@ class Session:
         self._tensors.clear()
         self._tensor_bytes = 0
 
+    def _make_room(self) -> None:
+        """Drop what was not used for longest, until the rest fits."""
+        while self._tensor_bytes > self._room_bytes:
+            self._drop(next(iter(self._tensors)))
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        if key in self._tensors:
+            self._tensor_bytes -= _bytes(self._tensors.pop(key))
+
     def _tensor(self, argument: Mapping[str, Any], request: Request) -> Any:
         shape, dtype, scope = argument["shape"], argument["dtype"], argument["scope"]
         # An output serves all candidates of its task.
         what = argument["file"] or f"{request['reference']} {shape} {dtype}"
-        return self._kept(
-            (what, scope),
-            lambda: self._uploaded(tuple(shape), dtype, scope, argument["file"]),
-        )
+        return self._kept((what, scope), lambda: self._uploaded(argument))
 
-    def _uploaded(self, shape: tuple[int, ...], dtype: str, scope: str, file: str) -> Any:
+    def _uploaded(self, argument: Mapping[str, Any]) -> Any:
         import tvm
 
+        scope = argument["scope"]
         tensor = tvm.runtime.empty(
-            shape, dtype, self._device_handle, mem_scope=None if scope == "global" else scope
+            tuple(argument["shape"]),
+            argument["dtype"],
+            self._device_handle,
+            mem_scope=None if scope == "global" else scope,
         )
-        if file:
-            tensor.copyfrom(np.load(file))
-        self._tensor_bytes += math.prod(shape) * np.dtype(dtype).itemsize
+        if argument["repeated"]:
+            self._repeat(self._on_host(np.load(argument["file"])), tensor)
+        elif argument["file"]:
+            tensor.copyfrom(np.load(argument["file"]))
+        return tensor
+
+    def _on_host(self, value: np.ndarray) -> Any:
+        """In the memory of the server."""
+        import tvm
+
+        tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())
+        tensor.copyfrom(value)
         return tensor
 
     def _reference(self, file: str) -> Any:
+        return self._kept((file, "host"), lambda: self._on_host(np.load(file)))
+
+    def _keep_reference(self, file: str, output: Any) -> None:
+        """Have an output here, for later sessions, and there, where most candidates come."""
         import tvm
 
-        def upload() -> Any:
-            value = np.load(file)
-            self._tensor_bytes += value.nbytes
-            tensor = tvm.runtime.empty(value.shape, str(value.dtype), self._session.cpu())
-            tensor.copyfrom(value)
-            return tensor
-
-        return self._kept((file, "host"), upload)
+        _save(file, output.numpy())
+        here = tvm.runtime.empty(output.shape, str(output.dtype), self._session.cpu())
+        self._keep(output, here)
+        self._drop((file, "host"))
+        self._kept((file, "host"), lambda: here)
 
     def _kept(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
-        if key not in self._tensors:
-            self._tensors[key] = make()
-        return self._tensors[key]
+        tensor = self._tensors.pop(key, None)
+        if tensor is None:
+            tensor = make()
+            self._tensor_bytes += _bytes(tensor)
+        self._tensors[key] = tensor
+        return tensor
+
+
+def _room_bytes(facts: Mapping[str, Any]) -> int:
+    known = facts.get("limits", {}).get("global_memory_bytes", 0)
+    return int(min(MOST_TENSOR_BYTES, max(FEWEST_TENSOR_BYTES, SHARE_OF_MEMORY * known)))
+
+
+def _bytes(tensor: Any) -> int:
+    return math.prod(tensor.shape) * np.dtype(str(tensor.dtype)).itemsize
 
 
 def said(error: Exception) -> tuple[str, str]:

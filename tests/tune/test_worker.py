@@ -8,9 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adrenoc.device.answers import WrongAnswerError
+from adrenoc.tune import session as session_module
 from adrenoc.tune import worker
 from adrenoc.tune.session import Place, Session
 from adrenoc.tune.worker import Desk
@@ -206,3 +208,41 @@ def test_results_of_other_variants_than_were_sent_are_refused(found: dict[str, A
     }
     with pytest.raises(WrongAnswerError):
         session.measure(1, request, [])
+
+
+def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Session, list[str]]:
+    """A session without a server, and the files that it uploads."""
+    uploads: list[str] = []
+
+    def upload(self: Session, argument: Any) -> np.ndarray:
+        uploads.append(argument["file"])
+        return np.zeros(argument["shape"], argument["dtype"])
+
+    monkeypatch.setattr(session_module.Session, "_uploaded", upload)
+    session = Session.__new__(Session)
+    session._tensors, session._tensor_bytes, session._room_bytes = {}, 0, room_bytes
+    return session, uploads
+
+
+def _trial_of(*files: str) -> dict[str, Any]:
+    arguments = [
+        {"shape": [256], "dtype": "float32", "scope": "global", "file": file} for file in files
+    ]
+    return {"variants": [{"arguments": arguments}], "reference": "", "write_reference": False}
+
+
+def test_tensors_that_were_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large networks have more than fits: what is in use must not come again for each trial."""
+    session, uploads = _kept_session(monkeypatch, room_bytes=4 * 1024)
+    for files in ("ab", "cd", "ab", "e", "ab", "cd"):
+        session.prepare(_trial_of(*files))
+    assert "".join(uploads) == "abcd" + "e" + "c"
+    assert session._tensor_bytes == sum(tensor.nbytes for tensor in session._tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("memory", "room"), [(0, 256 << 20), (16 << 30, 1 << 30), (1 << 40, 2 << 30)]
+)
+def test_room_for_tensors_follows_the_memory_of_the_device(memory: int, room: int) -> None:
+    facts = {"limits": {"global_memory_bytes": memory}} if memory else {}
+    assert session_module._room_bytes(facts) == room

@@ -35,6 +35,18 @@ size_t dense_bytes(const DLTensor& tensor) {
   return elements * ((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
 }
 
+// Outputs on the host, of all trials of a thread: where a machine is virtual, fresh memory costs
+// more than what is copied into it.
+struct Scratch {
+  std::vector<char> old;
+  std::vector<char> value;
+  std::vector<char> again;
+
+  void resize(size_t bytes) {
+    for (std::vector<char>* part : {&old, &value, &again}) part->resize(bytes);
+  }
+};
+
 DLTensor on_host(const DLTensor& like, std::vector<char>* data) {
   DLTensor host = like;
   host.data = data->data();
@@ -47,23 +59,23 @@ DLTensor on_host(const DLTensor& like, std::vector<char>* data) {
 // One candidate at work.
 class TrialRun {
  public:
-  TrialRun(const Candidate& candidate, size_t index) : candidate_(candidate), index_(index) {
+  TrialRun(const Candidate& candidate, size_t index, Scratch* scratch)
+      : candidate_(candidate), index_(index), scratch_(*scratch) {
     for (const DLTensor* tensor : candidate_.arguments) {
       const auto& descriptor = *static_cast<const Descriptor*>(tensor->data);
       arguments_.push_back({sizeof(cl_mem), nullptr, &descriptor.storage()});
     }
-    value_.resize(dense_bytes(output()));
   }
 
   // Whether more is to be measured: not where it is slower than `stop_us`.
   bool replay(double stop_us) {
-    std::vector<char> again(value_.size());
+    scratch_.resize(dense_bytes(output()));
     for (size_t i = 0; i < std::size(kOldContents); ++i) {
       fill(kOldContents[i]);
       const double time_us = timed_us(1);
-      read(i == 0 ? &value_ : &again);
+      read(i == 0 ? &scratch_.value : &scratch_.again);
       if (i == 0) continue;  // the first run of a kernel takes some drivers longer
-      if (again != value_) {
+      if (scratch_.again != scratch_.value) {
         throw RefusedCandidate("unstable", index_,
                                "different outputs in " + std::to_string(i + 1) +
                                    " runs on the same input");
@@ -74,18 +86,20 @@ class TrialRun {
     return true;
   }
 
+  // The output of the last replay of any run.
   void compare(const TrialSettings& settings) {
     if (settings.reference == nullptr) return;
     const DLTensor& reference = *settings.reference;
-    if (dense_bytes(reference) != value_.size()) {
+    const std::vector<char>& value = scratch_.value;
+    if (dense_bytes(reference) != value.size()) {
       TVM_FFI_THROW(ValueError) << "The reference has " << dense_bytes(reference)
-                                << " bytes, the output " << value_.size();
+                                << " bytes, the output " << value.size();
     }
     DLDataType type = output().dtype;
     if (settings.is_bytes) type = DLDataType{kDLUInt, 8, 1};
     const size_t element_bytes = static_cast<size_t>(type.bits + 7) / 8;
     const auto* wanted = static_cast<const char*>(reference.data) + reference.byte_offset;
-    error_ = output_difference(value_.data(), wanted, value_.size() / element_bytes, type);
+    error_ = output_difference(value.data(), wanted, value.size() / element_bytes, type);
     if (!(error_ <= settings.tolerance)) {
       char text[96];
       std::snprintf(text, sizeof(text), "off by %.1e of the largest value, at most %.1e", error_,
@@ -115,8 +129,8 @@ class TrialRun {
   [[nodiscard]] const DLTensor& output() const { return *candidate_.arguments.back(); }
 
   void fill(unsigned char byte) {
-    std::vector<char> old(value_.size(), static_cast<char>(byte));
-    copy_tensor(on_host(output(), &old), output());
+    std::memset(scratch_.old.data(), byte, scratch_.old.size());
+    copy_tensor(on_host(output(), &scratch_.old), output());
   }
 
   void read(std::vector<char>* to) {
@@ -144,8 +158,8 @@ class TrialRun {
 
   const Candidate& candidate_;
   const size_t index_;
+  Scratch& scratch_;
   std::vector<KernelArgument> arguments_;
-  std::vector<char> value_;
   double shortest_us_ = 0;
   double error_ = 0;
   std::vector<double> times_us_;
@@ -171,7 +185,8 @@ json::Object measure_candidates(const std::vector<Candidate>& candidates,
   const double stop_us = candidates.size() == 1 ? settings.stop_us : 0;
   std::vector<TrialRun> runs;
   runs.reserve(candidates.size());
-  for (size_t i = 0; i < candidates.size(); ++i) runs.emplace_back(candidates[i], i);
+  thread_local Scratch scratch;
+  for (size_t i = 0; i < candidates.size(); ++i) runs.emplace_back(candidates[i], i, &scratch);
   for (TrialRun& run : runs) {
     const bool is_slow = !run.replay(stop_us);
     run.compare(settings);

@@ -1,5 +1,6 @@
 #include "trials/trials.h"
 
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <future>
@@ -17,6 +19,7 @@
 #include <utility>
 
 #include "base/side_by_side.h"
+#include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
 #include "trials/watchdog.h"
@@ -224,6 +227,25 @@ std::string measure_trial(int64_t number, const std::string& text,
   return std::string(json::Stringify(result));
 }
 
+void repeat_pattern(const DLTensor& pattern, const DLTensor& to) {
+  const size_t period = tvm::ffi::GetDataSize(pattern);
+  const size_t bytes = tvm::ffi::GetDataSize(to);
+  if (pattern.device.device_type != kDLCPU || period == 0) {
+    TVM_FFI_THROW(ValueError) << "A pattern has elements, and lies on the host";
+  }
+  const char* first = static_cast<const char*>(pattern.data) + pattern.byte_offset;
+  std::vector<char> whole(bytes);
+  for (size_t done = 0; done < bytes; done += period) {
+    std::memcpy(whole.data() + done, first, std::min(period, bytes - done));
+  }
+  DLTensor host = to;
+  host.data = whole.data();
+  host.device = DLDevice{kDLCPU, 0};
+  host.byte_offset = 0;
+  host.strides = nullptr;
+  copy_tensor(host, to);
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("adrenoc.trials.start",
@@ -231,6 +253,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              return start_trial(device_id, std::string(text));
            })
       .def("adrenoc.trials.is_built", trial_is_built)
+      .def("adrenoc.trials.repeat",
+           [](DLTensor* pattern, DLTensor* to) { repeat_pattern(*pattern, *to); })
+      .def("adrenoc.trials.keep", [](DLTensor* from, DLTensor* to) { copy_tensor(*from, *to); })
       .def_packed("adrenoc.trials.measure", [](ffi::PackedArgs args, ffi::Any* result) {
         std::vector<const DLTensor*> tensors;
         for (int i = 2; i < args.size(); ++i) tensors.push_back(args[i].cast<DLTensor*>());

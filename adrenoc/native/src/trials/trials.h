@@ -27,6 +27,10 @@ namespace opencl {
 [[nodiscard]] std::string measure_trial(int64_t number, const std::string& text,
                                         const std::vector<const DLTensor*>& tensors);
 
+// Fills a tensor of the device with the bytes of one on the host, again and again, for what is made
+// here need not be sent.  Throws ValueError where that one is empty or not on the host.
+void repeat_pattern(const DLTensor& pattern, const DLTensor& to);
+
 }  // namespace opencl
 }  // namespace adrenoc_runtime
 
