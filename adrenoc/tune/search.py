@@ -1,41 +1,39 @@
-"""Which candidates of a kernel to try next: MetaSchedule's evolutionary search and XGBoost model.
+"""Which candidates of a kernel to try next: an evolution under a model that learns from trials.
 
-MetaSchedule searches over traces of schedule decisions.  Our kernels are written, not scheduled,
-so a task is a stand-in function with one traced decision: the number of a candidate.  The space
-is ours, a mutation is a step to a candidate that differs in few actions, and features come from
-the actions and the family's estimate instead of from loops.
+A candidate is a number; its features are its actions and the family's estimate. XGBoost learns
+from the features of all tasks of a model how a candidate compares with the best of its task, and
+until it has seen enough the estimates stand in for it.
 """
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import te
-from tvm.ir.utils import derived_object
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule import _ffi_api
-from tvm.s_tir.meta_schedule.cost_model import PyCostModel, XGBModel
-from tvm.s_tir.meta_schedule.feature_extractor import PyFeatureExtractor
-from tvm.s_tir.meta_schedule.mutator import PyMutator
-from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from adrenoc.errors import DependencyError
 from adrenoc.tune.tasks import Task
 
-BLOCK = "kernel"
-ANNOTATION = "adrenoc.candidate"
 WARM_UP = 24
 """Measured candidates after which XGBoost's word counts more than the estimates."""
-ROUNDS_A_TASK = 1 << 16
+RELEARN = 1.2
+"""XGBoost is trained again where there is so many times as much to learn from."""
+BOOST_ROUNDS = 100
+POPULATION = 64
+SURVIVORS = 12
+"""The fastest measured candidates, from which others are made."""
+GENERATIONS = 2
+RANDOM_SHARE = 0.1
+"""Of the proposed candidates: what the model thinks little of, and may be wrong about."""
 NEIGHBOURS = 12
 """Candidates that a mutation chooses from: about two for each action of a convolution's tile."""
 _FEATURES = 24
+_LONGEST_US = 1e12
+_HOPELESS = 2.0**30
+"""Times the least estimate."""
+_TREES = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "seed": 43}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +45,19 @@ class Measured:
 
 
 class CostModel:
-    """One model of all tasks of a device: XGBoost, and the estimates until it has seen enough."""
+    """One model of all tasks of a device: XGBoost, and the estimates until it has seen enough.
+
+    It learns the shortest time of a task over a candidate's, 0 for one that failed, and is the
+    more exact the nearer that is to 1.
+    """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        _need_xgboost()
-        logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.ERROR)
+        self._xgboost = _xgboost()
         self._tasks = {task.digest: task for task in tasks}
         self._features: dict[str, np.ndarray] = {}
-        self._xgb = XGBModel(
-            extractor=_Extractor(self.features),
-            num_warmup_samples=WARM_UP,
-            early_stopping_rounds=20,
-            verbose_eval=0,
-            num_tuning_cores=1,
-        )
-        self.handle = _Scores(self)
+        self._times_us: dict[str, dict[int, float]] = {}
+        self._booster: Any = None
+        self._learnt = 0
 
     def features(self, digest: str) -> np.ndarray:
         """The table of a task; made when it is first asked for, as most models have many tasks."""
@@ -71,17 +67,33 @@ class CostModel:
 
     def scores(self, digest: str, numbers: Sequence[int]) -> np.ndarray:
         """Of candidates of a task; more is better."""
-        if self._xgb.data_size >= WARM_UP and self._xgb.booster is not None:
-            rows = self.features(digest)[list(numbers)].astype("float32")
-            # Its `predict` wants each candidate as a schedule, which takes a hundred times longer.
-            return np.asarray(self._xgb._predict(xs=[row[None] for row in rows]))
-        estimates = np.array(self._tasks[digest].estimates)[list(numbers)]
-        ranked: np.ndarray = 1.0 / (1.0 + estimates / max(estimates.min(), 1e-9))
+        rows = list(numbers)
+        if self._booster is not None:
+            table = self._xgboost.DMatrix(self.features(digest)[rows])
+            return np.asarray(self._booster.predict(table))
+        ranked: np.ndarray = 1.0 / (1.0 + _ratios(self._tasks[digest])[rows])
         return ranked
 
-    def learn(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Take measurements in."""
-        self._xgb.update(context, list(candidates), list(results))
+    def learn(self, digest: str, measured: Sequence[Measured]) -> None:
+        """Take measurements of a task in."""
+        times_us = self._times_us.setdefault(digest, {})
+        times_us.update((m.number, np.inf if m.time_us is None else m.time_us) for m in measured)
+        known = sum(map(len, self._times_us.values()))
+        if known >= max(WARM_UP, RELEARN * self._learnt):
+            self._learnt = known
+            self._train()
+
+    def _train(self) -> None:
+        rows, ratios = [], []
+        for digest, found in self._times_us.items():
+            times_us = np.array(list(found.values()))
+            rows.append(self.features(digest)[list(found)])
+            ratios.append(np.minimum(times_us.min(), _LONGEST_US) / times_us)
+        label = np.concatenate(ratios)
+        if not label.any():
+            return
+        table = self._xgboost.DMatrix(np.concatenate(rows), label=label, weight=label)
+        self._booster = self._xgboost.train(_TREES, table, num_boost_round=BOOST_ROUNDS)
 
 
 class Search:
@@ -92,47 +104,18 @@ class Search:
         task: Task,
         model: CostModel,
         *,
-        batch: int,
         known: Sequence[Measured] = (),
         seeds: Sequence[int] = (),
         seed: int = 1,
     ) -> None:
         self.task = task
         self._model = model
-        self._tried: set[int] = {m.number for m in known}
+        self._random = np.random.default_rng(seed)
+        self._near = Neighbours(model.features(task.digest))
         self._seeds = list(dict.fromkeys(seeds))
-        self._waiting: dict[int, Any] = {}
-        count = len(task.candidates)
-        near = Neighbours(model.features(task.digest))
-
-        def space(schedule: Any) -> None:
-            chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count)
-            schedule.annotate(schedule.get_sblock(BLOCK), ANNOTATION, chosen)
-
-        self._context = _Context(
-            _stand_in(task.digest),
-            ms.space_generator.ScheduleFn(
-                space, sch_rules=[], postprocs=[], mutator_probs={_Step(near, seed): 1}
-            ),
-            ms.search_strategy.EvolutionarySearch(
-                population_size=64,
-                init_min_unmeasured=1,
-                genetic_num_iters=2,
-                eps_greedy=0.1,
-            ),
-            seed,
-        )
-        self._space = self._context.generate_design_space()
-        self._database = ms.database.MemoryDatabase()
-        self._workload = self._database.commit_workload(self._context.mod)
-        self._record(known)
-        self._context.pre_tuning(
-            ROUNDS_A_TASK,
-            batch,
-            design_spaces=self._space,
-            database=self._database,
-            cost_model=model.handle,
-        )
+        self._times_us: dict[int, float] = {}
+        self._tried: set[int] = set()
+        self.tell(known)
 
     @property
     def exhausted(self) -> bool:
@@ -143,99 +126,41 @@ class Search:
         """Candidates to measure next, none twice; fewer than `count` only at the end."""
         picked = [n for n in self._seeds if n not in self._tried][:count]
         self._tried.update(picked)
-        if len(picked) < count and not self.exhausted:
-            for candidate in self._context.generate_measure_candidates() or ():
-                number = _number(candidate)
-                if number not in self._tried and len(picked) < count:
-                    self._tried.add(number)
-                    picked.append(number)
-        if len(picked) < count and not self.exhausted:
-            # The evolution met nothing new: a space of this size can simply be ranked.
-            rest = [n for n in range(len(self.task.candidates)) if n not in self._tried]
-            scores = self._model.scores(self.task.digest, rest)
-            best = [rest[i] for i in np.argsort(-scores, kind="stable")[: count - len(picked)]]
-            self._tried.update(best)
-            picked += best
-        return picked
+        rest = [n for n in range(len(self.task.candidates)) if n not in self._tried]
+        wanted = min(count - len(picked), len(rest))
+        if wanted == 0:
+            return picked
+        met = [n for n in self._evolved(rest) if n not in self._tried]
+        ranked = [met[i] for i in np.argsort(-self._scores(met), kind="stable")]
+        daring = self._random.binomial(wanted, RANDOM_SHARE)
+        chosen = dict.fromkeys(ranked[: wanted - daring])
+        chosen |= dict.fromkeys(map(int, self._random.permutation(rest)))
+        found = list(chosen)[:wanted]
+        self._tried.update(found)
+        return picked + found
 
     def tell(self, measured: Sequence[Measured]) -> None:
         """What became of proposed candidates."""
         self._tried.update(m.number for m in measured)
-        candidates, results = self._record(measured)
-        if candidates:
-            self._context.notify_runner_results(candidates, results)
+        self._times_us.update((m.number, m.time_us) for m in measured if m.time_us is not None)
+        if measured:
+            self._model.learn(self.task.digest, measured)
 
-    def close(self) -> None:
-        """End MetaSchedule's side of it."""
-        self._context.post_tuning()
+    def _evolved(self, rest: Sequence[int]) -> list[int]:
+        """All that a population meets in some generations, each once."""
+        best = sorted(self._times_us, key=self._times_us.__getitem__)[:SURVIVORS]
+        fresh = self._random.permutation(rest)[: POPULATION - len(best)]
+        population = [*best, *map(int, fresh)]
+        met = dict.fromkeys(population)
+        for _ in range(GENERATIONS):
+            scores = np.maximum(self._scores(population), 1e-6)
+            parents = self._random.choice(population, POPULATION, p=scores / scores.sum())
+            population = [int(self._random.choice(self._near.of(int(n)))) for n in parents]
+            met |= dict.fromkeys(population)
+        return list(met)
 
-    def _record(self, measured: Sequence[Measured]) -> tuple[list[Any], list[Any]]:
-        candidates = [self._candidate(m.number) for m in measured]
-        results = [_result(m) for m in measured]
-        if not candidates:
-            return [], []
-        for candidate, result in zip(candidates, results, strict=True):
-            seconds = result.run_secs or [1e10]
-            self._database.commit_tuning_record(
-                ms.database.TuningRecord(
-                    candidate.sch.trace,
-                    self._workload,
-                    seconds,
-                    self._context.target,
-                    candidate.args_info,
-                )
-            )
-        self._model.learn(self._context, candidates, results)
-        return candidates, results
-
-    def _candidate(self, number: int) -> Any:
-        """The candidate of a number as MetaSchedule has it."""
-        trace = self._space[0].trace
-        instruction = next(iter(trace.decisions))
-        decided = trace.with_decision(instruction, number, True)
-        schedule = tvm.s_tir.Schedule(self._context.mod)
-        decided.apply_to_schedule(schedule, False)
-        return ms.search_strategy.MeasureCandidate(
-            schedule, ms.arg_info.ArgInfo.from_entry_func(self._context.mod, False)
-        )
-
-
-class _Context(ms.TuneContext):
-    """MetaSchedule's context, made without its own constructor.
-
-    That one parses TVM's tensor intrinsics first, which takes some fifteen seconds and has nothing
-    to do with textures.
-    """
-
-    def __init__(self, module: Any, space: Any, strategy: Any, seed: int) -> None:
-        target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
-        logger = ms.logging.get_logging_func(logging.getLogger("tvm.s_tir.meta_schedule"))
-        arguments = (module, target, space, strategy, "kernel", 1, seed, logger)
-        self.__init_handle_by_constructor__(_ffi_api.TuneContext, *arguments)
-        _ffi_api.TuneContextInitialize(self)
-
-
-def _result(measured: Measured) -> Any:
-    if measured.time_us is None:
-        return RunnerResult(None, "failed")
-    return RunnerResult([measured.time_us * 1e-6], None)
-
-
-def _stand_in(digest: str) -> Any:
-    """A function to hang decisions on; it is never built."""
-    x = te.placeholder((1,), name="x")
-    y = te.compute((1,), lambda i: x[i], name=BLOCK)
-    func = te.create_prim_func([x, y]).with_attr("global_symbol", "main")
-    return tvm.IRModule({"main": func.with_attr("adrenoc.digest", digest)})
-
-
-def _digest(context: Any) -> str:
-    return str(context.mod["main"].attrs["adrenoc.digest"])
-
-
-def _number(candidate: Any) -> int:
-    """The candidate that a trace decided on."""
-    return int(next(iter(candidate.sch.trace.decisions.values())))
+    def _scores(self, numbers: Sequence[int]) -> np.ndarray:
+        return self._model.scores(self.task.digest, numbers) if numbers else np.zeros(0)
 
 
 def features(task: Task) -> np.ndarray:
@@ -246,8 +171,7 @@ def features(task: Task) -> np.ndarray:
     """
     actions = [_numbers(each) for each in task.actions]
     table = np.zeros((len(actions), _FEATURES))
-    estimates = np.array(task.estimates)
-    table[:, 0] = np.log2(1 + estimates / max(estimates.min(), 1e-9))
+    table[:, 0] = np.log2(1 + _ratios(task))
     table[:, 1] = sum(ord(c) for c in task.family) % 997
     extents = [float(e) for e in task.choice.work["output"][0]]
     table[:, 2] = np.log2(1 + np.prod(extents))
@@ -256,6 +180,15 @@ def features(task: Task) -> np.ndarray:
         table[row, 3] = wide.sum()
         table[row, 4 : 4 + len(wide)] = wide
     return table
+
+
+def _ratios(task: Task) -> np.ndarray:
+    """Estimates over the least one; finite, also where a family tells of a hopeless candidate."""
+    estimates = np.array(task.estimates)
+    least = max(estimates.min(), 1e-9)
+    if not np.isfinite(least):
+        return np.ones_like(estimates)
+    return np.minimum(estimates / least, _HOPELESS)
 
 
 def _numbers(value: Any) -> list[float]:
@@ -286,69 +219,17 @@ class Neighbours:
         return self._near[number]
 
 
-@derived_object
-class _Extractor(PyFeatureExtractor):
-    def __init__(self, table_of: Callable[[str], np.ndarray]) -> None:
-        super().__init__()
-        self._table_of = table_of
+def _xgboost() -> Any:
+    """The package, on one thread: others would only wait for each other over tables so small.
 
-    def extract_from(self, context: Any, candidates: Any) -> list[Any]:
-        """One row a candidate."""
-        table = self._table_of(_digest(context))
-        return [tvm.runtime.tensor(table[[_number(c)]]) for c in candidates]
-
-
-@derived_object
-class _Step(PyMutator):
-    def __init__(self, near: Neighbours, seed: int) -> None:
-        super().__init__()
-        self._near = near
-        self._random = random.Random(seed)
-
-    def _initialize_with_tune_context(self, context: Any) -> None:
-        """Nothing of it is needed."""
-
-    def apply(self, trace: Any, _: Any) -> Any:
-        """The trace with a decision nearby."""
-        instruction, decision = next(iter(trace.decisions.items()))
-        near = self._near.of(int(decision))
-        if not near:
-            return None
-        return trace.with_decision(instruction, self._random.choice(near), True)
-
-    def clone(self) -> Any:
-        """Another one with the same steps."""
-        return _Step(self._near, self._random.randrange(1 << 30))
-
-
-@derived_object
-class _Scores(PyCostModel):
-    def __init__(self, model: CostModel) -> None:
-        super().__init__()
-        self._model = model
-
-    def load(self, path: str) -> None:
-        """The log is what is kept."""
-
-    def save(self, path: str) -> None:
-        """The log is what is kept."""
-
-    def update(self, context: Any, candidates: Any, results: Any) -> None:
-        """`CostModel.learn` is told by the search."""
-
-    def predict(self, context: Any, candidates: Any) -> Any:
-        """Scores, more is better."""
-        numbers = [_number(candidate) for candidate in candidates]
-        return self._model.scores(_digest(context), numbers).astype("float64")
-
-
-def _need_xgboost() -> None:
+    Raises:
+        DependencyError: it is not there.
+    """
     try:
         import xgboost
     except ImportError as error:
         raise DependencyError(
             "the tuner needs the package xgboost", hint="pip install 'adrenoc[tune]'"
         ) from error
-    # Tables of some hundred numbers: threads would only wait for each other, a hundred times longer
-    # where the machine is busy.
     xgboost.set_config(nthread=1)
+    return xgboost

@@ -90,12 +90,10 @@ class Standing:
                 found[number] = Measured(number=number, time_us=None if failed else trial.median_us)
         return list(found.values())
 
-    def start_search(self, model: CostModel, seeds: tuple[int, ...], batch: int, seed: int) -> None:
+    def start_search(self, model: CostModel, seeds: tuple[int, ...], seed: int) -> None:
         """Begin, from what is known."""
         self._untold = []
-        self.search = Search(
-            self.task, model, batch=batch, known=self.known(), seeds=seeds, seed=seed
-        )
+        self.search = Search(self.task, model, known=self.known(), seeds=seeds, seed=seed)
 
     @property
     def finished(self) -> bool:

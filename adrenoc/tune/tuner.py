@@ -111,10 +111,6 @@ class Tuner:
             self._tell_if_in_vain()
         except KeyboardInterrupt:
             phase = "stopped"
-        finally:
-            for standing in self._standings:
-                if standing.search is not None:
-                    standing.search.close()
         final = self._progress(phase)
         self._observer.progress(final)
         return final
@@ -206,7 +202,7 @@ class Tuner:
     def _trial_job(self, standing: Standing) -> Job | None:
         if standing.search is None:
             start = seeds(standing.task, self._known)
-            standing.start_search(self._model, start, BATCH, self._options.seed)
+            standing.start_search(self._model, start, self._options.seed)
         while not standing.finished:
             if not standing.queue:
                 standing.propose(BATCH)
