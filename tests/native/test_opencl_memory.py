@@ -234,3 +234,44 @@ def test_a_texture_of_integers(device: Any) -> None:
 def test_an_unknown_scope(device: Any) -> None:
     with pytest.raises(ValueError, match=r'has no scope "global\.vtcm"'):
         _empty((1, 2, 3, 4), "float32", device, "global.vtcm")
+
+
+# --- patterns -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scope"),
+    [
+        ("int32", "global"),
+        ("float32", "global"),
+        ("float32", "global.texture"),
+        ("float16", "global.texture"),
+    ],
+)
+@pytest.mark.parametrize("period", [1, 101, 7 * 33 * 5 * 4, 100_003])
+def test_a_pattern_is_repeated_over_a_tensor(
+    device: Any, dtype: str, scope: str, period: int
+) -> None:
+    """Inputs of a tuner's candidates are made where they are used."""
+    import tvm
+    import tvm_ffi
+
+    pattern = (100 * _numbers((period,), "float32")).astype(dtype)
+    tensor = _empty((7, 33, 5, 4), dtype, device, scope)
+    repeat = tvm_ffi.get_global_func("adrenoc.trials.repeat")
+    repeat(tvm.runtime.tensor(pattern), tensor)
+    np.testing.assert_array_equal(tensor.numpy().ravel(), np.resize(pattern, 7 * 33 * 5 * 4))
+    with pytest.raises(ValueError, match="lies on the host"):
+        repeat(tensor, tensor)
+
+
+def test_an_output_is_kept_on_the_host_of_the_device(device: Any) -> None:
+    import tvm
+    import tvm_ffi
+
+    array = _numbers((3, 7, 5, 4), "float16")
+    kept = tvm.runtime.empty(array.shape, "float16")
+    tvm_ffi.get_global_func("adrenoc.trials.keep")(
+        _on_device(array, device, "global.texture"), kept
+    )
+    np.testing.assert_array_equal(kept.numpy(), array)
