@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from adrenoc.errors import CompileError
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.schedule import actions_of, is_of
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.program import Choice
+from adrenoc.ir.program import Choice, Param
 from adrenoc.options import CompileOptions
 from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.pipeline import State, run_stages
@@ -65,18 +65,31 @@ class Task:
         return {actions_key(actions): number for number, actions in enumerate(self.actions)}
 
 
+PACKED_BYTES = 512 << 20
+"""Constants that a plan keeps as candidates have them: packing takes longer than the kernel."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TunePlan:
-    """A planned model and its tasks."""
+    """A planned model and its tasks.
+
+    `packed` are constants as candidates so far have them, which others have too.
+    """
 
     model: Path
     target: Target
     options: CompileOptions
     graph: Graph
     tasks: tuple[Task, ...]
+    packed: dict[str, Param] = field(default_factory=dict)
 
     def call(self, task: Task, tile: Any) -> tuple[KernelCall, RuleContext]:
-        """Write the kernel of a task with one of its candidates."""
+        """Write the kernel of a task with one of its candidates.
+
+        What the context has of constants is this candidate's until the next call.
+        """
+        if sum(param.value.nbytes for param in self.packed.values()) > PACKED_BYTES:
+            self.packed.clear()
         context = RuleContext(
             graph=self.graph,
             options=self.options,
@@ -84,6 +97,7 @@ class TunePlan:
             performance=self.target.performance,
             cost=self.target.cost,
             log=DecisionLog(),
+            params=self.packed,
         )
         # Chosen already: there may be thousands of others to compare it with.
         context.schedules.chosen[task.digest] = replace(task.choice, tile=tile)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+
 from adrenoc.tune.search import CostModel, Measured, Search, features
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
+from planted_kernels import plan_small
 
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.tune import tasks
+from adrenoc.tune.tasks import TunePlan
 from adrenoc.tune.variant import PATTERN, is_repeated, random_value
 
 LARGE = (1, 16, 40, 40)
@@ -49,3 +54,39 @@ def test_words_of_bytes_are_sent_whole() -> None:
     spec = _spec((1, 64, 40, 40), "uint32", Memory.BYTES)
     assert not is_repeated(spec)
     assert random_value(spec, "seed").shape == spec.physical
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
+    return plan_small(tmp_path_factory.mktemp("plan"))
+
+
+def _constants(plan: TunePlan) -> list[dict[str, Any]]:
+    """What each candidate of the convolution has of constants, by name."""
+    (conv,) = [task for task in plan.tasks if task.family == "conv2d"]
+    found = []
+    for tile in conv.candidates:
+        call, context = plan.call(conv, tile)
+        names = [name for name in call.arguments if name in context.params]
+        found.append({name: context.params[name].value for name in names})
+    return found
+
+
+def test_candidates_share_packed_constants(plan: TunePlan) -> None:
+    """Packing a weight takes longer than writing the kernel that reads it."""
+    packed: Counter[int] = Counter()
+    for constants in _constants(plan):
+        assert constants
+        packed.update({id(value): 1 for value in constants.values()})
+    assert max(packed.values()) > 1
+    assert len(packed) == len(plan.packed)
+
+
+def test_packed_constants_stay_few(plan: TunePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = _constants(plan)
+    monkeypatch.setattr(tasks, "PACKED_BYTES", 1)
+    assert len(plan.packed) > 2
+    for ours, theirs in zip(_constants(plan), wanted, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all((ours[name] == theirs[name]).all() for name in ours)
+    assert len(plan.packed) <= len(ours)
