@@ -18,6 +18,12 @@ STABLE = 0.02
 MOST_REQUESTS = 10
 """For one figure, beside those that find the scale."""
 FEWEST_SAMPLES = 5
+FEWEST_TO_TELL = 3
+"""Samples, below which their spread says nothing."""
+MOST_NOISY = 0.25
+"""Of all rounds, that may give no figure: the others would be those that chance has favoured."""
+MOST_TIME_US, MOST_CLOCK_MHZ, MOST_CELSIUS = 1e9, 1e5, 1e3
+"""Beyond which an answer is none; a server may say anything."""
 LONG_ENOUGH_US = 1000.0
 """That the kernel with most work takes, or work grows."""
 MOST_GROWTH, MOST_SCALE = 32, 1 << 14
@@ -52,6 +58,8 @@ class Row:
     @property
     def doubt(self) -> float:
         """How far off the value may be, relative, for all that the samples tell."""
+        if self.samples < FEWEST_TO_TELL:
+            return 1.0
         return doubt_of(self.spread, self.samples)
 
     @property
@@ -70,6 +78,7 @@ class Runs(Protocol):
 @dataclass(kw_only=True)
 class _Samples:
     figures: list[float] = field(default_factory=list)
+    rounds: int = 0
     curves: list[tuple[float, ...]] = field(default_factory=list)
     noisy: str = ""
     places: tuple[float, ...] = ()
@@ -143,8 +152,10 @@ def _row(
     except ProbeError as error:
         return ended(FAILED, str(error))
     state = {"clock_mhz": samples.clock_mhz, "temperature_c": samples.temperature_c}
-    if not samples.figures:
-        return ended(FAILED, f"too noisy: {samples.noisy}", **state)
+    lost = samples.rounds - len(samples.figures)
+    if lost > MOST_NOISY * samples.rounds:
+        reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
+        return ended(FAILED, reason, **state)
     middle = [statistics.median(heights) for heights in zip(*samples.curves, strict=True)]
     return ended(
         MEASURED,
@@ -170,11 +181,12 @@ def _sampled(
             raise ProbeError("the device gave no output")
         value, samples.word = measure.of_output(answers.output)
         samples.figures.append(value)
+        samples.rounds = 1
         return samples
     if measure.scales:
         probes = _scaled(bench, device, measure, probes, end, clock)
     for turn in range(MOST_REQUESTS):
-        if turn > 0 and (_is_stable(samples.figures) or clock() >= end):
+        if turn > 0 and (_is_stable(samples) or clock() >= end):
             break
         if measure.of_builds:
             probes = measure.kernels(device, 1)  # new texts, that no driver has kept
@@ -228,8 +240,9 @@ def _add(
     timed = probes[measure.every - 1 :: measure.every]
     for every in zip(*times_us, strict=True):
         times = every[measure.every - 1 :: measure.every]
-        if min(times) <= 0:
-            samples.noisy = "the device's clock told of no time at all"
+        samples.rounds += 1
+        if not all(0 < time <= MOST_TIME_US for time in times):
+            samples.noisy = "the device's clock told of no time that can be"
             continue
         try:
             figure = measure.figure(timed, times)
@@ -243,9 +256,13 @@ def _add(
 
 
 def _note(samples: _Samples, answers: Answers) -> None:
-    samples.clock_mhz = answers.clock_mhz or samples.clock_mhz
-    samples.temperature_c = answers.temperature_c or samples.temperature_c
+    if 0 < answers.clock_mhz <= MOST_CLOCK_MHZ:
+        samples.clock_mhz = answers.clock_mhz
+    if 0 < answers.temperature_c <= MOST_CELSIUS:
+        samples.temperature_c = answers.temperature_c
 
 
-def _is_stable(figures: Sequence[float]) -> bool:
-    return len(figures) >= FEWEST_SAMPLES and doubt_of(spread_of(figures), len(figures)) <= STABLE
+def _is_stable(samples: _Samples) -> bool:
+    count = len(samples.figures)
+    known = count >= FEWEST_SAMPLES and count >= (1 - MOST_NOISY) * samples.rounds
+    return known and doubt_of(spread_of(samples.figures), count) <= STABLE

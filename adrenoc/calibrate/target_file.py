@@ -14,6 +14,7 @@ from adrenoc.target.own_file import clamped
 
 _HELD = "held to what kernels are written for"
 _MOST_LAYERS = 2048
+_WAVES = tuple(float(1 << power) for power in range(11))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,11 @@ def target_toml(measured: Measured) -> str:
         if own:
             lines += ["", f"[{section}]", *(_line(value, measured.cost) for value in own)]
     wave = next((row for row in measured.rows if row.name == "wave" and row.is_measured), None)
-    if wave is not None and wave.value is not None:
+    if wave is not None and wave.value in _WAVES and "[performance]" in lines:
         at = lines.index("[performance]") + 1
-        lines.insert(at, f'wave_sizes = {{ value = [{int(wave.value)}], source = "@measured" }}')
+        lines.insert(
+            at, f'wave_sizes = {{ value = [{int(wave.value or 0)}], source = "@measured" }}'
+        )
     listed = list(_extensions(measured.rows))
     if listed:
         lines += ["", "[extensions]", *listed]

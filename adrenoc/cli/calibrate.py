@@ -85,7 +85,8 @@ def calibrate_command(
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reached
     from adrenoc.files.outputs import write_atomically
-    from adrenoc.target.own_file import check_output_name
+    from adrenoc.target.own_file import OwnFile, check_output_name
+    from adrenoc.target.target import load_own_target
 
     if not 0 < budget_s <= _MOST_BUDGET_S:
         raise click.UsageError("--budget is to be above 0 and at most 1h")
@@ -111,6 +112,8 @@ def calibrate_command(
             only=only,
         )
         done = run_calibration(request, say=_silent if as_json else _Progress().say)
+    # What could not be read again is not written.
+    load_own_target(OwnFile(path=output, name=output.name, text=done.toml), host=False)
     write_atomically(output, done.toml)
     if page is not None:
         from adrenoc.calibrate.page import calibration_html

@@ -64,7 +64,7 @@ def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
 def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     file, page = tmp_path / "here.toml", tmp_path / "here.html"
     only = [word for name in ("mad.float4", "border", "texel.bytes") for word in ("--only", name)]
-    command = ["calibrate", "--budget", "20s", *only, "-o", str(file), "--html", str(page)]
+    command = ["calibrate", "--budget", "8s", *only, "-o", str(file), "--html", str(page)]
     outcome = CliRunner().invoke(cli, [*command, "--json"])
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(outcome.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,43 @@ def test_times_that_say_nothing_are_no_figure():
     assert "too noisy" in row.reason
     with pytest.raises(NoisyError):
         slope(BY_NAME["barrier"].kernels(DEVICE, 1), (2.0, 1.0))
+
+
+def test_rounds_that_chance_has_favoured_are_no_measurement():
+    """More work took longer in some rounds alone: to keep those would be to choose a figure."""
+    device = Planted(planted_ns)
+    device.noise = itertools.cycle([1.0, 1000.0, 1.0, 1.0, 1000.0, 1.0, 1.0, *[1.0] * 7])
+    (row,) = device.rows("barrier")
+    assert row.status == "failed"
+    assert "of 70 rounds say nothing" in row.reason
+    assert row.value is None
+
+
+@pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
+def test_times_that_cannot_be(time_us):
+    device = Planted(planted_ns)
+    device.run = lambda kernels, *, output=False: Answers(  # type: ignore[method-assign]
+        times_us=((time_us,) * 7,) * len(kernels), clock_mhz=time_us, temperature_c=time_us
+    )
+    (row,) = device.rows("memory.write")
+    assert (row.status, row.value, row.clock_mhz, row.temperature_c) == ("failed", None, 0.0, 0.0)
+
+
+def test_one_sample_tells_of_no_spread():
+    row = Row(name="x", title="x", unit="", status="measured", value=1.0, samples=1)
+    assert row.doubt == 1.0
+    value = Value(key="performance.launch_us", value=1.0, how="", rows=(row,))
+    assert not value.is_certain
+
+
+@pytest.mark.parametrize("size", [0, 3, 4096, 64])
+def test_a_wave_is_one_that_a_target_can_have(tmp_path, size):
+    done = _calibration()
+    wave = Row(name="wave", title="", unit="", status="measured", value=float(size))
+    measured = dataclasses.replace(done.measured, rows=(*done.measured.rows, wave))
+    path = tmp_path / "phone.toml"
+    path.write_text(target_toml(measured))
+    assert load_target(str(path)).performance.wave_sizes == ((64,) if size == 64 else (64, 128))
 
 
 def test_a_device_without_something_is_asked_for_none_of_it():
@@ -438,3 +476,46 @@ def test_the_listed_gpu_is_what_a_device_calls_itself():
 def test_a_file_that_could_not_be_given_is_not_written(tmp_path, name):
     with pytest.raises(TargetError):
         check_output_name(Path(tmp_path / name))
+
+
+def _times(kernel: MicroKernel) -> int:
+    """How often its loop runs, in all threads."""
+    (turns,) = [t.value[0] for t in kernel.arguments if t.shape == (4,) and t.dtype == "int32"]
+    width, height, depth = kernel.threads
+    return int(turns) * width * height * depth
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "each"),
+    [
+        ("mad.float", " = mad(", 1),
+        ("mad.float4", " = mad(", 4),
+        ("mad.half", " = mad(", 1),
+        ("mad.half4", " = mad(", 4),
+        ("mad.bytes", "+= dot_4x8packed_uu_uint(", 4),
+        ("texel.half4.cached", "read_imagef(", 1),
+        ("texel.float4.window", "read_imagef(", 1),
+        ("texel.float4.streamed", "read_imagef(", 1),
+        ("local.byte", "^= kept[", 1),
+        ("local.float", "+= kept[", 1),
+        ("local.half4", "^= kept[", 1),
+        ("local.float4", "+= kept[", 1),
+        ("buffer.thread", "sum += data[", 16),
+        ("buffer.uniform", "sum += data[", 16),
+        ("buffer.halves", "sum += vload_half4(", 8),
+    ],
+)
+def test_the_work_of_a_launch_is_what_its_text_does(name, words, each):
+    for scale in (1, 5):
+        for probe in BY_NAME[name].kernels(DEVICE, scale):
+            written = probe.kernel.source.count(words)
+            assert written > 0
+            assert probe.work == written * each * _times(probe.kernel)
+
+
+@pytest.mark.parametrize(("name", "ways"), [("memory.read", 1), ("memory.copy", 2)])
+def test_memory_counts_each_way(name, ways):
+    probes = BY_NAME[name].kernels(DEVICE, 1)
+    for probe in probes[1::2]:
+        (turns,) = re.findall(r"turn < (\d+)u", probe.kernel.source)
+        assert probe.work == ways * int(turns) * probe.x * 1024
