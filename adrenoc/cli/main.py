@@ -125,6 +125,9 @@ def _run(args: list[str], asked: Interrupts) -> int:
         return _tell(
             type(error).__name__, message, f"{command} --help", error.exit_code, as_json=as_json
         )
+    except SystemExit:
+        # Click's own way to end where a reader has left, and with 1, which is for defects.
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output has left") from None
     except (KeyboardInterrupt, click.Abort):
         say_aside("interrupted; nothing half-written was left")
         return INTERRUPTED_EXIT_CODE

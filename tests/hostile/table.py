@@ -7,6 +7,7 @@ from collections import Counter
 from tests.hostile import (
     arrays,
     bundles,
+    device_files,
     firmware,
     graphs,
     models,
@@ -36,6 +37,7 @@ def all_cases() -> list[Case]:
         *phones.cases(),
         *packages.cases(),
         *rights.cases(),
+        *device_files.cases(),
     ]
     twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
     if twice:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -31,6 +33,17 @@ def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path
     while _is_running(helper) and time.monotonic() < until:
         time.sleep(0.05)
     assert not _is_running(helper)
+
+
+@pytest.mark.parametrize("words", [["targets"], ["--help"], ["presets", "--json"]])
+def test_a_reader_that_has_left_is_no_defect(words: list[str]) -> None:
+    """As of `adrenoc targets | head -1`: there is nobody to tell, and 1 is for defects."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "adrenoc", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_long_report_without_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

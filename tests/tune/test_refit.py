@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import random
@@ -221,3 +222,16 @@ def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TuningLogError, match="no text in UTF-8"):
         read_measurements(tmp_path / "binary.csv")
+
+
+@pytest.mark.parametrize(
+    "cell", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": "\\ud800"}', "x" * 200_000]
+)
+def test_a_schedule_that_no_reader_follows(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        rows.writerow(["m", "fp16", DEVICE, "conv2d", "0" * 16, cell, "1.0"])
+    with pytest.raises(TuningLogError, match="line 2"):
+        read_measurements(path)

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from adrenoc.errors import TuningLogError
 from adrenoc.files.outputs import write_atomically
+from adrenoc.files.read import read_plain
+from adrenoc.text.json_text import read_json
 from adrenoc.tuning_log import Actions
 
 
@@ -47,17 +49,23 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
         TuningLogError: the file cannot be read, or a row is not one.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path).decode("utf-8")
     except OSError as error:
         raise TuningLogError(f"cannot read {path}: {error.strerror}", hint=_HINT) from error
     except UnicodeDecodeError as error:
         raise TuningLogError(f"{path} is no text in UTF-8, expected a CSV", hint=_HINT) from error
     reader = csv.reader(io.StringIO(text))
-    header = next(reader, [])
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise TuningLogError(f"{path}, line 1: {error}", hint=_HINT) from error
     if tuple(header) != COLUMNS:
         seen, expected = ",".join(header) or "nothing", ",".join(COLUMNS)
         raise TuningLogError(f"{path}, line 1: seen {seen}, expected {expected}", hint=_HINT)
-    rows = [_measurement(path, reader.line_num, row) for row in reader if row]
+    try:
+        rows = [_measurement(path, reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise TuningLogError(f"{path}, line {reader.line_num}: {error}", hint=_HINT) from error
     if not rows:
         raise TuningLogError(f"{path} has no measurement, expected a row a schedule", hint=_HINT)
     return tuple(rows)
@@ -89,7 +97,7 @@ def _measurement(path: Path, line: int, row: list[str]) -> Measurement:
         raise TuningLogError(f"{path}, line {line}: seen {seen}", hint=_HINT)
     cells = dict(zip(COLUMNS, row, strict=True))
     try:
-        actions = json.loads(cells["actions"])
+        actions = read_json(cells["actions"])
     except ValueError:
         actions = None
     if not isinstance(actions, dict):
