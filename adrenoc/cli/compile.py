@@ -85,6 +85,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
 )
+@click.option(
+    "--fallback",
+    type=click.Choice(("cpu",)),
+    help="Of an int8 model, also carry code for the phone's CPU: the C API computes by it where "
+    "there is no OpenCL device, or it refuses the kernels.",
+)
 @firmware_options()
 @click.option(
     "--object", "with_object", is_flag=True, help="For microcontrollers: a compiled model.o too."
@@ -115,6 +121,7 @@ def compile_command(
     tuning_log: str | None,
     stop_after: str | None,
     ndk: str | None,
+    fallback: str | None,
     max_flash_kib: int | None,
     max_ram_kib: int | None,
     with_object: bool,
@@ -145,6 +152,7 @@ def compile_command(
 
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
     buckets = buckets_of(shapes)
+    _check_fallback(fallback, len(buckets), stop_after)
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
         target,
@@ -198,6 +206,7 @@ def compile_command(
             use_cache=not no_cache,
             dump_dir=dump_dir,
             chosen_before=decisions,
+            with_fallback=fallback is not None,
         )
 
     if as_json:
@@ -243,6 +252,16 @@ def _check_accuracy_options(
         raise click.UsageError("--accuracy pins tensors that a region of OpenCL ML would hide")
     if stop_after is not None:
         raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
+
+
+def _check_fallback(fallback: str | None, choices: int, stop_after: str | None) -> None:
+    """Refuse what does not go together."""
+    if fallback is None:
+        return
+    if choices > 1:
+        raise click.UsageError("--fallback cpu is for one choice of shapes: no ranges with --shape")
+    if stop_after is not None:
+        raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
 
 
 def _wanted(tolerance: float, folder: Path | None, seed: int, effort: float) -> Wanted:

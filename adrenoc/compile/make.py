@@ -42,6 +42,7 @@ from adrenoc.tuning_log import find_log, for_gpu, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compile.compiler import Compiled
+    from adrenoc.compile.fallback import Fallback
     from adrenoc.decision import Decision, DecisionLog
 
 
@@ -78,10 +79,12 @@ def make_bundle(
     use_cache: bool = True,
     dump_dir: Path | None = None,
     chosen_before: Sequence[Decision] = (),
+    with_fallback: bool = False,
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
     `chosen_before` are decisions that led to these options; the bundle keeps them.
+    `with_fallback`: an int8 model's code for the CPU goes with it.
     With `buckets` it is compiled for each of these choices of input shapes, the largest last.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
@@ -117,6 +120,7 @@ def make_bundle(
             tar=tar,
             reporter=reporter,
             chosen_before=tuple(chosen_before),
+            with_fallback=with_fallback,
         )
         cache = BundleCache(cache_folder(), reporter) if use_cache else None
         manifest, decisions, cached = _make(job, cache, dump_dir)
@@ -143,6 +147,7 @@ class _Job:
     tar: bool
     reporter: Reporter
     chosen_before: tuple[Decision, ...]
+    with_fallback: bool
 
     @property
     def key(self) -> str:
@@ -157,6 +162,7 @@ class _Job:
                 "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
                 "buckets": repr(self.buckets),
                 "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
+                "fallback": str(self.with_fallback),
             }
         )
 
@@ -214,6 +220,7 @@ def _compile_into_place(
         name=job.name,
         reporter=job.reporter,
         chosen_before=job.chosen_before,
+        fallback=_planned_fallback(job),
     )
     fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
 
@@ -232,6 +239,14 @@ def _compile_into_place(
         with write_folder_atomically(job.output, BUNDLE_FOLDER) as root:
             manifest = fill_and_keep(root)
     return manifest, decisions.to_json(), False
+
+
+def _planned_fallback(job: _Job) -> Fallback | None:
+    if not job.with_fallback:
+        return None
+    from adrenoc.compile.fallback import plan_fallback
+
+    return plan_fallback(job.model, job.info.format)
 
 
 def _compile(
@@ -278,6 +293,7 @@ class _Writer:
     name: str
     reporter: Reporter
     chosen_before: tuple[Decision, ...] = ()
+    fallback: Fallback | None = None
 
     def fill(
         self,
@@ -295,6 +311,10 @@ class _Writer:
             linker=self.linker,
         )
         self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
+        if self.fallback is not None:
+            started = time.perf_counter()
+            size = self.fallback.write(root, compiled, self.target.llvm_triple)
+            self.reporter.stage("fallback", _ms_since(started), f"{size} bytes for the CPU")
         started = time.perf_counter()
         if self.target.own is not None:
             (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+import adrenoc
 from adrenoc.mcu.kernel import WIDTHS
 from adrenoc.mcu.print_c import (
     LAYER_HOOK,
@@ -17,13 +20,25 @@ from adrenoc.mcu.print_c import (
 from adrenoc.mcu.program import Program
 
 WEIGHTS_FILE = "model.weights"
+ENVIRONMENT_FILE = "model_environment.h"
+_INTERFACE = Path(adrenoc.__file__).parent / "native" / "runtime" / "src" / "model"
+_DTYPES = {"int8": 0, "uint8": 1, "float32": 2}
+_EVEN = 3
+"""float32, rounded with halves to even."""
 _ALIGN = 64
 
 
-def print_cpu_model(program: Program) -> dict[str, bytes]:
-    """`model.h`, `model.c` and the file of constants."""
+def print_cpu_model(program: Program, *, halves_to_even: bool = False) -> dict[str, bytes]:
+    """`model.h`, what it includes, `model.c` and the file of constants.
+
+    `halves_to_even`: so the model's own runtime rounds numbers of float32 at its inputs.
+    """
     places, constants = _laid_out(program)
-    texts = {"model.h": _header(program), "model.c": _code(program, places)}
+    texts = {
+        "model.h": _header(program),
+        ENVIRONMENT_FILE: (_INTERFACE / ENVIRONMENT_FILE).read_text(encoding="utf-8"),
+        "model.c": _code(program, places) + "\n".join(_facts(program, halves_to_even)),
+    }
     return {**{name: text.encode() for name, text in texts.items()}, WEIGHTS_FILE: constants}
 
 
@@ -59,7 +74,7 @@ def _header(program: Program) -> str:
         title_text(program),
         "#ifndef MODEL_H",
         "#define MODEL_H",
-        "#include <stdint.h>",
+        f'#include "{ENVIRONMENT_FILE}"',
         "#ifdef __cplusplus",
         'extern "C" {',
         "#endif",
@@ -72,7 +87,8 @@ def _header(program: Program) -> str:
         f"#define MODEL_INPUT_SIZES {sizes[0]}",
         f"#define MODEL_OUTPUT_SIZES {sizes[1]}",
         "",
-        _ENVIRONMENT,
+        "void model_compute(const void *const *inputs, void *const *outputs, void *arena,",
+        "                   const model_environment *environment);",
         "",
         "#ifdef __cplusplus",
         "}",
@@ -81,26 +97,6 @@ def _header(program: Program) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-_ENVIRONMENT = """\
-/* What a core can do, beside its plain instructions: bits of `features`. */
-#define MODEL_HAS_NEON 1u
-#define MODEL_HAS_DOT 2u  /* SDOT */
-#define MODEL_HAS_I8MM 4u /* SMMLA */
-
-/* Who computes: `each`, if it is not NULL, calls task(argument, part) once for each part, on any of
- * `threads` threads, and comes back when all have ended.  threads.h has one. */
-typedef struct model_environment {
-  uint32_t features;
-  int32_t threads;
-  void *pool;
-  void (*each)(void *pool, int32_t parts, void (*task)(const void *argument, int32_t part),
-               const void *argument);
-} model_environment;
-
-void model_compute(const void *const *inputs, void *const *outputs, void *arena,
-                   const model_environment *environment);"""
 
 
 _WEIGHTS = """\
@@ -142,3 +138,24 @@ def _code(program: Program, places: list[tuple[str, str, int]]) -> str:
         for number, name in enumerate(border_names(stem, indices)):
             parts += [f"  {kind} *const {name} = {stem}s[{number}];", f"  (void){name};"]
     return "\n".join([*parts, *body_lines(program)])
+
+
+def _facts(program: Program, halves_to_even: bool) -> list[str]:
+    """The table that a runtime finds in a library of the model."""
+    network = program.network
+    indices = (*network.inputs, *network.outputs)
+    rows = []
+    for index in indices:
+        tensor, dtype = network.tensors[index], network.dtypes.get(index, "int8")
+        scale = float(np.float32(tensor.scale)).hex()
+        kind = _EVEN if dtype == "float32" and halves_to_even else _DTYPES[dtype]
+        rows.append(f"    {{{kind}, {tensor.zero}, {scale}f, {tensor.elements}}},")
+    ends = f"{len(network.inputs)}, {len(network.outputs)}"
+    return [
+        f"static const model_border model_borders[{len(indices)}] = {{",
+        *rows,
+        "};",
+        '__attribute__((visibility("default"))) const model_facts adrenoc_cpu_model = {',
+        f"    MODEL_FACTS_VERSION, {ends}, MODEL_ARENA_BYTES, model_borders, model_compute}};",
+        "",
+    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.cpu.make_cpu import C_FOLDER
-from adrenoc.cpu.print_cpu import WEIGHTS_FILE
+from adrenoc.cpu.print_cpu import ENVIRONMENT_FILE, WEIGHTS_FILE
 from adrenoc.errors import CheckFailedError, DependencyError, DeviceError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
@@ -28,7 +28,7 @@ ALL_FEATURES = 0xFFFF
 _ARM_COMPILER = "aarch64-linux-gnu-gcc"
 _COUNTING, _PLAIN = "qemu-aarch64", "qemu-aarch64-static"
 _CPU = "max"
-_FILES = ("model.h", "model.c", "threads.h", "threads.c", WEIGHTS_FILE)
+_FILES = ("model.h", ENVIRONMENT_FILE, "model.c", "threads.h", "threads.c", WEIGHTS_FILE)
 _OVERRUN = 4
 
 

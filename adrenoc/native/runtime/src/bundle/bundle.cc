@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
+constexpr const char* kFallback = "cpu.so";
 constexpr const char* kPrograms = "programs/";
 constexpr const char* kBuckets = "buckets.json";
 constexpr const char* kHere = ".";  // the bucket that is the bundle itself
@@ -44,6 +45,10 @@ Descriptor file_in_memory(std::string_view content) {
     content.remove_prefix(static_cast<size_t>(written));
   }
   return file;
+}
+
+std::string path_of(const Descriptor& file) {
+  return "/proc/self/fd/" + std::to_string(file.get());
 }
 
 }  // namespace
@@ -90,6 +95,10 @@ void Bundle::read(const FindFile& find, bool verify) {
     // Built kernels carry a digest of their own, which is checked when they are used.
     if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find(path);
   }
+  if (manifest_.files.count(kFallback) != 0) {
+    library_files_.push_back(file_in_memory(checked(find, kFallback, verify)));
+    fallback_path_ = path_of(library_files_.back());
+  }
   std::vector<std::string> folders = {kHere};
   if (manifest_.files.count(kBuckets) != 0) {
     BucketList list = read_buckets(checked(find, kBuckets, verify));
@@ -109,7 +118,7 @@ void Bundle::add_bucket(const FindFile& find, const std::string& folder, bool ve
   // Always a copy: a library keeps the address of the one module that it belongs to, and the
   // dynamic loader would give two models of one file the same library.
   library_files_.push_back(file_in_memory(checked(find, prefix + kLibrary, verify)));
-  bucket.library_path = "/proc/self/fd/" + std::to_string(library_files_.back().get());
+  bucket.library_path = path_of(library_files_.back());
   buckets_.push_back(std::move(bucket));
 }
 

@@ -34,6 +34,8 @@ class Bundle {
   // The smallest first; a bundle for one shape has one.
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   [[nodiscard]] const Batch& batch() const { return batch_; }
+  // Where the model's code for the CPU can be opened; "" where the bundle carries none.
+  [[nodiscard]] const std::string& fallback_path() const { return fallback_path_; }
   // A file of built kernels that came with the bundle, by its name.
   [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
 
@@ -51,6 +53,7 @@ class Bundle {
   Manifest manifest_;
   std::vector<Bucket> buckets_;
   Batch batch_;
+  std::string fallback_path_;
   std::map<std::string, StoredTensor> params_;
   std::map<std::string, std::string_view> programs_;
 };

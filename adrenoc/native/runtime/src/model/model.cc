@@ -75,10 +75,36 @@ void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
   if (!one.unsaved.empty()) all->unsaved = one.unsaved;
 }
 
+// Whether what failed is the device's, and the model may compute elsewhere.
+bool is_of_device(const Failure& failure, const LoadOptions& options) {
+  // Who names a device wants that one.
+  if (failure.status() == ADRENOC_NO_DEVICE) return options.device.empty();
+  return failure.status() == ADRENOC_DEVICE_FAILED || failure.status() == ADRENOC_OUT_OF_MEMORY;
+}
+
 }  // namespace
 
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     : bundle_(std::move(bundle)) {
+  if (bundle_->fallback_path().empty()) {
+    load_on_device(options);
+  } else if (options.device == "cpu") {
+    load_on_cpu("the caller asked for it");
+  } else {
+    try {
+      load_on_device(options);
+    } catch (const Failure& failure) {
+      if (!is_of_device(failure, options)) throw;
+      load_on_cpu(failure.what());
+    } catch (const ffi::Error& error) {
+      load_on_cpu(error.message());
+    }
+  }
+  // What a program that knows of one shape only expects: the bundle's own.
+  choose(whole_bucket(buckets(), buckets().size() - 1));
+}
+
+void Model::load_on_device(const LoadOptions& options) {
   // Before the device is used, whose context is made by them.
   opencl::set_hints(options.hints);
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
@@ -99,8 +125,6 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     }
   }
   times_.build_ms = building.ms();
-  // What a program that knows of one shape only expects: the bundle's own.
-  choose(whole_bucket(buckets(), buckets().size() - 1));
 }
 
 void Model::load_programs(bool no_record) {
@@ -184,6 +208,9 @@ const char* Model::notes() {
   const auto add = [this](const std::string& note) {
     if (!note.empty()) notes_ += (notes_.empty() ? "" : "\n") + note;
   };
+  if (cpu_ != nullptr) {
+    add("the model computes on the CPU, by the code that its bundle carries: " + cpu_reason_);
+  }
   if (device_.device_type == kDLOpenCL) {
     opencl::Device& device = opencl::device_at(device_.device_id);
     add(other_gpu_note(manifest().target, device.info()));
@@ -200,7 +227,19 @@ void Model::run() {
   at_work([this] { run_once(); });
 }
 
+void Model::check_bound() const {
+  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
+    if (bound_inputs_[i].host == nullptr && !bound_inputs_[i].memory.has_value()) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
+    }
+  }
+}
+
 void Model::run_once() {
+  if (cpu_ != nullptr) {
+    run_on_cpu();
+    return;
+  }
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   const Stopwatch computing;
@@ -222,6 +261,12 @@ Model::Pace Model::run_repeatedly(uint32_t runs) {
 }
 
 Model::Pace Model::run_in_a_row(uint32_t runs) {
+  if (cpu_ != nullptr) {
+    const Stopwatch computing;
+    for (uint32_t i = 0; i < runs; ++i) run_on_cpu();
+    const double each_ms = computing.ms() / runs;
+    return {each_ms, each_ms};
+  }
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   synchronize();
@@ -245,6 +290,9 @@ const char* Model::profile() {
 }
 
 const char* Model::run_profiled() {
+  if (cpu_ != nullptr) {
+    throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no kernels are timed");
+  }
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   Profiling profiling(device_.device_id);
@@ -257,11 +305,7 @@ const char* Model::run_profiled() {
 }
 
 Model::Tensors Model::upload() {
-  for (size_t i = 0; i < bound_inputs_.size(); ++i) {
-    if (bound_inputs_[i].host == nullptr && !bound_inputs_[i].memory.has_value()) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
-    }
-  }
+  check_bound();
   DeviceAPI::Get(device_)->SetDevice(device_);
   const Stopwatch uploading;
   Tensors inputs = inputs_[chosen_.bucket];
@@ -319,7 +363,12 @@ adrenoc_times Model::times() const {
 
 adrenoc_launching Model::launching() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  launching_ = programs_[chosen_.bucket].report();
+  if (cpu_ != nullptr) {
+    launching_ = {};
+    launching_.mode = "none";
+  } else {
+    launching_ = programs_[chosen_.bucket].report();
+  }
   adrenoc_launching told{};
   told.launches = static_cast<uint32_t>(launching_.launches);
   told.api_calls = static_cast<uint32_t>(launching_.api_calls);

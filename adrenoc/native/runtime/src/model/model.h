@@ -14,6 +14,7 @@
 
 #include "adrenoc.h"
 #include "bundle/bundle.h"
+#include "model/cpu_model.h"
 #include "model/program.h"
 #include "modules/program_build.h"
 #include "opencl/hints.h"
@@ -32,7 +33,9 @@ struct LoadOptions {
 
 class Model {
  public:
-  // Loads all buckets: moves the constants to the device and builds the kernels.  Throws Failure.
+  // Loads all buckets: moves the constants to the device and builds the kernels.  Where there is
+  // no device, or it refuses them, the bundle's own code for the CPU computes, if it carries some.
+  // Throws Failure.
   Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
 
   [[nodiscard]] const Manifest& manifest() const { return bundle_->manifest(); }
@@ -91,6 +94,10 @@ class Model {
   void run_once();
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
   [[nodiscard]] const char* run_profiled();
+  void load_on_device(const LoadOptions& options);
+  void load_on_cpu(const std::string& reason);
+  void run_on_cpu();
+  void check_bound() const;
   void load_programs(bool no_record);
   void upload_constants();
   // Builds kernels in the background, while constants move to the device.
@@ -113,6 +120,8 @@ class Model {
   std::unique_ptr<Bundle> bundle_;
   DLDevice device_;
   std::string device_name_;
+  std::unique_ptr<CpuModel> cpu_;  // instead of programs
+  std::string cpu_reason_;
   std::vector<Program> programs_;  // one a bucket
   std::vector<Tensors> inputs_;    // of each program, for what comes from the host
   Chosen chosen_;

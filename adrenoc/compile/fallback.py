@@ -1,0 +1,83 @@
+"""The model as code for the CPU, which a bundle carries for where OpenCL is missing or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adrenoc.cpu.library import CPU_LIBRARY, build_cpu_library
+from adrenoc.decision import Decision
+from adrenoc.errors import CompileError
+from adrenoc.mcu.core import load_core
+from adrenoc.mcu.folder import Firmware
+from adrenoc.mcu.make import plan_firmware
+from adrenoc.mcu.program import Program
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.manifest import TensorSpec
+    from adrenoc.compile.compiler import Compiled
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fallback:
+    """A model that is known to have integer code, before the long work."""
+
+    model: Path
+    halves_to_even: bool
+    program: Program
+    firmware: Firmware
+
+    def write(self, root: Path, compiled: Compiled, triple: str) -> int:
+        """Write `cpu.so` into the folder of a bundle, with one decision; how many bytes it has.
+
+        Raises:
+            CompileError: the inputs or outputs are not those of the bundle.
+            DependencyError: there is no compiler for the device's CPU.
+        """
+        _check_alike(self.model, self.firmware, compiled.inputs, compiled.outputs)
+        machine = triple.partition("-")[0]
+        library = build_cpu_library(self.program, machine, halves_to_even=self.halves_to_even)
+        (root / CPU_LIBRARY).write_bytes(library)
+        decision = Decision(
+            subject="the whole model",
+            taken=f"{CPU_LIBRARY} beside the kernels",
+            reason=f"--fallback cpu: {len(self.firmware.layers)} layers in int8, computed where "
+            "there is no OpenCL device or it refuses the kernels",
+            stage="fallback",
+        )
+        compiled.decisions.extend([decision])
+        return len(library)
+
+
+def plan_fallback(model: Path, format_: str) -> Fallback:
+    """A model's integer code, planned.
+
+    Raises:
+        CompileError: the model is not of int8.
+        UnsupportedOperatorError: it holds operators without integer kernels.
+    """
+    program, firmware = plan_firmware(model, load_core("cpu:arm64"))
+    return Fallback(
+        model=model, halves_to_even=format_ == "onnx", program=program, firmware=firmware
+    )
+
+
+def _check_alike(
+    model: Path,
+    firmware: Firmware,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> None:
+    borders = firmware.borders
+    specs = (*firmware.inputs, *firmware.outputs)
+    ours = [(s.name, b.dtype, s.shape) for s, b in zip(specs, borders, strict=True)]
+    theirs = [(spec.name, spec.dtype, spec.shape) for spec in (*inputs, *outputs)]
+    if ours != theirs:
+        name, dtype, shape = next(t for t in theirs if t not in ours) if theirs else ("", "", ())
+        raise CompileError(
+            f"{model}: '{name}' of the bundle ({dtype} {list(shape)}) is not an input or output "
+            "of the integer code in the same place, so the CPU cannot stand in",
+            hint="leave --fallback out, or give the model's own shapes",
+        )

@@ -1,0 +1,166 @@
+#include "model/cpu_model.h"
+
+#include <dlfcn.h>
+#include <tvm/runtime/c_backend_api.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "base/failure.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr int32_t kMostThreads = 8;
+constexpr float kFar = 1024.0F;  // beyond what int8 holds after any zero point
+
+uint32_t core_features() {
+  uint32_t found = 0;
+#if defined(__aarch64__)
+  found = MODEL_HAS_NEON;
+#if defined(__linux__)
+  constexpr unsigned long dot = 1UL << 20, i8mm = 1UL << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  if ((getauxval(AT_HWCAP) & dot) != 0) found |= MODEL_HAS_DOT;
+  if ((getauxval(AT_HWCAP2) & i8mm) != 0) found |= MODEL_HAS_I8MM;
+#endif
+#endif
+  return found;
+}
+
+struct Parts {
+  int32_t count;
+  void (*task)(const void*, int32_t);
+  const void* argument;
+};
+
+int take_parts(int thread, TVMParallelGroupEnv* group, void* given) {
+  const Parts& parts = *static_cast<const Parts*>(given);
+  for (int32_t part = thread; part < parts.count; part += group->num_task) {
+    parts.task(parts.argument, part);
+  }
+  return 0;
+}
+
+// Parts of a layer on the threads that TVM keeps, which the calling thread is one of.
+void on_threads(void* /*pool*/, int32_t count, void (*task)(const void*, int32_t),
+                const void* argument) {
+  Parts parts{count, task, argument};
+  if (TVMBackendParallelLaunch(take_parts, &parts, 0) == 0) return;
+  // No threads are to be had: each part once more gives the same numbers.
+  for (int32_t part = 0; part < count; ++part) task(argument, part);
+}
+
+int8_t near(float real, const model_border& border) {
+  const float quanta = std::clamp(real / border.scale, -kFar, kFar);
+  const float whole =
+      border.dtype == MODEL_FLOAT32_EVEN ? std::nearbyint(quanta) : std::round(quanta);
+  const float stored = whole + static_cast<float>(border.zero);
+  return static_cast<int8_t>(std::clamp(stored, -128.0F, 127.0F));
+}
+
+// Not a number becomes zero.
+void to_code(const void* from, const model_border& border, std::vector<int8_t>* to) {
+  const auto* floats = static_cast<const float*>(from);
+  const auto* bytes = static_cast<const uint8_t*>(from);
+  for (size_t i = 0; i < to->size(); ++i) {
+    (*to)[i] = border.dtype == MODEL_UINT8 ? static_cast<int8_t>(bytes[i] - 128)
+               : std::isnan(floats[i])     ? near(0.0F, border)
+                                           : near(floats[i], border);
+  }
+}
+
+void from_code(const std::vector<int8_t>& from, const model_border& border, void* to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (border.dtype == MODEL_UINT8) {
+      static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(from[i] + 128);
+    } else {
+      static_cast<float*>(to)[i] = static_cast<float>(from[i] - border.zero) * border.scale;
+    }
+  }
+}
+
+bool is_of(const model_border& border, const TensorSpec& spec) {
+  const bool dtype = border.dtype == MODEL_INT8    ? spec.dtype == "int8"
+                     : border.dtype == MODEL_UINT8 ? spec.dtype == "uint8"
+                                                   : spec.dtype == "float32";
+  const uint64_t width = spec.dtype == "float32" ? sizeof(float) : 1;
+  return dtype && border.elements > 0 &&
+         static_cast<uint64_t>(border.elements) == spec.bytes / width;
+}
+
+}  // namespace
+
+void CpuModel::FreeAligned::operator()(void* memory) const { std::free(memory); }
+
+CpuModel::CpuModel(const std::string& path, const Manifest& manifest)
+    : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (library_ == nullptr) refuse_bundle(std::string("cpu.so cannot be loaded: ") + dlerror());
+  try {
+    facts_ = static_cast<const model_facts*>(dlsym(library_, "adrenoc_cpu_model"));
+    check(manifest);
+    void* arena = nullptr;
+    const size_t bytes = static_cast<size_t>(facts_->arena_bytes) + kAlignment;
+    if (posix_memalign(&arena, kAlignment, bytes) != 0) throw std::bad_alloc();
+    arena_.reset(arena);
+    for (int32_t i = 0; i < facts_->inputs + facts_->outputs; ++i) {
+      numbers_.emplace_back(static_cast<size_t>(facts_->borders[i].elements));
+    }
+  } catch (...) {
+    dlclose(library_);
+    throw;
+  }
+  const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
+  environment_ = {core_features(), std::clamp(cores, 1, kMostThreads), nullptr, on_threads};
+}
+
+CpuModel::~CpuModel() { dlclose(library_); }
+
+void CpuModel::check(const Manifest& manifest) const {
+  if (facts_ == nullptr || facts_->version != MODEL_FACTS_VERSION) {
+    refuse_bundle("cpu.so is of another version");
+  }
+  if (static_cast<size_t>(facts_->inputs) != manifest.inputs.size() ||
+      static_cast<size_t>(facts_->outputs) != manifest.outputs.size() ||
+      facts_->arena_bytes < 0) {
+    refuse_bundle("cpu.so has other inputs or outputs than the manifest promises");
+  }
+  size_t place = 0;
+  for (const auto* specs : {&manifest.inputs, &manifest.outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      if (is_of(facts_->borders[place++], spec)) continue;
+      refuse_bundle("cpu.so has `" + spec.name + "` in another size or dtype than the manifest");
+    }
+  }
+}
+
+void CpuModel::compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  std::vector<const void*> read(inputs);
+  std::vector<void*> written(outputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const model_border& border = facts_->borders[i];
+    if (border.dtype == MODEL_INT8) continue;
+    to_code(inputs[i], border, &numbers_[i]);
+    read[i] = numbers_[i].data();
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t place = inputs.size() + i;
+    const bool as_it_is = facts_->borders[place].dtype == MODEL_INT8 && outputs[i] != nullptr;
+    if (!as_it_is) written[i] = numbers_[place].data();
+  }
+  facts_->compute(read.data(), written.data(), arena_.get(), &environment_);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t place = inputs.size() + i;
+    if (outputs[i] == nullptr || facts_->borders[place].dtype == MODEL_INT8) continue;
+    from_code(numbers_[place], facts_->borders[place], outputs[i]);
+  }
+}
+
+}  // namespace adrenoc_runtime

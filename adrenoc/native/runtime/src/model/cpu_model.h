@@ -1,0 +1,41 @@
+// The model's code for the CPU, which an int8 bundle may carry (`compile --fallback cpu`).
+#ifndef ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
+#define ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bundle/manifest.h"
+#include "model/model_environment.h"
+
+namespace adrenoc_runtime {
+
+class CpuModel {
+ public:
+  // Opens the library at `path`.  Throws Failure (bad bundle) where it is not what `manifest` says.
+  CpuModel(const std::string& path, const Manifest& manifest);
+  CpuModel(const CpuModel&) = delete;
+  CpuModel& operator=(const CpuModel&) = delete;
+  ~CpuModel();
+
+  // Computes on numbers as the model file has them; an output may be null.  One call at a time.
+  void compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+
+ private:
+  struct FreeAligned {
+    void operator()(void* memory) const;
+  };
+  void check(const Manifest& manifest) const;
+
+  void* library_ = nullptr;
+  const model_facts* facts_ = nullptr;
+  model_environment environment_{};
+  std::unique_ptr<void, FreeAligned> arena_;
+  std::vector<std::vector<int8_t>> numbers_;  // of inputs, then outputs, in the code's own type
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
