@@ -1,0 +1,104 @@
+// Models are loaded, let go of, and asked to hold less.
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bundle/bundle.h"
+#include "c_api/call.h"
+#include "opencl/device.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+opencl::Level read_level(uint32_t given, const char* what) {
+  if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
+  throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is " + std::to_string(given) +
+                                          ", expected an adrenoc_level");
+}
+
+LoadOptions read_options(const adrenoc_options* given) {
+  adrenoc_options plain{};
+  if (given != nullptr) {
+    if (given->struct_bytes == 0) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the options is 0");
+    }
+    // Programs that were compiled with another version know fewer fields, or more.
+    std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
+  }
+  return {plain.trust_files != 0,
+          text_or_empty(plain.device),
+          text_or_empty(plain.opencl_library),
+          text_or_empty(plain.cache_folder),
+          plain.qualcomm_programs != 0,
+          plain.no_record != 0,
+          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")}};
+}
+
+// `open(verify)` gives the bundle.
+template <typename Open>
+void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
+  require(model, "model");
+  *model = nullptr;
+  const LoadOptions options = read_options(given);
+  try {
+    *model = new adrenoc_model{Model(open(!options.trust_files), options)};
+  } catch (...) {
+    // What was on the device already went into the pool.
+    opencl::release_all_pools();
+    throw;
+  }
+}
+
+}  // namespace
+}  // namespace adrenoc_runtime
+
+using adrenoc_runtime::guarded;
+using adrenoc_runtime::require;
+
+adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
+                            adrenoc_model** model) {
+  return guarded([&] {
+    require(path, "path");
+    adrenoc_runtime::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc_runtime::Bundle>(std::string(path), verify);
+    });
+  });
+}
+
+adrenoc_status adrenoc_load_fd(int descriptor, int64_t offset, int64_t bytes,
+                               const adrenoc_options* options, adrenoc_model** model) {
+  return guarded([&] {
+    adrenoc_runtime::load(options, model, [&](bool verify) {
+      return std::make_unique<adrenoc_runtime::Bundle>(
+          adrenoc_runtime::MappedFile(descriptor, offset, bytes, "the open file"), verify);
+    });
+  });
+}
+
+adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc_options* options,
+                                   adrenoc_model** model) {
+  return guarded([&] {
+    require(data, "data");
+    adrenoc_runtime::load(options, model, [&](bool verify) {
+      const std::string_view archive(static_cast<const char*>(data), bytes);
+      return std::make_unique<adrenoc_runtime::Bundle>(archive, verify);
+    });
+  });
+}
+
+void adrenoc_free(adrenoc_model* model) {
+  (void)guarded([&] {
+    delete model;
+    adrenoc_runtime::opencl::release_all_pools();
+  });
+}
+
+adrenoc_status adrenoc_trim(adrenoc_model* model) {
+  return guarded([&] {
+    if (model != nullptr) model->model.trim();
+    adrenoc_runtime::opencl::release_all_pools();
+  });
+}
