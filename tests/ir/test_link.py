@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
-from adrenoc.android.elf import read_elf
+from adrenoc.android.elf import check_extents, read_elf
 from adrenoc.android.link import (
     ANDROID_PAGE_BYTES,
     RUNTIME_SONAME,
@@ -70,6 +70,20 @@ def test_android_library_holds_what_the_loader_wants(
     assert not facts.text_relocations
     assert not facts.executable_stack
     assert {symbol[:6] for symbol in facts.undefined} == {"TVMFFI"}
+
+
+def test_a_cut_library_is_known_by_its_headers(
+    android: Any, linker: Linker, tmp_path: Path
+) -> None:
+    """Loading it would end the process."""
+    path = tmp_path / "model.so"
+    link_library(android, path, triple=ANDROID, linker=linker)
+    check_extents(path)
+    whole = path.read_bytes()
+    for kept in (0, 63, 64, 200, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(LinkError, match=r"not an ELF file|cut off: it has"):
+            check_extents(path)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,10 @@ CACHE_READERS = tuple(
 READERS = (
     *CACHE_READERS,
     *(f"src/{name}" for name in ("base/json", "files/safetensors")),
-    *(f"runtime/src/bundle/{name}" for name in ("buckets", "bundle", "manifest", "names", "tar")),
+    *(
+        f"runtime/src/bundle/{name}"
+        for name in ("buckets", "bundle", "elf_extents", "manifest", "names", "tar")
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -166,6 +167,24 @@ def test_a_damaged_file_is_named(
     assert said in execute(runtime.runner, copy, expect=BAD_BUNDLE).err
     (copy / file).unlink()
     assert file in execute(runtime.runner, copy, expect=NOT_FOUND).err
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+def test_a_cut_library_is_refused_whatever_its_digest(
+    runtime: Runtime, bundle: Bundle, execute: Execute, tmp_path: Path, kept: float
+) -> None:
+    """Loading it would end the process: the loader reads what the headers promise."""
+    copy = tmp_path / "copy.adrenoc"
+    shutil.copytree(bundle.root, copy)
+    whole = (copy / "model.so").read_bytes()
+    cut = whole[: int(len(whole) * kept)]
+    (copy / "model.so").write_bytes(cut)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    entry = next(file for file in manifest["files"] if file["path"] == "model.so")
+    entry["bytes"], entry["sha256"] = len(cut), hashlib.sha256(cut).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    said = execute(runtime.runner, copy, expect=BAD_BUNDLE).err
+    assert "model.so is" in said and "cut off" in said and f"it has {len(cut)} bytes" in said
 
 
 def test_a_bundle_for_another_machine_is_refused(

@@ -11,6 +11,7 @@
 #include "base/failure.h"
 #include "base/machine.h"
 #include "base/sha256.h"
+#include "bundle/elf_extents.h"
 #include "bundle/tar.h"
 
 namespace adrenoc_runtime {
@@ -30,18 +31,19 @@ bool is_folder(const std::string& path) {
 }
 
 // The dynamic loader wants a file: one that lives in memory and has no name in any folder.
-Descriptor file_in_memory(std::string_view content) {
+Descriptor library_in_memory(std::string_view content, const std::string& name) {
+  check_extents(content, name);
   constexpr unsigned close_on_exec = 1;  // MFD_CLOEXEC, which old C libraries do not name
   Descriptor file(static_cast<int>(syscall(SYS_memfd_create, kLibrary, close_on_exec)));
   if (file.get() < 0) {
     throw Failure(ADRENOC_INTERNAL,
-                  std::string("cannot make a file in memory for model.so: ") +
+                  std::string("cannot make a file in memory for ") + name + ": " +
                       std::strerror(errno));
   }
   while (!content.empty()) {
     const ssize_t written = write(file.get(), content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw Failure(ADRENOC_OUT_OF_MEMORY, "no memory is left for model.so");
+    if (written <= 0) throw Failure(ADRENOC_OUT_OF_MEMORY, "no memory is left for " + name);
     content.remove_prefix(static_cast<size_t>(written));
   }
   return file;
@@ -96,7 +98,7 @@ void Bundle::read(const FindFile& find, bool verify) {
     if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find(path);
   }
   if (manifest_.files.count(kFallback) != 0) {
-    library_files_.push_back(file_in_memory(checked(find, kFallback, verify)));
+    library_files_.push_back(library_in_memory(checked(find, kFallback, verify), kFallback));
     fallback_path_ = path_of(library_files_.back());
   }
   std::vector<std::string> folders = {kHere};
@@ -117,7 +119,8 @@ void Bundle::add_bucket(const FindFile& find, const std::string& folder, bool ve
   check_params(bucket.manifest);
   // Always a copy: a library keeps the address of the one module that it belongs to, and the
   // dynamic loader would give two models of one file the same library.
-  library_files_.push_back(file_in_memory(checked(find, prefix + kLibrary, verify)));
+  const std::string library = prefix + kLibrary;
+  library_files_.push_back(library_in_memory(checked(find, library, verify), library));
   bucket.library_path = path_of(library_files_.back());
   buckets_.push_back(std::move(bucket));
 }
