@@ -15,6 +15,9 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 68em;
 table { border-collapse: collapse; margin: 0.6em 0 2em; }
 td, th { padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid #e3e6ea; }
+td { overflow-wrap: anywhere; }
+td:first-child { white-space: nowrap; }
+pre { overflow-x: auto; padding: 0.8em; background: #f6f8fa; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .quiet { color: #6a737d; }
 svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: #57606a; }
@@ -60,8 +63,7 @@ def _measures(rows: Sequence[Row]) -> str:
         _row(
             _cell(row.name),
             _cell(row.title),
-            _number(row.word or (f"{row.value:.4g}" if row.value is not None else "")),
-            _cell(row.unit),
+            _cell(row.word) if row.word else _number(_figure(row)),
             _number(f"{100 * row.spread:.0f} %" if row.samples > 1 else ""),
             _number(f"{row.clock_mhz:.0f}" if row.clock_mhz else ""),
             _number(f"{row.temperature_c:.0f}" if row.temperature_c else ""),
@@ -69,8 +71,12 @@ def _measures(rows: Sequence[Row]) -> str:
         )
         for row in rows
     )
-    names = ("measure", "of what", "figure", "", "spread", "MHz", "°C", "")
+    names = ("measure", "of what", "figure", "spread", "MHz", "°C", "")
     return _table(names, body)
+
+
+def _figure(row: Row) -> str:
+    return "" if row.value is None else f"{row.value:.4g} {row.unit}"
 
 
 def _drawing(row: Row) -> str:
