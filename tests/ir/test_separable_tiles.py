@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from adrenoc.families.separable.separable_tile import SeparableWork, scored
@@ -74,3 +75,23 @@ def test_pixels_that_lie_apart_take_registers() -> None:
     tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
     tile = min(tiles, key=tiles)
     assert tile.rolled or (tile.pixels, tile.out_blocks) != (2, 4)
+
+
+def test_kernels_hold_what_the_device_has() -> None:
+    """ShuffleNetV2's fourth unit on `adreno`: the last round of loads goes beyond the weights."""
+    target = load_target("adreno")
+    work = replace(
+        WORK,
+        depthwise=ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1), groups=116),
+        source=Extents(1, 116, 28, 28),
+        pointwise=replace(
+            WORK.pointwise, out=Extents(1, 116, 14, 14), in_blocks=29, storage_bytes=4
+        ),
+    )
+    tiles = list(scored(work, target.limits, Machine.of(target.performance, target.cost)))
+    assert len(tiles) > 1000
+    for tile in tiles:
+        threads = math.prod(tile.work_group or ())
+        span = tile.chunk * tile.split_k
+        weights = -(-span * 4 * tile.out_blocks * tile.bands // threads) * threads
+        assert (weights + span * (9 + 1)) * 16 <= target.limits.local_mem_bytes

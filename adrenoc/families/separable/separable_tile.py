@@ -22,6 +22,7 @@ from adrenoc.families.conv.conv_tile_local import (
 from adrenoc.families.separable.separable import SeparableTile
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route
+from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
@@ -111,8 +112,9 @@ def _chunks(
             for n in range(1, k_steps + 1)
             if k_steps % n == 0
             and (n <= cost.most_blocks_a_part or not work.pointwise.half)
-            and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n)
-            <= min(most, limits.local_mem_bytes)
+            and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n) <= most
+            and allocated_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n)
+            <= limits.local_mem_bytes
         ]
         if fit and fit[-1] not in known:
             known.add(fit[-1])
@@ -135,6 +137,23 @@ def _shared_bytes(
     adding = split_k // 2 * across * bands * pixels * out_blocks * element
     span = chunk * split_k
     return (max(span * weights, adding) + span * others) * LANES
+
+
+def allocated_bytes(
+    work: SeparableWork,
+    out_blocks: int,
+    pixels: int,
+    across: int,
+    bands: int,
+    split_k: int,
+    chunk: int,
+) -> int:
+    """What a kernel declares: all threads load weights in each round, in the last one too."""
+    used = _shared_bytes(work, out_blocks, pixels, across, bands, split_k, chunk)
+    vectors = chunk * split_k * LANES * out_blocks * bands
+    half = work.pointwise.half
+    a_round = across * bands * split_k * (HALVES_A_LOAD // LANES if half else 1)
+    return used + -vectors % a_round * (2 if half else FLOAT_BYTES) * LANES
 
 
 def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:
