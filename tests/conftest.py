@@ -11,6 +11,8 @@ from hypothesis import settings
 from tests.examples import PROFILE
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of tests that import onnxruntime themselves
+# A server of adb's would stay for the tests that follow, and hide what the first of them does.
+os.environ["ADBUTILS_ADB_PATH"] = "/nowhere/adb"
 settings.register_profile("adrenoc", PROFILE)
 settings.load_profile("adrenoc")
 

@@ -7,9 +7,11 @@ files that the phone lacks are pushed, each under the digest of the whole runtim
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import shlex
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,6 +44,10 @@ _STATES = {
 # What is made of an answer that is none: no number where one belongs, cut off.
 _NO_ANSWER = (ValueError, OverflowError, EOFError)
 _LAST_PORT = 65535
+_ADB_PORT = 5037
+# Where a server is that adb starts when none answers.
+_OURS = ("127.0.0.1", "localhost", "::1")
+_CONNECT_S = 3
 # One line each: "key=value".  What cannot be read is left out.
 _FACTS = (
     'echo "abi=$(getprop ro.product.cpu.abi)";'
@@ -265,13 +271,35 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
             "the package adbutils, which speaks to adb, is missing",
             hint="pip install 'adrenoc[adb]'",
         ) from error
-    try:
-        return adbutils, adbutils.AdbClient(socket_timeout=timeout_s)
-    except ValueError as error:
+    address = _address()
+    if address.host not in _OURS and not _answers(address):
+        # A package that finds no server starts one on this computer: no use where another is meant.
         raise AdbError(
-            f"the variable ANDROID_ADB_SERVER_PORT holds no port: {error}",
+            f"no adb server answers at {address}, where ANDROID_ADB_SERVER_HOST says that it is",
+            hint="unset ANDROID_ADB_SERVER_HOST, or run there: adb -a nodaemon server",
+        )
+    return adbutils, adbutils.AdbClient(address.host, address.port, socket_timeout=timeout_s)
+
+
+def _address() -> HostPort:
+    """Where adb's own variables say that its server is; one that is empty counts as unset."""
+    port = os.environ.get("ANDROID_ADB_SERVER_PORT") or str(_ADB_PORT)
+    if not _NUMBER.fullmatch(port) or not 0 < int(port) <= _LAST_PORT:
+        raise AdbError(
+            f"the variable ANDROID_ADB_SERVER_PORT holds no port: {port[:40]!r},"
+            f" expected 1 to {_LAST_PORT}",
             hint="unset ANDROID_ADB_SERVER_PORT",
-        ) from error
+        )
+    host = os.environ.get("ANDROID_ADB_SERVER_HOST") or _OURS[0]
+    return HostPort(host=host, port=int(port))
+
+
+def _answers(address: HostPort) -> bool:
+    # A name that IDNA cannot hold is no OSError.
+    with suppress(OSError, UnicodeError):
+        socket.create_connection((address.host, address.port), timeout=_CONNECT_S).close()
+        return True
+    return False
 
 
 @contextmanager

@@ -104,18 +104,43 @@ def cases() -> Iterator[Case]:
                 environment={"ANDROID_ADB_SERVER_PORT": "{port}", "PATH": "/nowhere"},
                 serve=serve,
             )
-    for variable, values in {
-        "ANDROID_ADB_SERVER_PORT": ("x", "", "-1", "0", "99999", "9" * 5000, "\u0665", "1.5"),
-        "ANDROID_ADB_SERVER_HOST": ("", "a" * 300, "..", "\x1b[2J", "x:1", "a\u200b", "\u0661"),
-    }.items():
-        for value in values:
-            yield Case(
-                family="adb servers",
-                name=f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}",
-                command=("devices",),
-                codes=_CODES,
-                environment={variable: value, "PATH": "/nowhere"},
-            )
+    # One that is empty counts as unset; adb's own server is started by none of these.
+    ports = ("x", "-1", "0", "99999", "9" * 5000, "\u0665", "1.5")
+    hosts = ("a" * 300, "..", "\x1b[2J", "x:1", "a\u200b", "127.0.0.2")
+    for variable, value in (
+        *(("ANDROID_ADB_SERVER_PORT", value) for value in ports),
+        *(("ANDROID_ADB_SERVER_HOST", value) for value in hosts),
+    ):
+        yield Case(
+            family="adb servers",
+            name=f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}",
+            command=("devices",),
+            codes=_CODES,
+            environment={variable: value, "PATH": "/nowhere"},
+        )
+    yield Case(
+        family="adb servers",
+        name="an empty host",
+        command=("devices",),
+        codes=_CODES,
+        environment={
+            "ANDROID_ADB_SERVER_HOST": "",
+            "ANDROID_ADB_SERVER_PORT": "{port}",
+            "PATH": "/nowhere",
+        },
+        serve=_says(bytes(4096)),
+    )
+    yield Case(
+        family="adb servers",
+        name="an empty port",
+        command=("devices",),
+        codes=_CODES,
+        environment={
+            "ANDROID_ADB_SERVER_HOST": "127.0.0.2",
+            "ANDROID_ADB_SERVER_PORT": "",
+            "PATH": "/nowhere",
+        },
+    )
 
 
 def _made(folder: Path) -> None:

@@ -154,3 +154,34 @@ def test_an_adb_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(AdbError, match="failed"):
             adb.list_devices(timeout_s=0.5)
         assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("HOST", "127.0.0.2", "no adb server answers at 127.0.0.2:5037, where ANDROID_ADB"),
+        ("HOST", "a" * 300, "no adb server answers at a"),
+        ("PORT", "0", "ANDROID_ADB_SERVER_PORT holds no port: '0', expected 1 to 65535"),
+        ("PORT", "65536", "holds no port: '65536'"),
+        ("PORT", "\u0665", "holds no port"),
+    ],
+)
+def test_no_server_is_started_here_where_another_is_meant(
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    program = tmp_path / "adb"
+    program.write_text(f"#!/bin/sh\ntouch {started}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("ADBUTILS_ADB_PATH", str(program))
+    monkeypatch.setenv(f"ANDROID_ADB_SERVER_{variable}", value)
+    with pytest.raises(AdbError, match=said):
+        adb.list_devices(timeout_s=1)
+    assert not started.exists()
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_adb_process({"A": "device"}) as port:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_HOST", "")
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+        assert adb.pick_device("", timeout_s=10).serial == "A"
