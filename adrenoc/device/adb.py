@@ -7,7 +7,6 @@ files that the phone lacks are pushed, each under the digest of the whole runtim
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 import shlex
@@ -23,6 +22,7 @@ from adrenoc.android.ndk import MIN_API
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, DependencyError
+from adrenoc.files.read import adb_server_place
 from adrenoc.text.json_text import read_json
 
 # Where a shell may write and run programs.
@@ -283,15 +283,15 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
 
 def _address() -> HostPort:
     """Where adb's own variables say that its server is; one that is empty counts as unset."""
-    port = os.environ.get("ANDROID_ADB_SERVER_PORT") or str(_ADB_PORT)
+    host, port = adb_server_place()
+    port = port or str(_ADB_PORT)
     if not _NUMBER.fullmatch(port) or not 0 < int(port) <= _LAST_PORT:
         raise AdbError(
             f"the variable ANDROID_ADB_SERVER_PORT holds no port: {port[:40]!r},"
             f" expected 1 to {_LAST_PORT}",
             hint="unset ANDROID_ADB_SERVER_PORT",
         )
-    host = os.environ.get("ANDROID_ADB_SERVER_HOST") or _OURS[0]
-    return HostPort(host=host, port=int(port))
+    return HostPort(host=host or _OURS[0], port=int(port))
 
 
 def _answers(address: HostPort) -> bool:

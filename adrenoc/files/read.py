@@ -2,7 +2,7 @@
 
 The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
 home folder behind it), the variables that name
-an Android NDK or SDK, and `NO_COLOR`.
+an Android NDK or SDK, adb's server, and `NO_COLOR`.
 """
 
 from __future__ import annotations
@@ -221,6 +221,12 @@ def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
 def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
     values = ((variable, os.environ.get(variable, "")) for variable in variables)
     return tuple((variable, Path(value)) for variable, value in values if value)
+
+
+def adb_server_place() -> tuple[str, str]:
+    """Host and port of adb's server by its own variables; empty where they are not set."""
+    names = ("ANDROID_ADB_SERVER_HOST", "ANDROID_ADB_SERVER_PORT")
+    return os.environ.get(names[0], ""), os.environ.get(names[1], "")
 
 
 def no_color() -> bool:
