@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,29 @@ class Bench:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
+        reference = self._scratch / f"output{self._serial + 1}.npy"
+        answers = self.launch([self._variant(kernel) for kernel in kernels], reference)
+        return replace(answers, output=np.load(reference)) if output else answers
+
+    def launch(
+        self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
+    ) -> Answers:
+        """Build kernels, run them in turn, and time each.
+
+        `reference` gets the output of the last; with a `tolerance` it is there already, and all
+        outputs have to be as near to it, relative to its largest value.
+
+        Raises:
+            ProbeError: one was refused, or broke the device.
+            RemoteError: no device is there.
+        """
         self._serial += 1
-        reference = self._scratch / f"output{self._serial}.npy"
         request = {
             "id": self._serial,
-            "variants": [self._variant(kernel).plain() for kernel in kernels],
+            "variants": [variant.plain() for variant in variants],
             "reference": str(reference),
-            "write_reference": True,
-            "tolerance": 0.0,
+            "write_reference": tolerance is None,
+            "tolerance": tolerance or 0.0,
             "stop_us": 0.0,
             "careful": True,
             "state": True,
@@ -66,11 +82,11 @@ class Bench:
         event = self._present(request)
         answer = event["answer"]
         if answer["event"] != "measured":
-            raise ProbeError(f"{answer['kind']}: {_one_line(answer['detail'])}")
+            text = f"{answer['kind']}: {_one_line(answer['detail'])}"
+            raise ProbeError(text, answer.get("index", -1))
         return Answers(
             times_us=tuple(tuple(times) for times in answer["times_us"]),
             build_ms=event["build_ms"],
-            output=np.load(reference) if output else None,
             clock_mhz=answer.get("clock_mhz", 0.0),
             temperature_c=answer.get("temperature_c", 0.0),
         )

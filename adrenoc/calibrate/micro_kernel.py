@@ -68,4 +68,11 @@ class Answers:
 
 
 class ProbeError(Exception):
-    """A kernel that did not build, broke the device, or did not end; the text says which."""
+    """A kernel that did not build, broke the device, or did not end; the text says which.
+
+    `index` is its number among those of the request, -1 where that is not known.
+    """
+
+    def __init__(self, text: str, index: int = -1) -> None:
+        super().__init__(text)
+        self.index = index

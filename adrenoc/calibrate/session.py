@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from adrenoc.calibrate.bench import Bench
 from adrenoc.calibrate.calibrate import Row, calibrate
@@ -29,16 +30,22 @@ _HELLO = "__kernel void probe(__global float* out) { out[get_global_id(0)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What to measure where; `listed` is the device to stand beside, found where None.
-
-    `only` are parts of names of measures, all where there is none.
-    """
+class Reach:
+    """Where a device is, and how long all and one request may take; `place` None is here."""
 
     place: RemoteAddress | None
     cl_device: str
     budget_s: float
     limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Reach):
+    """What to measure where; `listed` is the device to stand beside, found where None.
+
+    `only` are parts of names of measures, all where there is none.
+    """
+
     listed: Target | None = None
     only: tuple[str, ...] = ()
 
@@ -63,19 +70,7 @@ def run_calibration(
         DeviceError: it runs no kernel at all.
     """
     measures = wanted(request.only)
-    with ExitStack() as stack:
-        address = request.place or stack.enter_context(local_server())
-        scratch = stack.enter_context(TemporaryFolder("calibrate"))
-        place = Place(
-            host=address.where.host,
-            port=address.where.port,
-            key=address.key,
-            tracked=address.tracked,
-            device=request.cl_device,
-            limit_s=request.limit_s,
-        )
-        bench = stack.enter_context(Bench(place, scratch))
-        device = _greeted(bench)
+    with opened_bench(request) as (bench, device, _):
         rows = calibrate(
             bench,
             device,
@@ -98,6 +93,29 @@ def run_calibration(
         toml=target_toml(measured),
         differences=differences(measured.values, listed),
     )
+
+
+@contextmanager
+def opened_bench(request: Reach) -> Iterator[tuple[Bench, Device, Path]]:
+    """A bench at a place, what the device there says of itself, and a folder for its files.
+
+    Raises:
+        RemoteError: the device cannot be reached.
+        DeviceError: it runs no kernel at all.
+    """
+    with ExitStack() as stack:
+        address = request.place or stack.enter_context(local_server())
+        scratch = stack.enter_context(TemporaryFolder("calibrate"))
+        place = Place(
+            host=address.where.host,
+            port=address.where.port,
+            key=address.key,
+            tracked=address.tracked,
+            device=request.cl_device,
+            limit_s=request.limit_s,
+        )
+        bench = stack.enter_context(Bench(place, scratch))
+        yield bench, _greeted(bench), scratch
 
 
 def wanted(only: tuple[str, ...]) -> tuple[Measure, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,20 @@ import click
 
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
-from adrenoc.cli.options import TargetParam, json_option
+from adrenoc.cli.options import TargetParam, json_option, preset_option
 from adrenoc.cli.place_options import place_options
 
 if TYPE_CHECKING:
     from adrenoc.calibrate.calibrate import Row
     from adrenoc.calibrate.session import Calibration
+    from adrenoc.calibrate.validate.session import Validation
+    from adrenoc.device.remote import RemoteAddress
     from adrenoc.target.target import Target
 
 _MOST_BUDGET_S = 3600.0
+_BUDGET_S, _VALIDATION_S = 300.0, 1200.0
+"""Of a calibration, and of a validation beside it."""
+_OUTPUT = Path("device.toml")
 
 
 @click.command("calibrate", cls=HeavyCommand)
@@ -28,16 +34,16 @@ _MOST_BUDGET_S = 3600.0
     type=TargetParam(),
     default=None,
     metavar="DEVICE",
-    help="The listed device to compare with and to build on.  [default: what it calls itself]",
+    help="The device to compare with and to build on, and with --validate to validate.  "
+    "[default: what it calls itself]",
 )
 @click.option(
     "--budget",
     "budget_s",
     type=DurationParam(),
-    default="5m",
-    show_default=True,
     metavar="TIME",
-    help="Stop after so long; the most important is measured first.",
+    help="Stop after so long; the most important is measured first.  [default: 5m; with "
+    "--validate 20m]",
 )
 @click.option(
     "--only",
@@ -46,20 +52,25 @@ _MOST_BUDGET_S = 3600.0
     help="Measure what has PART in its name alone, such as local; may be repeated.",
 )
 @click.option(
+    "--validate",
+    is_flag=True,
+    help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
+    "--device that of the file that is written first.",
+)
+@preset_option()
+@click.option(
     "-o",
     "--output",
     type=OutputPath(is_file=True),
-    default=Path("device.toml"),
-    show_default=True,
     metavar="FILE",
-    help="The target file, for --device FILE.",
+    help="The target file, for --device FILE.  [default: device.toml]",
 )
 @click.option(
     "--html",
     "page",
     type=OutputPath(is_file=True),
     metavar="FILE",
-    help="The report with its curves as one HTML file.",
+    help="The report with its drawings as one HTML file.",
 )
 @json_option()
 def calibrate_command(
@@ -71,9 +82,11 @@ def calibrate_command(
     key: str,
     timeout_s: float,
     listed: Target | None,
-    budget_s: float,
+    budget_s: float | None,
     only: tuple[str, ...],
-    output: Path,
+    validate: bool,
+    preset: str | None,
+    output: Path | None,
     page: Path | None,
     as_json: bool,
 ) -> None:
@@ -81,18 +94,27 @@ def calibrate_command(
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
-    from adrenoc.calibrate.session import Request, run_calibration, wanted
-    from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reached
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.target.own_file import OwnFile, check_output_name
-    from adrenoc.target.target import load_own_target
+    from adrenoc.files.outputs import check_file_can_be_written
+    from adrenoc.target.own_file import check_output_name
 
-    if not 0 < budget_s <= _MOST_BUDGET_S:
+    asked = _Asked(
+        cl_device=cl_device,
+        limit_s=min(timeout_s, 20.0),
+        budget_s=budget_s or (_VALIDATION_S if validate else _BUDGET_S),
+        listed=listed,
+        only=only,
+        validate=validate,
+        preset=preset,
+        output=output or _OUTPUT,
+        quiet=as_json,
+    )
+    if budget_s is not None and not 0 < budget_s <= _MOST_BUDGET_S:
         raise click.UsageError("--budget is to be above 0 and at most 1h")
-    if not wanted(only):
-        raise click.UsageError(f"no measure has {' or '.join(only)} in its name")
-    check_output_name(output)
+    _check_words(asked, output)
+    if asked.writes:
+        check_output_name(asked.output)
+        check_file_can_be_written(asked.output)
     place = choose_place(
         cl_device=cl_device,
         server=server,
@@ -103,26 +125,142 @@ def calibrate_command(
         timeout_s=timeout_s,
     )
     with reached(place) as address:
-        request = Request(
-            place=address,
-            cl_device=cl_device,
-            budget_s=budget_s,
-            limit_s=min(timeout_s, 20.0),
-            listed=listed,
-            only=only,
-        )
-        done = run_calibration(request, say=_silent if as_json else _Progress().say)
-    # What could not be read again is not written.
-    load_own_target(OwnFile(path=output, name=output.name, text=done.toml), host=False)
-    write_atomically(output, done.toml)
-    if page is not None:
-        from adrenoc.calibrate.page import calibration_html
+        done = _calibrated(asked, address) if asked.calibrates else None
+        validation = _validated(asked, address) if validate else None
+    _report(asked, done, validation, page)
 
-        write_atomically(page, calibration_html(done))
-    if as_json:
-        console.print_json(_plain(done, output))
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the command line asks for."""
+
+    cl_device: str
+    limit_s: float
+    budget_s: float
+    listed: Target | None
+    only: tuple[str, ...]
+    validate: bool
+    preset: str | None
+    output: Path
+    quiet: bool
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the device is measured with small kernels."""
+        return not self.validate or self.listed is None
+
+    @property
+    def writes(self) -> bool:
+        """Whether a target file is written."""
+        return self.calibrates
+
+
+def _check_words(asked: _Asked, output: Path | None) -> None:
+    """Refuse options that do not go with each other.
+
+    Raises:
+        UsageError: naming them.
+    """
+    from adrenoc.calibrate.session import wanted
+
+    if asked.preset is not None and not asked.validate:
+        raise click.UsageError("--preset goes with --validate")
+    if output is not None and not asked.writes:
+        raise click.UsageError("--validate --device writes no target file, so --output has no use")
+    found: object = wanted(asked.only)
+    named = "measure"
+    if asked.validate:
+        from adrenoc.calibrate.validate.table import wanted_rows
+
+        found, named = wanted_rows(asked.only), "layer"
+    if not found:
+        raise click.UsageError(f"no {named} has {' or '.join(asked.only)} in its name")
+
+
+def _calibrated(asked: _Asked, address: RemoteAddress | None) -> Calibration:
+    """Measure with small kernels, and write the target file."""
+    from adrenoc.calibrate.session import Request, run_calibration
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.target.own_file import OwnFile
+    from adrenoc.target.target import load_own_target
+
+    request = Request(
+        place=address,
+        cl_device=asked.cl_device,
+        budget_s=min(asked.budget_s, _BUDGET_S) if asked.validate else asked.budget_s,
+        limit_s=asked.limit_s,
+        listed=asked.listed,
+        only=() if asked.validate else asked.only,
+    )
+    done = run_calibration(request, say=_silent if asked.quiet else _Progress().say)
+    # What could not be read again is not written.
+    own = OwnFile(path=asked.output, name=asked.output.name, text=done.toml)
+    load_own_target(own, host=False)
+    write_atomically(asked.output, done.toml)
+    return done
+
+
+def _validated(asked: _Asked, address: RemoteAddress | None) -> Validation:
+    """Measure schedules of layers as the target has them."""
+    from adrenoc.calibrate.validate.session import ValidationRequest, run_validation
+    from adrenoc.calibrate.validate.table import wanted_rows
+    from adrenoc.cli.show_validation import say_layer
+    from adrenoc.options import resolve_options
+    from adrenoc.target.target import load_target
+
+    target = asked.listed or load_target(str(asked.output))
+    request = ValidationRequest(
+        place=address,
+        cl_device=asked.cl_device,
+        budget_s=asked.budget_s,
+        limit_s=asked.limit_s,
+        target=target,
+        options=resolve_options(target, preset=asked.preset).options,
+        rows=wanted_rows(asked.only),
+    )
+    return run_validation(request, say=(lambda *_: None) if asked.quiet else say_layer)
+
+
+def _report(
+    asked: _Asked, done: Calibration | None, validation: Validation | None, page: Path | None
+) -> None:
+    """Write the page, and tell what was found."""
+    from adrenoc.cli import console
+    from adrenoc.cli.show_validation import plain_validation, show_validation
+
+    if page is not None:
+        _write_page(page, done, validation)
+    if asked.quiet:
+        told = {} if done is None else _plain(done, asked.output)
+        if validation is not None:
+            told["validation"] = plain_validation(validation)
+        console.print_json(told)
         return
-    _show(done, output, page)
+    if done is not None:
+        _show(done, asked.output)
+    if validation is not None:
+        show_validation(validation)
+    fields = [("report", str(page))] if page is not None else []
+    if asked.writes:
+        fields.append(("next", f"adrenoc compile MODEL --device {asked.output}"))
+    console.print_fields(fields)
+
+
+def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
+    from adrenoc.calibrate.page import calibration_sections
+    from adrenoc.calibrate.page_parts import page
+    from adrenoc.calibrate.validate.page import validation_sections
+    from adrenoc.files.outputs import write_atomically
+
+    sections = []
+    name = ""
+    if validation is not None:
+        sections.append(validation_sections(validation))
+        name = validation.device.name
+    if done is not None:
+        sections.append(calibration_sections(done))
+        name = done.measured.device.name
+    write_atomically(path, page(f"{name}, measured", *sections))
 
 
 def _silent(row: Row, count: int) -> None:
@@ -171,7 +309,7 @@ def _plain(done: Calibration, output: Path) -> dict[str, Any]:
     }
 
 
-def _show(done: Calibration, output: Path, page: Path | None) -> None:
+def _show(done: Calibration, output: Path) -> None:
     from adrenoc.cli import console
 
     console.blank()
@@ -194,6 +332,3 @@ def _show(done: Calibration, output: Path, page: Path | None) -> None:
     rows = done.measured.rows
     counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
     console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")
-    fields = [("report", str(page))] if page is not None else []
-    fields.append(("next", f"adrenoc compile MODEL --device {output}"))
-    console.print_fields(fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -45,6 +46,20 @@ class Task:
     def title(self) -> str:
         """What people see: the operators and where the first of these kernels is."""
         return f"{'+'.join(self.node.operators)} {self.node.name}"
+
+    def spread(self, count: int) -> tuple[int, ...]:
+        """Numbers of so many candidates at equal factors of their place: 1st, 2nd, 3rd, 5th ... .
+
+        More of those that the estimate puts first, among which a choice is made; none of those that
+        it rules out.
+        """
+        places: list[int] = []
+        place, last = 0, max(1, sum(map(math.isfinite, self.estimates)))
+        while place < last and len(places) < count:
+            places.append(place)
+            rest = max(count - len(places), 1)
+            place = max(place + 1, round((place + 1) * (last / (place + 1)) ** (1 / rest)) - 1)
+        return tuple(places)
 
     def position(self, actions: Any) -> int | None:
         """The number of the candidate with these actions."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from adrenoc.errors import AdrenocError
 from adrenoc.families.shared.schedule import actions_of
+from adrenoc.options import CompileOptions
 from adrenoc.tune.farm import Farm, Job, Outcome
 from adrenoc.tune.progress import TuneObserver, TuneProgress
 from adrenoc.tune.reserve import CONTENDERS, ContestReserve
@@ -239,14 +240,12 @@ class Tuner:
         return None
 
     def _compared(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
-        options = self._plan.options
-        mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
         fastest_us = standing.fastest_us
         return Job(
             tag=_Tag(kind=kind, standing=standing, numbers=numbers),
             variants=variants,
             reference=standing.reference,
-            tolerance=TOLERANCE["mixed" if mixed else options.compute_dtype],
+            tolerance=tolerance_of(self._plan.options),
             stop_us=SLOW * fastest_us if math.isfinite(fastest_us) else 0.0,
         )
 
@@ -361,6 +360,12 @@ class Tuner:
             gain=untuned_us / best_us if best_us else 1.0,
             kernels=kernels,
         )
+
+
+def tolerance_of(options: CompileOptions) -> float:
+    """How far a right output may be from the reference, relative to its largest value."""
+    mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
+    return TOLERANCE["mixed" if mixed else options.compute_dtype]
 
 
 def _spread(times_us: tuple[float, ...]) -> float:

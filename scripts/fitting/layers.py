@@ -3,85 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from adrenoc.calibrate.validate import layer as small
+from adrenoc.calibrate.validate.layer import onnx_model
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer to measure: operators between two that keep it away from the graph's borders."""
+@dataclass(frozen=True, kw_only=True)
+class Layer(small.Layer):
+    """A layer to measure, with how many multiply-adds it has."""
 
-    name: str
-    op: str
-    shape: tuple[int, ...]
-    weights: tuple[int, ...]
     macs: int
-    attrs: dict[str, Any]
     families: str = "conv|depthwise|dense|gemv|matmul|winograd"
     """The kernels to show, as a regular expression."""
-    given: bool = False
-    """Whether it reads what the model is given; else what a ReLU makes of that."""
-
-    def model(self) -> onnx.ModelProto:
-        """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
-        if self.op == "Attention":
-            return attention_model(*self.shape)
-        if self.op == "Product":
-            return product_model(*self.shape)
-        if self.op == "Separable":
-            return separable_model(self)
-        if self.op == "Expansion":
-            return expansion_model(self)
-        rng = np.random.default_rng(0)
-        weight = rng.standard_normal(self.weights).astype(np.float32)
-        of_channels = {"MatMul": -1, "ConvTranspose": 1}.get(self.op, 0)
-        outputs = (self.weights or (1,))[of_channels]
-        nodes = [helper.make_node("Identity" if self.given else "Relu", ["x"], ["r"])]
-        constants = {"w": weight, "b": np.zeros(outputs, np.float32)}
-        if self.op == "MatMul":
-            nodes += [
-                helper.make_node("MatMul", ["r", "w"], ["m"]),
-                helper.make_node("Add", ["m", "b"], ["c"]),
-            ]
-        else:
-            reads = ["r", "w", "b"] if self.weights else ["r"]
-            shuffles = self.op == "Shuffled"
-            op = "Conv" if shuffles else self.op
-            nodes.append(helper.make_node(op, reads, ["s" if shuffles else "c"], **self.attrs))
-            if shuffles:
-                nodes.append(helper.make_node("DepthToSpace", ["s"], ["c"], blocksize=2))
-        nodes += [
-            helper.make_node("Relu", ["c"], ["d"]),
-            helper.make_node("Tanh" if self.op == "Softmax" else "Softmax", ["d"], ["y"]),
-        ]
-        return _model(nodes, {"x": self.shape}, ["y"], constants)
-
-
-def _model(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Sequence[int]],
-    outputs: Sequence[str],
-    constants: Mapping[str, Any],
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    return model
-
-
-def _float32(constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value, np.float32) for name, value in constants.items()}
 
 
 def quantised_model(layer: Layer) -> onnx.ModelProto:
@@ -104,7 +46,7 @@ def quantised_model(layer: Layer) -> onnx.ModelProto:
         helper.make_node("DequantizeLinear", ["c", *quanta], ["d"]),
         helper.make_node("Softmax", ["d"], ["y"]),
     ]
-    return _model(nodes, {"x": layer.shape}, ["y"], constants)
+    return onnx_model(nodes, {"x": layer.shape}, ["y"], constants)
 
 
 def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
@@ -146,47 +88,6 @@ def image(stem: Layer) -> Layer:
     return replace(stem, name=f"image {stem.name}", families="conv|layout", given=True)
 
 
-def attention_model(heads: int, tokens: int, width: int) -> onnx.ModelProto:
-    """Queries, keys and values split off a joint projection, as vision transformers do."""
-    dim = heads * width
-    node = helper.make_node
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("MatMul", ["r", "w"], ["qkv"]),
-        node("Reshape", ["qkv", "split"], ["s"]),
-        node("Transpose", ["s"], ["t"], perm=[2, 0, 3, 1, 4]),
-        *(node("Gather", ["t", f"i{i}"], [name], axis=0) for i, name in enumerate("qkv")),
-        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q", "kt"], ["scores"]),
-        node("Mul", ["scores", "scale"], ["scaled"]),
-        node("Softmax", ["scaled"], ["p"], axis=-1),
-        node("MatMul", ["p", "v"], ["mixed"]),
-        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["back", "joined"], ["y"]),
-        node("Softmax", ["y"], ["z"], axis=-1),
-    ]
-    constants = {
-        "w": np.random.default_rng(0).standard_normal((dim, 3 * dim)).astype(np.float32),
-        "split": np.array([1, tokens, 3, heads, width]),
-        "joined": np.array([1, tokens, dim]),
-        "scale": np.float32(width**-0.5),
-        **{f"i{i}": np.array(i) for i in range(3)},
-    }
-    return _model(nodes, {"x": [1, tokens, dim]}, ["z"], constants)
-
-
-def product_model(heads: int, rows: int, depth: int, columns: int) -> onnx.ModelProto:
-    """A batched product of two activations."""
-    inputs = {"a": [1, heads, rows, depth], "b": [1, heads, depth, columns]}
-    nodes = [
-        helper.make_node("Relu", ["a"], ["ra"]),
-        helper.make_node("Relu", ["b"], ["rb"]),
-        helper.make_node("MatMul", ["ra", "rb"], ["m"]),
-        helper.make_node("Softmax", ["m"], ["y"], axis=-1),
-    ]
-    return _model(nodes, inputs, ["y"], {})
-
-
 def product(heads: int, rows: int, depth: int, columns: int) -> Layer:
     """A batched product of two activations."""
     return Layer(
@@ -211,63 +112,6 @@ def attention(heads: int, tokens: int, width: int) -> Layer:
         attrs={},
         families="attention",
     )
-
-
-def separable_model(layer: Layer) -> onnx.ModelProto:
-    """A depthwise convolution, ReLU6 and a 1x1 convolution; `apart` with another reader between."""
-    rng = np.random.default_rng(0)
-    channels, kernel = layer.shape[1], layer.attrs["kernel"]
-    node = helper.make_node
-    constants = {
-        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
-        "first": np.zeros(channels),
-        "w": rng.standard_normal(layer.weights),
-        "b": np.zeros(layer.weights[0]),
-        "low": np.array(0.0),
-        "high": np.array(6.0),
-    }
-    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Conv", ["r", "taps", "first"], ["c"], pads=pads, strides=strides, group=channels),
-        node("Clip", ["c", "low", "high"], ["d"]),
-        node("Conv", ["d", "w", "b"], ["p"]),
-        node("Softmax", ["p"], ["y"]),
-    ]
-    outputs = ["y"]
-    if layer.attrs["apart"]:
-        nodes.append(node("Softmax", ["d"], ["z"]))
-        outputs.append("z")
-    return _model(nodes, {"x": layer.shape}, outputs, _float32(constants))
-
-
-def expansion_model(layer: Layer) -> onnx.ModelProto:
-    """A 1x1 convolution, ReLU6, a depthwise one, ReLU6; `apart` with another reader between."""
-    rng = np.random.default_rng(0)
-    (channels, _, _, _), kernel = layer.weights, layer.attrs["kernel"]
-    node = helper.make_node
-    constants = {
-        "w": rng.standard_normal(layer.weights),
-        "b": rng.standard_normal(channels),
-        "taps": rng.standard_normal((channels, 1, kernel, kernel)),
-        "second": rng.standard_normal(channels),
-        "low": np.array(0.0),
-        "high": np.array(6.0),
-    }
-    pads, strides = [kernel // 2] * 4, [layer.attrs["stride"]] * 2
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Conv", ["r", "w", "b"], ["e"]),
-        node("Clip", ["e", "low", "high"], ["f"]),
-        node("Conv", ["f", "taps", "second"], ["d"], pads=pads, strides=strides, group=channels),
-        node("Clip", ["d", "low", "high"], ["p"]),
-        node("Softmax", ["p"], ["y"]),
-    ]
-    outputs = ["y"]
-    if layer.attrs["apart"]:
-        nodes.append(node("Softmax", ["f"], ["z"]))
-        outputs.append("z")
-    return _model(nodes, {"x": layer.shape}, outputs, _float32(constants))
 
 
 def expansion(kernel: int, stride: int, channels: int, out: int, size: int) -> tuple[Layer, Layer]:
@@ -298,6 +142,17 @@ def separable(kernel: int, stride: int, channels: int, out: int, size: int) -> t
     )
     apart = {**joined.attrs, "apart": True}
     return joined, replace(joined, name=f"{joined.name} apart", attrs=apart)
+
+
+def dense(name: str, shape: tuple[int, ...], columns: int) -> Layer:
+    """A product of vectors by a constant matrix, which has so many columns."""
+    return Layer(
+        name=name,
+        op="MatMul",
+        shape=shape,
+        weights=(shape[-1], columns),
+        macs=math.prod(shape) * columns,
+    )
 
 
 def lines(op: str, shape: tuple[int, ...], families: str, *weights: int) -> Layer:
@@ -343,7 +198,7 @@ LAYERS = (
     transposed(2, 64, 64, 56),
     transposed(4, 64, 64, 56),
     shuffled(64, 64, 56),
-    Layer("fc 2048-1000", "MatMul", (1, 2048), (2048, 1000), 2048 * 1000, {}),
+    dense("fc 2048-1000", (1, 2048), 1000),
     lines("LayerNormalization", (1, 197, 192), "layer_norm", 192),
     lines("GlobalAveragePool", (1, 1280, 7, 7), "mean|pool"),
     lines("InstanceNormalization", (1, 32, 56, 56), "norm", 32),
@@ -352,5 +207,5 @@ LAYERS = (
     product(3, 197, 197, 64),
     attention(3, 197, 64),
     attention(12, 197, 64),
-    Layer("gemm 197x192x768", "MatMul", (1, 197, 192), (192, 768), 197 * 192 * 768, {}),
+    dense("gemm 197x192x768", (1, 197, 192), 768),
 )

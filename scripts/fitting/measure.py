@@ -25,7 +25,7 @@ from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from adrenoc.tune.refit.measurements import Measurement
-from adrenoc.tune.tasks import Task, TunePlan, plan_model
+from adrenoc.tune.tasks import TunePlan, plan_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,8 @@ def measured(
     for task in of.plan.tasks:
         if families and task.family not in families:
             continue
-        for tile in spread(task, count):
+        for number in task.spread(count):
+            tile = task.candidates[number]
             with tempfile.TemporaryDirectory() as folder:
                 row = analysed_kernel(of.plan, task, tile, of.gpu, estimator, Path(folder))
             if row is None:
@@ -80,17 +81,7 @@ def measured(
                 device=of.plan.target.name,
                 family=task.family,
                 digest=task.digest,
-                actions=task.actions[task.candidates.index(tile)],
+                actions=task.actions[number],
                 time_ms=row.est_ms,
             )
             yield by_width, replace(by_width, time_ms=row.narrow_ms)
-
-
-def spread(task: Task, count: int) -> list[Any]:
-    """Schedules at equal factors of their place in the order: 1st, 2nd, 3rd, 5th, 8th ... ."""
-    places, place, last = [], 0, len(task.candidates)
-    while place < last and len(places) < count:
-        places.append(place)
-        rest = max(count - len(places), 1)
-        place = max(place + 1, round((place + 1) * (last / (place + 1)) ** (1 / rest)) - 1)
-    return [task.candidates[number] for number in places]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from run_op import Ops
 
 from adrenoc.families.matmul.gemv_rule import MAX_PIXELS
-from adrenoc.passes.fuse import read_images
 from tests.examples import examples
+from tests.joins import set_joins
 
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
@@ -22,7 +22,7 @@ PRESETS = ("fp32", "mixed", "fp16", "buffer")
 def always() -> Iterator[None]:
     """Read images of any size so, whatever is faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_images, "WORTH", 0.0)
+        set_joins(patch, image=0.0)
         yield
 
 

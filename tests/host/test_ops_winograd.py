@@ -17,6 +17,7 @@ from adrenoc.families.winograd.winograd_tile import WinogradTile
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.precision import analysis
 from adrenoc.target.target import load_target
+from tests.joins import set_joins
 
 
 @pytest.fixture
@@ -25,15 +26,13 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
     known = Machine.of
     monkeypatch.setattr(Machine, "of", lambda *of: replace(known(*of), winograd_least_pixels=1))
-    monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
+    set_joins(monkeypatch, winograd_least_launches=0)
 
 
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel."""
-    monkeypatch.setattr(split_winograd, "LEAST_LAUNCHES", 0)
-    monkeypatch.setattr(split_winograd, "WORTH", 1e-9)
-    monkeypatch.setattr(split_winograd, "WORTH_THREE", 1e9)
+    set_joins(monkeypatch, winograd_least_launches=0, winograd=1e-9, winograd_three=1e9)
 
 
 FEW_COLUMNS = load_target("adreno").cost.winograd_conv.few_columns

@@ -12,12 +12,12 @@ from run_op import Ops, execute, relative_error
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
-from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.precision import analysis
 from adrenoc.passes.precision.rules import constants
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
+from tests.joins import set_joins
 
 
 def _overflowing() -> Ops:
@@ -52,8 +52,7 @@ def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
     device: Any, tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Winograd's algorithm would, so the convolution is computed as it is, in float."""
-    for name in ("WORTH", "WORTH_THREE", "LEAST_LAUNCHES"):
-        monkeypatch.setattr(split_winograd, name, 0.0)
+    set_joins(monkeypatch, winograd=0.0, winograd_three=0.0, winograd_least_launches=0.0)
     ops = Ops()
     big = ops("Conv", ops.input(1, 8, 16, 12), ops.const(np.full((8, 8, 1, 1), 5e4)))
     taps = ops.const(np.full((4, 8, 3, 3), 2e-4))

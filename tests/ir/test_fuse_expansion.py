@@ -12,9 +12,10 @@ from planning import plan
 from adrenoc.families.expansion.expansion_rule import EXPANSION
 from adrenoc.families.separable.separable_rule import SEPARABLE
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.passes.fuse import depthwise_pairs, fuse_depthwise, fuse_expansion, fuse_separable
+from adrenoc.passes.fuse import depthwise_pairs, fuse_expansion, fuse_separable
 from adrenoc.passes.lower.measure_work import multiply_adds
 from adrenoc.pipeline import State
+from tests.joins import set_joins
 
 
 def _joined(net: Net, *outputs: str, preset: str = "fp32", **limits: int) -> tuple[Graph, State]:
@@ -81,7 +82,7 @@ def test_local_memory_has_to_hold_it() -> None:
 
 
 def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_depthwise, "WORTH", 1e6)
+    set_joins(monkeypatch, pair=1e6)
     net = Net(8)
     _, d = _pair(net)
     found, state = _joined(net, net.op("Softmax", d))
@@ -99,7 +100,7 @@ def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.M
         passes[other], "scored", lambda *of: SimpleNamespace(least=real(*of).least + 1000)
     )
     monkeypatch.setattr(passes[better], "scored", lambda *of: SimpleNamespace(least=1.0))
-    monkeypatch.setattr(fuse_depthwise, "WORTH", 0.0)
+    set_joins(monkeypatch, pair=0.0)
     net = Net(8)
     _, d = _pair(net)
     found, state = _joined(net, net.op("Softmax", net.conv(net.op("Relu", d), 8)))

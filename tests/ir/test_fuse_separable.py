@@ -8,8 +8,8 @@ from planning import plan
 
 from adrenoc.families.separable.separable_rule import SEPARABLE
 from adrenoc.ir.graph import Graph
-from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.pipeline import State
+from tests.joins import set_joins
 
 
 def _joined(net: Net, *outputs: str, preset: str = "fp32") -> tuple[Graph, State]:
@@ -69,7 +69,7 @@ def test_a_convolution_of_more_taps_reads_it_from_memory() -> None:
 
 
 def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_depthwise, "WORTH", 1e6)
+    set_joins(monkeypatch, pair=1e6)
     net = Net(4)
     _, _, y = _pair(net)
     found, state = _joined(net, net.op("Tanh", y))

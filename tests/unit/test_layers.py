@@ -79,7 +79,7 @@ ONLY_IN = {
     "ziglang": {"android"},
     "adbutils": {"device"},
     "onnxruntime": {"check", "importers"},
-    "onnx": {"check", "importers", "mcu"},
+    "onnx": {"calibrate", "check", "importers", "mcu"},
 }
 MOST_LOOSE_FILES = 8
 """At the top of the package; everything else has a room."""

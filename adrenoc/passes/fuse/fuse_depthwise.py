@@ -43,9 +43,6 @@ from adrenoc.passes.fuse.fuse_expansion import EXPANSION_PAIR
 from adrenoc.passes.fuse.fuse_separable import SEPARABLE_PAIR
 from adrenoc.passes.precision.widen_sums import widen_sums
 
-WORTH = 1.1
-"""By how much a pair has to win: for the error of the estimates."""
-
 
 def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     """Join each pair that gains by it, in the place of its second convolution."""
@@ -58,7 +55,8 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
         if (pair := find_pair(graph, node, form, model, log)) is not None
     ]
     # Estimates err, and where no schedule fits they are infinite.
-    winning = [pair for pair in pairs if WORTH * pair.together < pair.apart]
+    worth = costs.machine.cost.joins.pair
+    winning = [pair for pair in pairs if worth * pair.together < pair.apart]
     joined = {c.output: pair for pair in _best(winning) for c in (pair.first, pair.second)}
     for pair in pairs:
         other = joined.get(pair.first.output, joined.get(pair.second.output))

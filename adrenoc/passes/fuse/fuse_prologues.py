@@ -74,7 +74,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
                 ),
                 sum(conv_clocks(graph, n, source, costs) for n in fused),
             )
-            if clocks[1] < clocks[0]:
+            if costs.machine.cost.joins.prologue * clocks[1] < clocks[0]:
                 changed.update((n.output, n) for n in fused)
                 gone.add(node.output)
                 continue

@@ -35,9 +35,6 @@ from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_prologues import source_of, with_prologue
 from adrenoc.tvmapi import bits_of, tvm
 
-WORTH = 1.1
-"""By how much it has to win: for the error of the estimates."""
-
 
 def read_images(graph: Graph, context: Context) -> Graph:
     """Leave out the copies whose readers are faster without."""
@@ -59,7 +56,7 @@ def read_images(graph: Graph, context: Context) -> Graph:
             apart += _map_clocks(graph, node, image, costs.machine)
             together = _clocks(as_read, direct, costs)
             estimates = f"estimated {together:.0f} clocks, {apart:.0f} with a copy in texels"
-            if WORTH * together < apart:
+            if costs.machine.cost.joins.image * together < apart:
                 names = ", ".join(reader.name for reader in direct)
                 given = f"left out: {names} reads {image.name} as it is given"
                 log.add(node.output, given, estimates)

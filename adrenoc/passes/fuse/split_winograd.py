@@ -33,17 +33,13 @@ from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.context import Context
+from adrenoc.target.cost.machine_cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
 (of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
 LAUNCHES = 2
 """That it takes more."""
-WORTH, WORTH_THREE = 1.1, 1.2
-"""By how much one kernel has to beat the convolution as it is, for the digits that it loses and the
-error of the estimates; and three kernels each single one, for the memory of the planes too."""
-LEAST_LAUNCHES = 2
-"""What takes less than so many launches has nothing to gain, and digits to lose."""
 _PLANES = Layout("CHW")
 
 
@@ -56,9 +52,9 @@ class _Way:
     whole: bool
     """In one kernel."""
 
-    def beats(self, clocks: float) -> bool:
+    def beats(self, clocks: float, worth: JoinCost) -> bool:
         """Whether it wins against another way by as much as it has to."""
-        return self.clocks * (WORTH if self.whole else WORTH_THREE) < clocks
+        return self.clocks * (worth.winograd if self.whole else worth.winograd_three) < clocks
 
 
 def split_winograd(graph: Graph, context: Context) -> Graph:
@@ -136,6 +132,7 @@ def _best(
 ) -> _Way | None:
     """The way that wins; None if the convolution as it is does."""
     options, limits, machine = costs.options, costs.limits, costs.machine
+    worth = machine.cost.joins
     work = conv_work(graph, node, geometry, options)
     source, result = (
         math.prod(graph.operand(name).alone.physical) * work.storage_bytes
@@ -146,7 +143,7 @@ def _best(
         least_clocks(work, limits, machine),
         machine.memory_clocks(source, weights * TAPS * TAPS, result),
     )
-    if direct < LEAST_LAUNCHES * machine.launch_clocks:
+    if direct < worth.winograd_least_launches * machine.launch_clocks:
         return None
     found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
@@ -185,7 +182,7 @@ def _best(
             )
         )
         found.append(_Way(clocks=clocks, tiling=tiling, whole=False))
-    best = _winner(found, direct)
+    best = _winner(found, direct, worth)
     if best is None:
         return None
     outputs = best.tiling.transform.outputs
@@ -197,11 +194,11 @@ def _best(
     return best
 
 
-def _winner(ways: list[_Way], direct: float) -> _Way | None:
+def _winner(ways: list[_Way], direct: float, worth: JoinCost) -> _Way | None:
     """One kernel where it wins, three where they win against that too."""
     best: _Way | None = None
     for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
-        if way.beats(min(direct, best.clocks) if best is not None else direct):
+        if way.beats(min(direct, best.clocks) if best is not None else direct, worth):
             best = way
     return best
 

@@ -13,7 +13,13 @@ from adrenoc.target.cost.conv_cost import (
     WinogradTransformCost,
 )
 from adrenoc.target.cost.depthwise_cost import DepthwiseCost, ExpansionCost, SeparableCost
-from adrenoc.target.cost.machine_cost import MapCost, PipeCost, UnstatedCost, WorkGroupCost
+from adrenoc.target.cost.machine_cost import (
+    JoinCost,
+    MapCost,
+    PipeCost,
+    UnstatedCost,
+    WorkGroupCost,
+)
 from adrenoc.target.cost.row_cost import AttentionCost, GemvCost, MatmulCost, RowsCost
 
 
@@ -26,6 +32,7 @@ class Cost:
     pipes: PipeCost
     unstated: UnstatedCost
     work_groups: WorkGroupCost
+    joins: JoinCost
     map: MapCost
     conv_texture: ConvTextureCost
     conv_local: ConvLocalCost

@@ -56,6 +56,27 @@ class WorkGroupCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JoinCost:
+    """How many times as fast one way to compute something has to be as the other.
+
+    Estimates of different kernels err by more than those of schedules of one.
+    """
+
+    pair: float
+    """One kernel for a depthwise and a 1x1 convolution, beside two."""
+    winograd: float
+    """Winograd's algorithm in one kernel, beside the convolution as it is: it loses digits too."""
+    winograd_three: float
+    """The same in three kernels, which take memory for planes, beside each single one."""
+    winograd_least_launches: float
+    """What takes less than so many launches has nothing to gain by it, and digits to lose."""
+    prologue: float
+    """Maps that are computed where a convolution reads, beside a kernel of their own."""
+    image: float
+    """A stem that reads the image as it is given, beside a copy in texels."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MapCost:
     """A kernel that computes one element from one."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adrenoc.target.cost.cost import Cost
@@ -83,7 +83,7 @@ def fit_cost(
     seen = [kernel for kernel in kernels if not keep_out(kernel)]
     kept = [kernel for kernel in kernels if keep_out(kernel)]
     wanted = tuple(constants_to_fit() if keys is None else keys)
-    search = _Search(seen, cost, [key for key in wanted if _matters(seen, cost, key)])
+    search = _Search(seen, cost, that_matter(seen, cost, wanted))
     for step in STEPS:
         for _ in range(MOST_ROUNDS):
             moved = search.round(step)
@@ -112,13 +112,19 @@ def value_of(cost: Cost, key: Key) -> float:
 
 
 class _Search:
-    """Constants and what is made small, as one after the other is moved."""
+    """Constants and what is made small, as one after the other is moved.
 
-    def __init__(self, kernels: Sequence[Measured], cost: Cost, keys: Sequence[Key]) -> None:
-        self.keys = keys
-        self.values: dict[Key, float] = {key: value_of(cost, key) for key in keys}
-        self._kernels, self._cost = kernels, cost
-        self.loss = self._loss(self.values)
+    `depend` has the kernels whose estimates depend on each: those of others are known.
+    """
+
+    def __init__(
+        self, kernels: Sequence[Measured], cost: Cost, depend: Mapping[Key, Sequence[int]]
+    ) -> None:
+        self.keys = tuple(depend)
+        self.values: dict[Key, float] = {key: value_of(cost, key) for key in depend}
+        self._kernels, self._cost, self._depend = kernels, cost, depend
+        self._losses = [loss_of(k.estimates_ms(cost), k.times_ms) for k in kernels]
+        self.loss = self._total(self.values, self._losses)
 
     def round(self, step: float) -> int:
         """Try each constant larger and smaller; how many were moved."""
@@ -126,17 +132,26 @@ class _Search:
         for key in self.keys:
             for factor in (step, 1 / step):
                 tried = {**self.values, key: _rounded(self.values[key] * factor)}
-                loss = self._loss(tried)
+                losses = self._with(tried, self._depend[key])
+                loss = self._total(tried, losses)
                 if loss < self.loss:
-                    self.values, self.loss, moved = tried, loss, moved + 1
+                    self.values, self._losses, self.loss = tried, losses, loss
+                    moved += 1
                     break
         return moved
 
-    def _loss(self, values: dict[Key, float]) -> float:
+    def _with(self, values: dict[Key, float], numbers: Sequence[int]) -> list[float]:
+        """What is made small of each kernel, where these have changed."""
         cost = with_values(self._cost, values)
-        total = sum(loss_of(k.estimates_ms(cost), k.times_ms) for k in self._kernels)
+        losses = list(self._losses)
+        for number in numbers:
+            kernel = self._kernels[number]
+            losses[number] = loss_of(kernel.estimates_ms(cost), kernel.times_ms)
+        return losses
+
+    def _total(self, values: dict[Key, float], losses: Sequence[float]) -> float:
         moved = (math.log(value / value_of(self._cost, key)) for key, value in values.items())
-        return total / max(len(self._kernels), 1) + PRIOR * sum(log**2 for log in moved)
+        return sum(losses) / max(len(losses), 1) + PRIOR * sum(log**2 for log in moved)
 
 
 def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
@@ -151,14 +166,34 @@ def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
     return spread / sum(weights) + OF_SCALE * mean**2
 
 
-def _matters(kernels: Sequence[Measured], cost: Cost, key: Key) -> bool:
-    """Whether some estimate depends on a constant."""
-    tried = [with_values(cost, {key: value_of(cost, key) * factor}) for factor in (3.0, 1 / 3.0)]
+def that_matter(
+    kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]
+) -> dict[Key, tuple[int, ...]]:
+    """The constants that some estimate depends on, each with the numbers of kernels that may.
+
+    Which constant counts depends on the others (the busiest pipe does), so a kernel that depends on
+    one of a table may depend on all of that table.
+    """
+    usual = [kernel.estimates_ms(cost) for kernel in kernels]
+    matter: list[Key] = []
+    of_table: dict[str, set[int]] = {}
+    for key in keys:
+        tried = [with_values(cost, {key: value_of(cost, key) * f}) for f in (3.0, 1 / 3.0)]
+        depend = {
+            number
+            for number, kernel in enumerate(kernels)
+            if any(_differ(usual[number], kernel.estimates_ms(other)) for other in tried)
+        }
+        if depend:
+            matter.append(key)
+            of_table.setdefault(key[0], set()).update(depend)
+    return {key: tuple(sorted(of_table[key[0]])) for key in matter}
+
+
+def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
     return any(
         abs(one / other - 1) > UNUSED
-        for kernel in kernels
-        for another in tried
-        for one, other in zip(kernel.estimates_ms(cost), kernel.estimates_ms(another), strict=True)
+        for one, other in zip(first, second, strict=True)
         if math.isfinite(one) and math.isfinite(other)
     )
 

@@ -1,0 +1,1 @@
+"""Whether the model chooses right: layers, all their schedules, and the times of them."""

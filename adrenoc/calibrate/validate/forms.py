@@ -1,0 +1,110 @@
+"""A layer planned as the cost model has it, and, where kernels may join, both ways by force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from adrenoc.calibrate.validate.table import LayerRow
+from adrenoc.errors import CompileError
+from adrenoc.families.shared.schedule import WorkGroup
+from adrenoc.files.outputs import write_atomically
+from adrenoc.options import CompileOptions
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.target import Target
+from adrenoc.tune.refit.kernels import with_values
+from adrenoc.tune.tasks import Task, TunePlan, plan_model
+
+ALWAYS, NEVER = 1e-9, 1e9
+"""Of `[joins]`: what one kernel has to be faster by, so that it is taken wherever it can be."""
+JOINS: Mapping[str, tuple[str, ...]] = {
+    "pair": ("pair",),
+    # Three kernels remain a choice of the model's among the ways of the algorithm.
+    "winograd": ("winograd", "winograd_least_launches"),
+    "prologue": ("prologue",),
+}
+"""What a cost model decides -> the keys of `[joins]` that decide it."""
+_NEVER_TOO = {"winograd": ("winograd_three",)}
+"""Keys that only the other way needs."""
+BORDER = "softmax"
+"""What ends each layer's model, and is measured only where a row asks for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forms:
+    """The plans of a layer; `joined` and `apart` where its kernels can be either."""
+
+    row: LayerRow
+    chosen: TunePlan
+    joined: TunePlan | None = None
+    apart: TunePlan | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the cost model chose the joined form."""
+        return self.joined is not None and _digests(self.chosen) == _digests(self.joined)
+
+    @property
+    def validated(self) -> tuple[tuple[TunePlan, Task], ...]:
+        """The kernels whose schedules are measured: the joined one where there is one."""
+        plan = self.joined or self.chosen
+        elsewhere = _digests(self.apart) if self.apart is not None else frozenset()
+        return tuple(
+            (plan, task)
+            for task in plan.tasks
+            if self._counts(task) and task.digest not in elsewhere
+        )
+
+    @property
+    def compared(self) -> tuple[tuple[TunePlan, tuple[Task, ...]], ...]:
+        """The kernels that one form has and the other lacks: of the joined one, of the other."""
+        if self.joined is None or self.apart is None:
+            return ()
+        joined, apart = _digests(self.joined), _digests(self.apart)
+        return (
+            (self.joined, tuple(t for t in self.joined.tasks if t.digest not in apart)),
+            (self.apart, tuple(t for t in self.apart.tasks if t.digest not in joined)),
+        )
+
+    def _counts(self, task: Task) -> bool:
+        if self.row.kernels:
+            return task.family in self.row.kernels
+        return task.family != BORDER and not isinstance(task.candidates[0], WorkGroup)
+
+
+def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Path) -> Forms | None:
+    """Plan a layer; None where none of its kernels has a choice on this target.
+
+    `folder` gets its model.
+    """
+    path = folder / "layer.onnx"
+    write_atomically(path, row.layer.model().SerializeToString())
+
+    def planned(cost: Cost) -> TunePlan:
+        device = replace(target, cost=cost)
+        return plan_model(path, target=device, options=options, reporter=SilentReporter())
+
+    try:
+        chosen = planned(target.cost)
+    except CompileError:
+        return None
+    if not row.join:
+        return Forms(row=row, chosen=chosen)
+    keys = JOINS[row.join]
+    joined = planned(with_joins(target.cost, dict.fromkeys(keys, ALWAYS)))
+    never = (*keys, *_NEVER_TOO.get(row.join, ()))
+    apart = planned(with_joins(target.cost, dict.fromkeys(never, NEVER)))
+    if _digests(joined) == _digests(apart):  # they cannot join here
+        return Forms(row=row, chosen=chosen)
+    return Forms(row=row, chosen=chosen, joined=joined, apart=apart)
+
+
+def with_joins(cost: Cost, values: Mapping[str, float]) -> Cost:
+    """The constants with other values of `[joins]`."""
+    return with_values(cost, {("joins", key): value for key, value in values.items()})
+
+
+def _digests(plan: TunePlan) -> frozenset[str]:
+    return frozenset(task.digest for task in plan.tasks)

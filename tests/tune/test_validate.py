@@ -1,0 +1,290 @@
+"""Validation on planted devices: times that follow known constants, and candidates that fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from planted_kernels import TASKS, named_variant
+
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.micro_kernel import Answers, ProbeError
+from adrenoc.calibrate.validate import session
+from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
+from adrenoc.calibrate.validate.forms import JOINS, forms_of
+from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
+from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
+from adrenoc.calibrate.validate.table import layer_rows, wanted_rows
+from adrenoc.cli.main import cli
+from adrenoc.errors import RemoteError
+from adrenoc.options import resolve_options
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.target import load_target
+from adrenoc.tune.refit.kernels import Measured, with_values
+from adrenoc.tune.tasks import TunePlan
+from adrenoc.tune.variant import Argument, Variant
+
+TARGET = load_target("adreno:750")
+ROWS = layer_rows()
+US = 1e3
+
+
+class PlantedDevice:
+    """Launches take what the cost model says under `cost`, times `clock` of each request."""
+
+    def __init__(
+        self, cost: Cost, clock: Callable[[int], float] = lambda _: 1.0, launch_us: float = 0.0
+    ) -> None:
+        self.cost, self._clock, self._launch_us = cost, clock, launch_us
+        self.plans: dict[str, TunePlan] = {}
+        self.requests = 0
+
+    def launch(
+        self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
+    ) -> Answers:
+        """Three rounds, each of them slower."""
+        self.requests += 1
+        rate = self._clock(self.requests)
+        times = [self._time_us(*variant.kernel.split(":")) for variant in variants]
+        return Answers(times_us=tuple(tuple(t * rate * r for r in (1, 1.1, 1.3)) for t in times))
+
+    def _time_us(self, digest: str, number: str) -> float:
+        plan, task = self.plans[digest], TASKS[digest]
+        tile = task.candidates[int(number)]
+        known = Measured(plan=plan, task=task, layer="", tiles=(tile,), times_ms=())
+        return self._launch_us + known.estimates_ms(self.cost)[0] * US
+
+
+def validated(
+    monkeypatch: pytest.MonkeyPatch, device: PlantedDevice, *only: str, budget_s: float = 1e6
+) -> Validation:
+    """What is found on a planted device."""
+
+    class Builder:
+        def __init__(self, plan: TunePlan, scratch: Path) -> None:
+            device.plans |= {task.digest: plan for task in plan.tasks}
+
+        def __call__(self, task: object, number: int) -> Variant:
+            return named_variant(task, number)  # type: ignore[arg-type]
+
+    @contextmanager
+    def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, Device, Path]]:
+        from adrenoc.files.temporary import TemporaryFolder
+
+        with TemporaryFolder("calibrate") as scratch:
+            yield device, Device.of({"name": "planted"}), scratch
+
+    monkeypatch.setattr(session, "VariantBuilder", Builder)
+    monkeypatch.setattr(session, "opened_bench", opened)
+    request = ValidationRequest(
+        place=None,
+        cl_device="",
+        budget_s=budget_s,
+        limit_s=5.0,
+        target=TARGET,
+        options=resolve_options(TARGET, preset=None).options,
+        rows=wanted_rows(only),
+        schedules=16,
+    )
+    return run_validation(request)
+
+
+SOME = ("1x1 32-16", "1x1 256", "depthwise", "vector", "layer norm")
+
+
+def test_a_model_that_is_right_has_no_regret(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = PlantedDevice(TARGET.cost, clock=lambda request: 1.0 + request % 3)
+    found = validated(monkeypatch, device, *SOME)
+    assert {kernel.layer for kernel in found.kernels} == {
+        row.layer.name for row in wanted_rows(SOME)
+    }
+    assert [kernel.regret for kernel in found.kernels] == [1.0] * len(found.kernels)
+    for kernel in found.kernels:
+        assert kernel.rank > 0.98  # alike schedules may stand either way
+        assert kernel.measured == min(16, kernel.offered)
+        assert kernel.spread == kernel.noise == pytest.approx(0.0, abs=1e-9)
+    assert {family.change for family in found.families} == {""}
+
+
+def test_a_constant_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = with_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
+    found = validated(monkeypatch, PlantedDevice(truth), "depthwise")
+    (family,) = found.families
+    assert family.change.startswith("depthwise.texel_slots 7 -> 56: regret 1.0")
+    quality = overall(found.timed, truth)
+    assert (quality.regret, quality.rank) == (1.0, pytest.approx(1.0))
+
+
+def test_what_the_budget_leaves_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = validated(monkeypatch, PlantedDevice(TARGET.cost), *SOME, budget_s=1e-9)
+    assert not found.kernels
+    assert {why for _, why in found.left_out} == {"the budget of time was spent before"}
+    assert len(found.left_out) == len(wanted_rows(SOME))
+
+
+@pytest.mark.parametrize("launch_us", [TARGET.performance.launch_us, 0.0])
+def test_a_decision_is_held_against_both_ways(
+    monkeypatch: pytest.MonkeyPatch, launch_us: float
+) -> None:
+    """A device whose launches take nothing: there the model's decision is wrong."""
+    device = PlantedDevice(TARGET.cost, launch_us=launch_us)
+    found = validated(monkeypatch, device, "separable 3x3 192")
+    (join,) = found.joins
+    assert (join.takes, join.is_clear) == ("joined", True)
+    assert join.is_right is (launch_us > 0)
+    assert share_right(found.joins) == (int(launch_us > 0), 1)
+
+
+def test_small_differences_of_joins_do_not_count() -> None:
+    def join(joined_us: float, takes: str) -> JoinFinding:
+        return JoinFinding(
+            layer="a",
+            join="pair",
+            kept_out=False,
+            takes=takes,
+            joined_us=joined_us,
+            apart_us=10.0,
+            spread=0.0,
+        )
+
+    joins = [join(9.5, "apart"), join(10.5, "joined"), join(5.0, "joined"), join(5.0, "apart")]
+    assert [j.is_clear for j in joins] == [False, False, True, True]
+    assert share_right(joins) == (1, 2)
+
+
+# One kernel's times
+
+
+def variant(number: int) -> Variant:
+    return Variant(
+        kernel=str(number),
+        source="",
+        work_items=(1, 1, 1),
+        work_group=(1, 1, 1),
+        arguments=(Argument(shape=(1,), dtype="float32", scope="global", file=""),),
+    )
+
+
+class Failing:
+    """Takes a hundred and the number; some are refused by name, some break all beside them."""
+
+    def __init__(self, refused: set[int] = frozenset(), breaking: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.refused, self.breaking = refused, breaking
+        self.asked: list[list[int]] = []
+
+    def launch(
+        self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
+    ) -> Answers:
+        numbers = [int(v.kernel) for v in variants]
+        self.asked.append(numbers)
+        if self.breaking.intersection(numbers):
+            raise ProbeError("lost: it is gone")
+        for index, number in enumerate(numbers):
+            if number in self.refused:
+                raise ProbeError("wrong: off by a lot", index)
+        return Answers(times_us=tuple((100.0 + n, 200.0 + 2 * n) for n in numbers))
+
+
+def timed(device: Failing, numbers: Sequence[int], *, late: bool = False) -> KernelTimes | None:
+    clock = KernelClock(
+        bench=device,
+        build=variant,
+        reference=Path("none"),
+        tolerance=1e-3,
+        is_late=lambda: late,
+    )
+    return clock.measure(numbers)
+
+
+def test_what_fails_is_left_out_and_nothing_else() -> None:
+    found = timed(Failing(refused={3}, breaking={7}), range(20))
+    assert found is not None
+    assert set(found.times_us) == set(range(20)) - {3, 7}
+    base = found.times_us[0]
+    for number, time_us in found.times_us.items():
+        assert time_us / base == pytest.approx((100 + number) / 100)
+    assert sorted(found.refused) == [
+        "schedule 3: wrong: off by a lot",
+        "schedule 7: lost: it is gone",
+    ]
+
+
+def test_the_next_schedule_stands_in_where_the_first_does_not_run() -> None:
+    found = timed(Failing(refused={0}), range(5))
+    assert found is not None
+    assert next(iter(found.times_us)) == 1
+    assert timed(Failing(refused={0, 1, 2}), range(5)) is None
+
+
+def test_a_kernel_that_is_late_keeps_what_it_has() -> None:
+    found = timed(Failing(), range(40), late=True)
+    assert found is not None
+    assert list(found.times_us) == list(range(TOGETHER + 1))
+
+
+def test_the_fastest_run_again_against_each_other() -> None:
+    device = Failing()
+    timed(device, (9, 8, 7, 6, 5, 4, 3, 2, 1))
+    assert device.asked[-1] == device.asked[-2] == [9, 1, 2, 3, 4, 9]
+
+
+def test_a_device_that_leaves_is_told() -> None:
+    class Gone(Failing):
+        def launch(self, variants, reference, *, tolerance=None):  # type: ignore[no-untyped-def]
+            raise RemoteError("no device is there", hint="")
+
+    with pytest.raises(RemoteError):
+        timed(Gone(), range(5))
+
+
+# The table
+
+
+def test_the_table_has_thirty_layers_and_a_split() -> None:
+    assert len(ROWS) == len({row.layer.name for row in ROWS}) == 30
+    for family in {row.family for row in ROWS}:
+        kept = {row.kept_out for row in ROWS if row.family == family}
+        assert kept == {True, False}, family
+    assert {row.join for row in ROWS} == {"", *JOINS}
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.join], ids=lambda row: row.layer.name)
+def test_joins_can_be_either(row, tmp_path: Path) -> None:
+    options = resolve_options(TARGET, preset=None).options
+    forms = forms_of(row, TARGET, options, tmp_path)
+    assert forms is not None
+    (_, joined), (_, apart) = forms.compared
+    assert joined and apart
+    assert forms.validated
+
+
+def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
+    page = tmp_path / "here.html"
+    command = ["calibrate", "--validate", "--device", "host", "--only", "mean 512"]
+    outcome = CliRunner().invoke(cli, [*command, "--html", str(page), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    told = json.loads(outcome.stdout)["validation"]
+    (kernel,) = told["kernels"]
+    assert (kernel["layer"], kernel["kernel"]) == ("mean 512@7", "mean")
+    assert kernel["measured"] == kernel["offered"] > 1
+    assert kernel["regret"] >= 1.0
+    assert told["families"][0]["family"] == "pool and reduce"
+    assert "mean 512@7" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--validate", "--only", "nothing"], "no layer has nothing in its name"),
+        (["--preset", "fp16"], "--preset goes with --validate"),
+        (["--validate", "--device", "host", "-o", "x.toml"], "writes no target file"),
+    ],
+)
+def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
+    outcome = CliRunner().invoke(cli, ["calibrate", *words])
+    assert outcome.exit_code == 2
+    assert said in outcome.output + str(outcome.exception)
