@@ -16,6 +16,7 @@ from adrenoc.cli.place_options import place_options
 if TYPE_CHECKING:
     from adrenoc.calibrate.calibrate import Row
     from adrenoc.calibrate.session import Calibration
+    from adrenoc.calibrate.validate.fit import Fit
     from adrenoc.calibrate.validate.session import Validation
     from adrenoc.device.remote import RemoteAddress
     from adrenoc.target.target import Target
@@ -57,6 +58,12 @@ _OUTPUT = Path("device.toml")
     help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
     "--device that of the file that is written first.",
 )
+@click.option(
+    "--fit",
+    is_flag=True,
+    help="With --validate: fit the cost model's constants to what was measured, and write them "
+    "into the target file.",
+)
 @preset_option()
 @click.option(
     "-o",
@@ -85,6 +92,7 @@ def calibrate_command(
     budget_s: float | None,
     only: tuple[str, ...],
     validate: bool,
+    fit: bool,
     preset: str | None,
     output: Path | None,
     page: Path | None,
@@ -105,6 +113,7 @@ def calibrate_command(
         listed=listed,
         only=only,
         validate=validate,
+        fit=fit,
         preset=preset,
         output=output or _OUTPUT,
         quiet=as_json,
@@ -127,7 +136,8 @@ def calibrate_command(
     with reached(place) as address:
         done = _calibrated(asked, address) if asked.calibrates else None
         validation = _validated(asked, address) if validate else None
-    _report(asked, done, validation, page)
+    fitted = None if validation is None or not fit else _fitted(asked, validation)
+    _report(asked, done, validation, fitted, page)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +150,7 @@ class _Asked:
     listed: Target | None
     only: tuple[str, ...]
     validate: bool
+    fit: bool
     preset: str | None
     output: Path
     quiet: bool
@@ -152,7 +163,7 @@ class _Asked:
     @property
     def writes(self) -> bool:
         """Whether a target file is written."""
-        return self.calibrates
+        return self.calibrates or self.fit
 
 
 def _check_words(asked: _Asked, output: Path | None) -> None:
@@ -163,10 +174,13 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
     """
     from adrenoc.calibrate.session import wanted
 
-    if asked.preset is not None and not asked.validate:
-        raise click.UsageError("--preset goes with --validate")
+    for name, given in (("--preset", asked.preset is not None), ("--fit", asked.fit)):
+        if given and not asked.validate:
+            raise click.UsageError(f"{name} goes with --validate")
     if output is not None and not asked.writes:
-        raise click.UsageError("--validate --device writes no target file, so --output has no use")
+        raise click.UsageError(
+            "--validate --device without --fit writes no target file, so --output has no use"
+        )
     found: object = wanted(asked.only)
     named = "measure"
     if asked.validate:
@@ -180,9 +194,6 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
 def _calibrated(asked: _Asked, address: RemoteAddress | None) -> Calibration:
     """Measure with small kernels, and write the target file."""
     from adrenoc.calibrate.session import Request, run_calibration
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.target.own_file import OwnFile
-    from adrenoc.target.target import load_own_target
 
     request = Request(
         place=address,
@@ -193,10 +204,7 @@ def _calibrated(asked: _Asked, address: RemoteAddress | None) -> Calibration:
         only=() if asked.validate else asked.only,
     )
     done = run_calibration(request, say=_silent if asked.quiet else _Progress().say)
-    # What could not be read again is not written.
-    own = OwnFile(path=asked.output, name=asked.output.name, text=done.toml)
-    load_own_target(own, host=False)
-    write_atomically(asked.output, done.toml)
+    _write_target(asked.output, done.toml)
     return done
 
 
@@ -221,12 +229,41 @@ def _validated(asked: _Asked, address: RemoteAddress | None) -> Validation:
     return run_validation(request, say=(lambda *_: None) if asked.quiet else say_layer)
 
 
+def _fitted(asked: _Asked, validation: Validation) -> Fit:
+    """Fit constants, and write the target file.
+
+    Raises:
+        DeviceError: too little was measured to fit to.
+    """
+    from adrenoc.calibrate.validate.fit import fit_validation
+    from adrenoc.calibrate.validate.fitted_file import fitted_toml
+    from adrenoc.calibrate.validate.table import wanted_rows
+
+    fitted = fit_validation(validation, wanted_rows(asked.only))
+    _write_target(asked.output, fitted_toml(validation, fitted))
+    return fitted
+
+
+def _write_target(path: Path, text: str) -> None:
+    """Write a target file; what could not be read again is not written."""
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.target.own_file import OwnFile
+    from adrenoc.target.target import load_own_target
+
+    load_own_target(OwnFile(path=path, name=path.name, text=text), host=False)
+    write_atomically(path, text)
+
+
 def _report(
-    asked: _Asked, done: Calibration | None, validation: Validation | None, page: Path | None
+    asked: _Asked,
+    done: Calibration | None,
+    validation: Validation | None,
+    fitted: Fit | None,
+    page: Path | None,
 ) -> None:
     """Write the page, and tell what was found."""
     from adrenoc.cli import console
-    from adrenoc.cli.show_validation import plain_validation, show_validation
+    from adrenoc.cli.show_validation import plain_fit, plain_validation, show_fit, show_validation
 
     if page is not None:
         _write_page(page, done, validation)
@@ -234,12 +271,16 @@ def _report(
         told = {} if done is None else _plain(done, asked.output)
         if validation is not None:
             told["validation"] = plain_validation(validation)
+        if fitted is not None:
+            told["fit"] = {**plain_fit(fitted), "target_file": str(asked.output)}
         console.print_json(told)
         return
     if done is not None:
         _show(done, asked.output)
     if validation is not None:
         show_validation(validation)
+    if fitted is not None:
+        show_fit(fitted)
     fields = [("report", str(page))] if page is not None else []
     if asked.writes:
         fields.append(("next", f"adrenoc compile MODEL --device {asked.output}"))

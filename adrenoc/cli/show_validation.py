@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adrenoc.calibrate.validate.fit import Fit
     from adrenoc.calibrate.validate.session import Validation
 
 
@@ -89,3 +90,56 @@ def show_validation(done: Validation) -> None:
             *((layer, f"left out: {reason}") for layer, reason in done.left_out),
         ]
     )
+
+
+def plain_fit(done: Fit) -> dict[str, Any]:
+    """As JSON values."""
+    return {
+        "fitted_to": {"before": done.fitted.before, "after": done.fitted.after},
+        "kept_out": {"before": done.fitted.kept_before, "after": done.fitted.kept_after},
+        "joins": {
+            name: {"right": right, "clear": clear}
+            for name, (right, clear) in _decisions(done).items()
+        },
+        "changed": [
+            {"key": ".".join(key), "before": before, "after": after}
+            for key, before, after in done.changed
+        ],
+    }
+
+
+def show_fit(done: Fit) -> None:
+    """Regret before and after, and what was changed."""
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_title("fitted", "to two thirds of the layers; the others are kept out")
+    console.print_table(
+        ("constant", "before", "after"),
+        [(".".join(key), f"{before:.4g}", f"{after:.4g}") for key, before, after in done.changed],
+        right=("before", "after"),
+    )
+    console.print_fields(
+        [
+            ("fitted layers, before", str(done.fitted.before)),
+            ("fitted layers, after", str(done.fitted.after)),
+            ("kept out, before", str(done.fitted.kept_before)),
+            ("kept out, after", str(done.fitted.kept_after)),
+            *(
+                (f"joins, {name}", f"{right} right of {clear}")
+                for name, (right, clear) in _decisions(done).items()
+            ),
+        ]
+    )
+
+
+def _decisions(done: Fit) -> dict[str, tuple[int, int]]:
+    """Right decisions of those that count, before and after, of all and of those kept out."""
+    from adrenoc.calibrate.validate.findings import share_right
+
+    times = {"before": done.joins_before, "after": done.joins_after}
+    kept = {name: [join for join in joins if join.kept_out] for name, joins in times.items()}
+    return {
+        **{f"all, {name}": share_right(joins) for name, joins in times.items()},
+        **{f"kept out, {name}": share_right(joins) for name, joins in kept.items()},
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,18 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.micro_kernel import Answers, ProbeError
 from adrenoc.calibrate.validate import session
 from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
+from adrenoc.calibrate.validate.fit import best_worth, fit_validation
+from adrenoc.calibrate.validate.fitted_file import fitted_toml, with_line
 from adrenoc.calibrate.validate.forms import JOINS, forms_of
 from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
 from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
 from adrenoc.calibrate.validate.table import layer_rows, wanted_rows
 from adrenoc.cli.main import cli
-from adrenoc.errors import RemoteError
+from adrenoc.errors import DeviceError, RemoteError
 from adrenoc.options import resolve_options
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
+from adrenoc.tune.refit.fit import value_of
 from adrenoc.tune.refit.kernels import Measured, with_values
 from adrenoc.tune.tasks import TunePlan
 from adrenoc.tune.variant import Argument, Variant
@@ -139,17 +144,20 @@ def test_a_decision_is_held_against_both_ways(
     assert share_right(found.joins) == (int(launch_us > 0), 1)
 
 
+A_JOIN = JoinFinding(
+    layer="a",
+    join="pair",
+    kept_out=False,
+    takes="joined",
+    joined_us=1.0,
+    apart_us=10.0,
+    spread=0.0,
+)
+
+
 def test_small_differences_of_joins_do_not_count() -> None:
     def join(joined_us: float, takes: str) -> JoinFinding:
-        return JoinFinding(
-            layer="a",
-            join="pair",
-            kept_out=False,
-            takes=takes,
-            joined_us=joined_us,
-            apart_us=10.0,
-            spread=0.0,
-        )
+        return replace(A_JOIN, takes=takes, joined_us=joined_us)
 
     joins = [join(9.5, "apart"), join(10.5, "joined"), join(5.0, "joined"), join(5.0, "apart")]
     assert [j.is_clear for j in joins] == [False, False, True, True]
@@ -281,6 +289,7 @@ def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     [
         (["--validate", "--only", "nothing"], "no layer has nothing in its name"),
         (["--preset", "fp16"], "--preset goes with --validate"),
+        (["--fit"], "--fit goes with --validate"),
         (["--validate", "--device", "host", "-o", "x.toml"], "writes no target file"),
     ],
 )
@@ -288,3 +297,76 @@ def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
     outcome = CliRunner().invoke(cli, ["calibrate", *words])
     assert outcome.exit_code == 2
     assert said in outcome.output + str(outcome.exception)
+
+
+# What is fitted
+
+
+def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = {("depthwise", "texel_slots"): 42.0, ("gemv", "texel_slots"): 40.0}
+    truth = with_values(TARGET.cost, planted)
+    only = ("depthwise", "1x1 256", "vector")
+    found = validated(monkeypatch, PlantedDevice(truth), *only)
+    fit = fit_validation(found, wanted_rows(only))
+    quality = fit.fitted
+    assert (quality.before.kernels, quality.kept_before.kernels) == (3, 1)
+    assert quality.after.regret == pytest.approx(1.0, abs=0.02)
+    assert quality.after.rank > quality.before.rank
+    assert quality.kept_after.regret == pytest.approx(1.0, abs=0.02)
+    assert abs(math.log(quality.kept_after.scale)) < abs(math.log(quality.kept_before.scale))
+    for key, value in planted.items():
+        off = abs(math.log(value_of(fit.cost, key) / value))
+        assert off < 0.3 * abs(math.log(value_of(TARGET.cost, key) / value)), key
+
+
+def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    truth = with_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
+    only = ("depthwise", "1x1 256", "1x1 32")
+    found = validated(monkeypatch, PlantedDevice(truth), *only)
+    fit = fit_validation(found, wanted_rows(only))
+    assert fit.changed
+    path = tmp_path / "fitted.toml"
+    path.write_text(fitted_toml(found, fit))
+    target = load_target(str(path))
+    assert replace(target.cost, name=TARGET.cost.name) == fit.cost
+    assert target.limits == TARGET.limits
+    source = target.source_of("cost.depthwise.texel_slots")
+    assert source.startswith("fitted to schedules of 3 kernels, measured on planted")
+    # A file that has such values gets others in their place.
+    again = replace(found, target=target)
+    assert fitted_toml(again, fit) == path.read_text()
+
+
+def test_too_little_to_fit_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = validated(monkeypatch, PlantedDevice(TARGET.cost), "depthwise")
+    with pytest.raises(DeviceError, match="1 kernels were measured to fit to"):
+        fit_validation(found, wanted_rows(("depthwise",)))
+
+
+TEXT = 'title = "t"\n\n[sources]\na = "b"\n\n[cost.pipes]\nx = 1\nxy = 2\n\n[limits]\nz = 3\n'
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "expected"),
+    [
+        ("cost.pipes", "x", TEXT.replace("x = 1\nxy = 2\n", "xy = 2\nx = 9\n")),
+        ("cost.pipes", "new", TEXT.replace("xy = 2\n", "xy = 2\nnew = 9\n")),
+        ("limits", "z", TEXT.replace("z = 3", "z = 9")),
+        ("cost.rows", "x", TEXT + "\n[cost.rows]\nx = 9\n"),
+    ],
+)
+def test_a_line_of_a_section_is_replaced_or_added(section: str, key: str, expected: str) -> None:
+    assert with_line(TEXT, section, key, "9") == expected
+
+
+def join_of_ratio(ratio: float) -> JoinFinding:
+    return replace(A_JOIN, joined_us=1.0, apart_us=ratio)
+
+
+def test_a_threshold_moves_to_where_decisions_are_right() -> None:
+    # Joined up to a threshold of 1.4, though apart is twice as fast; the other one up to 4.
+    wrong, right = (join_of_ratio(0.5), 1.4), (join_of_ratio(3.0), 4.0)
+    assert best_worth([wrong, right], 1.1) == 1.8
+    assert best_worth([right], 1.1) == 1.1
+    assert best_worth([(join_of_ratio(1.05), 0.0)], 1.1) == 1.1  # it does not count
+    assert best_worth([(join_of_ratio(2.0), 0.9)], 1.1) == 0.9

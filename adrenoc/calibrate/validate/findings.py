@@ -27,6 +27,8 @@ class KernelFinding:
     layer: str
     family: str
     kernel: str
+    digest: str
+    """Of its signature, as in a tuning log."""
     kept_out: bool
     measured: int
     offered: int
@@ -39,6 +41,8 @@ class KernelFinding:
     chosen: Actions
     best: Actions
     refused: tuple[str, ...]
+    schedules: tuple[tuple[Actions, float], ...]
+    """All that were measured, each with its time (us)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,7 @@ def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
         layer=kernel.layer,
         family=timed.family,
         kernel=kernel.task.family,
+        digest=kernel.task.digest,
         kept_out=timed.kept_out,
         measured=len(times_ms),
         offered=len(kernel.task.candidates),
@@ -116,6 +121,10 @@ def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
         chosen=actions_of(kernel.tiles[chosen]),
         best=actions_of(kernel.tiles[best]),
         refused=timed.refused,
+        schedules=tuple(
+            (actions_of(tile), time_ms * US_A_MS)
+            for tile, time_ms in zip(kernel.tiles, times_ms, strict=True)
+        ),
     )
 
 

@@ -12,7 +12,6 @@ from adrenoc.families.shared.schedule import WorkGroup
 from adrenoc.files.outputs import write_atomically
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import SilentReporter
-from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 from adrenoc.tune.refit.kernels import with_values
 from adrenoc.tune.tasks import Task, TunePlan, plan_model
@@ -44,13 +43,13 @@ class Forms:
     @property
     def is_joined(self) -> bool:
         """Whether the cost model chose the joined form."""
-        return self.joined is not None and _digests(self.chosen) == _digests(self.joined)
+        return self.joined is not None and digests_of(self.chosen) == digests_of(self.joined)
 
     @property
     def validated(self) -> tuple[tuple[TunePlan, Task], ...]:
         """The kernels whose schedules are measured: the joined one where there is one."""
         plan = self.joined or self.chosen
-        elsewhere = _digests(self.apart) if self.apart is not None else frozenset()
+        elsewhere = digests_of(self.apart) if self.apart is not None else frozenset()
         return tuple(
             (plan, task)
             for task in plan.tasks
@@ -62,7 +61,7 @@ class Forms:
         """The kernels that one form has and the other lacks: of the joined one, of the other."""
         if self.joined is None or self.apart is None:
             return ()
-        joined, apart = _digests(self.joined), _digests(self.apart)
+        joined, apart = digests_of(self.joined), digests_of(self.apart)
         return (
             (self.joined, tuple(t for t in self.joined.tasks if t.digest not in apart)),
             (self.apart, tuple(t for t in self.apart.tasks if t.digest not in joined)),
@@ -79,32 +78,44 @@ def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Pat
 
     `folder` gets its model.
     """
-    path = folder / "layer.onnx"
-    write_atomically(path, row.layer.model().SerializeToString())
-
-    def planned(cost: Cost) -> TunePlan:
-        device = replace(target, cost=cost)
-        return plan_model(path, target=device, options=options, reporter=SilentReporter())
-
-    try:
-        chosen = planned(target.cost)
-    except CompileError:
-        return None
-    if not row.join:
-        return Forms(row=row, chosen=chosen)
+    chosen = plan_of(row, target, options, folder)
+    if chosen is None or not row.join:
+        return None if chosen is None else Forms(row=row, chosen=chosen)
     keys = JOINS[row.join]
-    joined = planned(with_joins(target.cost, dict.fromkeys(keys, ALWAYS)))
-    never = (*keys, *_NEVER_TOO.get(row.join, ()))
-    apart = planned(with_joins(target.cost, dict.fromkeys(never, NEVER)))
-    if _digests(joined) == _digests(apart):  # they cannot join here
-        return Forms(row=row, chosen=chosen)
+    joined, apart = (
+        plan_of(row, with_joins(target, values), options, folder)
+        for values in (
+            dict.fromkeys(keys, ALWAYS),
+            dict.fromkeys((*keys, *_NEVER_TOO.get(row.join, ())), NEVER),
+        )
+    )
+    if joined is None or apart is None or digests_of(joined) == digests_of(apart):
+        return Forms(row=row, chosen=chosen)  # they cannot join here
     return Forms(row=row, chosen=chosen, joined=joined, apart=apart)
 
 
-def with_joins(cost: Cost, values: Mapping[str, float]) -> Cost:
-    """The constants with other values of `[joins]`."""
-    return with_values(cost, {("joins", key): value for key, value in values.items()})
+def plan_of(
+    row: LayerRow, target: Target, options: CompileOptions, folder: Path
+) -> TunePlan | None:
+    """Plan a layer once, by a target's own constants; None where no kernel has a choice.
+
+    `folder` gets its model.
+    """
+    path = folder / "layer.onnx"
+    if not path.exists():
+        write_atomically(path, row.layer.model().SerializeToString())
+    try:
+        return plan_model(path, target=target, options=options, reporter=SilentReporter())
+    except CompileError:
+        return None
 
 
-def _digests(plan: TunePlan) -> frozenset[str]:
+def with_joins(target: Target, values: Mapping[str, float]) -> Target:
+    """A target with other values of `[joins]`."""
+    joins = {("joins", key): value for key, value in values.items()}
+    return replace(target, cost=with_values(target.cost, joins))
+
+
+def digests_of(plan: TunePlan) -> frozenset[str]:
+    """Which kernels a plan has."""
     return frozenset(task.digest for task in plan.tasks)

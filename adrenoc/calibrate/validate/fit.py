@@ -1,0 +1,143 @@
+"""Constants fitted to what a validation measured, and what they choose on layers kept out of it.
+
+Schedules come first (`adrenoc/tune/refit/`); then, with those constants, the thresholds of
+`[joins]`, each moved to where most of the decisions that were measured are right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from adrenoc.calibrate.validate.findings import JoinFinding
+from adrenoc.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, with_joins
+from adrenoc.calibrate.validate.session import Validation
+from adrenoc.calibrate.validate.table import LayerRow
+from adrenoc.errors import DeviceError
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.options import CompileOptions
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.target import Target
+from adrenoc.tune.refit.fit import Fitted, Key, fit_cost, value_of
+
+WORTHS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
+"""By what a threshold of `[joins]` is tried to be."""
+FEWEST_KERNELS = 3
+"""That constants are fitted to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What was fitted: `fitted` are the schedules' constants, `cost` has the joins' too."""
+
+    fitted: Fitted
+    cost: Cost
+    changed: tuple[tuple[Key, float, float], ...]
+    joins_before: tuple[JoinFinding, ...]
+    joins_after: tuple[JoinFinding, ...]
+
+
+def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
+    """Fit the target's constants to the layers that are not kept out.
+
+    Raises:
+        DeviceError: too few of them were measured.
+    """
+    cost = validation.target.cost
+    seen = sum(not timed.kept_out for timed in validation.timed)
+    if seen < FEWEST_KERNELS:
+        raise DeviceError(
+            f"{seen} kernels were measured to fit to, expected {FEWEST_KERNELS} at least",
+            hint="the same command with a longer --budget, or fewer --only",
+        )
+    kept = {id(timed.measured) for timed in validation.timed if timed.kept_out}
+    fitted = fit_cost(
+        [timed.measured for timed in validation.timed],
+        cost,
+        keep_out=lambda kernel: id(kernel) in kept,
+    )
+    target = replace(validation.target, cost=fitted.cost)
+    worths, after = _fit_joins(validation, rows, target)
+    return Fit(
+        fitted=fitted,
+        cost=with_joins(target, worths).cost,
+        changed=(
+            *fitted.changed,
+            *(
+                (("joins", key), value_of(cost, ("joins", key)), worth)
+                for key, worth in worths.items()
+            ),
+        ),
+        joins_before=validation.joins,
+        joins_after=after,
+    )
+
+
+def _fit_joins(
+    validation: Validation, rows: Sequence[LayerRow], target: Target
+) -> tuple[dict[str, float], tuple[JoinFinding, ...]]:
+    """The thresholds that are others now, and the decisions that follow."""
+    by_name = {row.layer.name: row for row in rows}
+    ends = {
+        found.layer: _end_of_joining(by_name[found.layer], target, validation.options)
+        for found in validation.joins
+    }
+    worths: dict[str, float] = {}
+    after = []
+    for join, keys in JOINS.items():
+        mine = [found for found in validation.joins if found.join == join]
+        now = value_of(target.cost, ("joins", keys[0]))
+        worth = best_worth([(f, ends[f.layer]) for f in mine if not f.kept_out], now)
+        if worth != now:
+            worths[keys[0]] = worth
+        after += [
+            replace(found, takes="joined" if worth <= ends[found.layer] else "apart")
+            for found in mine
+        ]
+    return worths, tuple(after)
+
+
+def best_worth(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
+    """The threshold that loses least time on decisions that count; of several the nearest to `now`.
+
+    Each decision comes with the largest threshold by which its kernels join.
+    """
+
+    def lost(worth: float) -> float:
+        return sum(
+            abs(math.log(join.ratio))
+            for join, end in found
+            if join.is_clear and (worth <= end) != (join.ratio > 1.0)
+        )
+
+    return min((now, *WORTHS), key=lambda worth: (lost(worth), abs(math.log(worth / now))))
+
+
+def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> float:
+    """The largest threshold of `WORTHS` by which kernels join, 0 where they never do."""
+    with TemporaryFolder("calibrate") as folder:
+        forms = forms_of(row, target, options, folder)
+        if forms is None or forms.joined is None:
+            return 0.0
+        joined = digests_of(forms.joined)
+
+        def joins(worth: float) -> bool:
+            asked = with_joins(target, {JOINS[row.join][0]: worth})
+            plan = plan_of(row, asked, options, folder)
+            return plan is not None and digests_of(plan) == joined
+
+        place = _first(lambda number: not joins(WORTHS[number]), len(WORTHS))
+    return WORTHS[place - 1] if place else 0.0
+
+
+def _first(holds: Callable[[int], bool], count: int) -> int:
+    """The first number below `count` for which it holds, as it does for all after that."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
