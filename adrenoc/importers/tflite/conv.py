@@ -10,6 +10,7 @@ Source: TFLite operator reference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ def _operands(node: Node, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, 
     if data.info.is_quantised and weights.info.is_quantised:
         # In floats, as LiteRT does: the last digit of a factor moves what lies half way.
         scale = np.float32(data.info.scale) * weights.info.scales
+        if data.info.dtype == "int16":  # by its own kernels, and not by XNNPACK's
+            scale = np.float64(data.info.scale) * weights.info.scales
         return data.expr, weights.expr, scale
     if weights.info.is_quantised and not data.info.is_quantised:
         key = (
@@ -72,7 +75,17 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
         total = node.emit(relax.op.add(total, bias))
     if scale is None:
         return node.activated(total)
-    return node.activated(Quanta(expr=total, scale=scale))
+    return node.activated(_quanta(node, total, scale, bias_index))
+
+
+def _quanta(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Quanta:
+    """Sums of products; LiteRT adds up those of words in 64 bits, but where a bias has 32.
+
+    Its fully connected layers scale such sums by all 31 bits of a multiplier.
+    """
+    words = node.results[0].dtype == "int16" and node.operator.kind != "FULLY_CONNECTED"
+    short = node.has(bias_index) and node.info(bias_index).dtype == "int32"
+    return Quanta(expr=total, scale=scale, by_fifteen_bits=words and not short)
 
 
 def _conv2d(node: Node) -> Result:
@@ -211,7 +224,7 @@ def _fully_connected(node: Node) -> Result:
 def _reshaped(node: Node, result: Result, shape: Sequence[int]) -> Result:
     if isinstance(result, Quanta):
         expr = relax.op.reshape(node.emit(result.expr), list(shape))
-        return Quanta(expr=expr, scale=result.scale, bounds=result.bounds)
+        return replace(result, expr=expr)
     return relax.op.reshape(node.emit(result), list(shape))
 
 
@@ -224,7 +237,7 @@ def _batch_matmul(node: Node) -> Result:
             turned = node.emit(relax.op.permute_dims((a, b)[index], axes))
             a, b = (turned, b) if index == 0 else (a, turned)
     total = node.emit(relax.op.matmul(a, b))
-    return total if scale is None else Quanta(expr=total, scale=scale)
+    return total if scale is None else _quanta(node, total, scale, 2)
 
 
 CONV_OPS: dict[str, Convert] = {

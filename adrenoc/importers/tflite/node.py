@@ -8,7 +8,7 @@ takes them as they are.  real = scale * quanta.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -178,9 +178,7 @@ class Node:
             return result
         bounds = _BOUNDS.get(kind)
         if isinstance(result, Quanta) and bounds is not None:
-            return Quanta(
-                expr=result.expr, scale=result.scale, is_integer=result.is_integer, bounds=bounds
-            )
+            return replace(result, bounds=bounds)
         expr = self.emit(result)
         if kind == 1:
             return relax.op.nn.relu(expr)

@@ -32,17 +32,30 @@ class Quanta:
 
     `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
     `expr` holds integers already.  `bounds` are real numbers that a fused activation keeps to.
+    `by_fifteen_bits` says that LiteRT scales these by a multiplier of so many bits, as it does
+    sums of 64 bits: a fiftieth of all words is a quantum off by any other.
     """
 
     expr: relax.Expr
     scale: np.ndarray | np.float32
     is_integer: bool = False
     bounds: tuple[float, float] | None = None
+    by_fifteen_bits: bool = False
 
     def factor(self, unit: float) -> np.ndarray:
         """What turns `expr` into multiples of `unit`, rounded once."""
-        ratio = np.asarray(self.scale, np.float64) / unit
+        ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
+        if self.by_fifteen_bits:
+            ratio = _in_fifteen_bits(ratio)
         return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
+
+
+def _in_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
+    """The multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then 15."""
+    mantissa, exponent = np.frexp(ratio)
+    whole = np.rint(mantissa * 2.0**31)
+    short = np.minimum(np.floor((whole + 2.0**15) / 2.0**16), 2.0**15 - 1)
+    return np.ldexp(short, exponent - 15)
 
 
 def centred_constant(info: TensorInfo) -> np.ndarray:
