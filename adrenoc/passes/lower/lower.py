@@ -15,8 +15,9 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
-from adrenoc.families.operators import OPERATORS
+from adrenoc.families.operators import OPERATORS, is_kind, is_product
 from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.program import Choice, Kernel, Program, Step
@@ -102,11 +103,19 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
     wide_input = any(
         graph.precision(n).float32 and graph.tensors[n].value is None for n in node.inputs
     )
-    if asked.float32:
+    if asked.float32 or (asked.rounded and _has_wide_weights(graph, node)):
         context = context.in_float32()
     elif wide_input or asked.computes_in_float32:
         context = context.computing_in_float32()
     return operator.rule(context, node)
+
+
+def _has_wide_weights(graph: Graph, node: Node) -> bool:
+    """Whether halves would change the weights of a product or of a norm, as the graph says."""
+    weights = node.inputs[1:2] if is_product(node) else node.inputs[1:]
+    return (is_product(node) or is_kind(node, Kind.NORM)) and any(
+        graph.tensors[name].value is not None and graph.precision(name).float32 for name in weights
+    )
 
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:

@@ -14,10 +14,11 @@ Before -> after (mixed):
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
+from adrenoc.families.operators import is_product
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.precision.known import Interval
 
@@ -29,12 +30,23 @@ def before_dynamic(
     graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
 ) -> frozenset[str]:
     """The tensors that halves would change and dynamic quantisations are computed of."""
-    waiting = [
+    starts = [
         name
         for node in graph.nodes
         if node.output in rounded and _is_dynamic(graph, node, ranges)
         for name in node.inputs
     ]
+    return led_by(graph, starts, rounded, ranges)
+
+
+def led_by(
+    graph: Graph,
+    starts: Iterable[str],
+    rounded: Collection[str],
+    ranges: Mapping[str, Interval],
+) -> frozenset[str]:
+    """What halves would change of `starts`, and of what they are computed of up to `rounded`."""
+    waiting = list(starts)
     found: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -67,7 +79,8 @@ def is_other_in_half(value: np.ndarray | None) -> bool:
 def _is_dynamic(graph: Graph, node: Node, ranges: Mapping[str, Interval]) -> bool:
     """Whether what it is rounded by is computed: of fewer elements than what is rounded."""
     size = math.prod(graph.tensors[node.output].shape)
+    scales = node.inputs[2:] if is_product(node) else node.inputs
     return any(
         math.prod(graph.tensors[name].shape) < size and is_data(graph, name, ranges)
-        for name in node.inputs
+        for name in scales
     )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import gives, is_kind
+from adrenoc.families.operators import gives, is_kind, is_product
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
@@ -32,6 +32,7 @@ from adrenoc.passes.precision.dynamic_quanta import (
 )
 from adrenoc.passes.precision.known import Interval
 from adrenoc.passes.precision.pin_precision import moves
+from adrenoc.passes.precision.static_quanta import MOST_MORE, before_static
 from adrenoc.tvmapi import tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
@@ -56,7 +57,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
             continue
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
-        for name in node.inputs:
+        for name in _beside_products(node):
             if is_other_in_half(graph.tensors[name].value):
                 exact.add(name)
     ranges: Mapping[str, Interval] = {}
@@ -70,6 +71,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     if dynamic := before_dynamic(graph, rounded, ranges):
         exact |= dynamic
         log.add(f"{len(dynamic)} tensors", "float32", _why_dynamic(graph, dynamic))
+    exact |= _before_static(graph, rounded, ranges, exact, log)
     for node in graph.nodes:
         if moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -82,6 +84,11 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     return graph.with_precision(rounded, rounded=True).with_precision(exact, float32=True)
 
 
+def _beside_products(node: Node) -> tuple[str, ...]:
+    """What a node reads but for the factors of its products: what scales and moves sums."""
+    return node.inputs[2:] if is_product(node) else node.inputs
+
+
 def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
     constants = (graph.tensors[name].value for name in names)
     mib = sum(value.size * 2 for value in constants if value is not None) / 2**20
@@ -89,6 +96,29 @@ def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
         "dynamic quantisations are computed of them, and choose their quanta by the range: half "
         f"would move numbers by whole quanta ({mib:.1f} MiB more of constants)"
     )
+
+
+def _before_static(
+    graph: Graph,
+    rounded: set[str],
+    ranges: Mapping[str, Interval],
+    exact: Collection[str],
+    log: DecisionLog,
+) -> frozenset[str]:
+    """The float parts of a network that is quantised throughout; none where they are most of it."""
+    found, share = before_static(graph, rounded, ranges, exact)
+    if not found:
+        return found
+    moved = f"quanta are rounded of them, of which half would move some: float32 adds {share:.1%}"
+    if share > MOST_MORE:
+        log.add(
+            f"{len(found)} tensors",
+            "stored as the preset says",
+            f"{moved} to the bytes of a run, more than the {MOST_MORE:.0%} that are spent for it",
+        )
+        return frozenset()
+    log.add(f"{len(found)} tensors", "float32", f"{moved} to the bytes of a run")
+    return found
 
 
 def _in_bytes(
