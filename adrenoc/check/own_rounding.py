@@ -11,6 +11,7 @@ Before -> after (x = 5, c = .1):
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,19 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.check.moved_model import moved_by_a_step, with_moved_constants
 from adrenoc.check.quanta import quantised
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, Floor, compare, floors_of
 from adrenoc.errors import InputError, ModelFormatError
 from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.importers.formats import find_model_files
 
 Arrays = Mapping[str, np.ndarray]
 MOVED = "results for numbers moved by one float step"
 _DRAWS = 3
 """Of directions to move in; with the runtime's optimised and its plain kernels each."""
-_MOST_BYTES = 1 << 29
-"""Of a model whose constants are moved, too: larger ones would be written again for each draw."""
 
 
 def judged(
@@ -59,53 +58,38 @@ def judged(
 
 
 def _widened(floor: Floor, draws: Sequence[np.ndarray]) -> Floor:
-    """With how far results are apart at most: ours is one more of them, and may lie at one end."""
+    """With how far results are apart at most: ours is one more of them, and may lie at one end.
+
+    The largest difference is of one element, and chance; root mean squares are of all.
+    """
     alike = [d.astype(np.float64) for d in draws if d.shape == draws[0].shape]
     if not draws[0].size or not all(np.isfinite(d).all() for d in alike):
         return floor
     apart = float(np.max(np.max(alike, axis=0) - np.min(alike, axis=0)))
+    rms = max((_rms(a - b) for a, b in itertools.combinations(alike, 2)), default=0.0)
+    floor = replace(floor, rms_spread=rms)
     return replace(floor, spread=apart, kernels=MOVED) if apart > floor.spread else floor
 
 
+def _rms(difference: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(difference**2)))
+
+
 def moved_by_one_step(model: Path, inputs: Arrays) -> dict[str, dict[str, np.ndarray]]:
-    """What the reference gives for inputs, and ONNX's constants, one float step away, by draw."""
+    """What the reference gives for inputs and constants one float step away, by draw.
+
+    Where it refuses the model with other constants, the inputs alone are moved.
+    """
     found = {}
     for number in range(_DRAWS):
         random = np.random.default_rng(number)
-        feeds = {name: _moved(array, random) for name, array in inputs.items()}
-        with TemporaryFolder("moved") as folder, suppress(InputError, ModelFormatError):
-            path = _with_moved_constants(model, Path(folder), random)
-            for optimise in (True, False):
+        feeds = {name: moved_by_a_step(array, random) for name, array in inputs.items()}
+        with TemporaryFolder("moved") as folder:
+            path = with_moved_constants(model, Path(folder), random)
+            for optimise, file in itertools.product((True, False), (path, model)):
                 kernels = "" if optimise else ", by plain kernels"
                 name = f"{MOVED} ({number + 1}{kernels})"
-                found[name] = run_reference(path, feeds, optimise=optimise)
+                if name not in found:
+                    with suppress(InputError, ModelFormatError):
+                        found[name] = run_reference(file, feeds, optimise=optimise)
     return found
-
-
-def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each float up or down by its last digit; zeros stay, and what is no float32."""
-    if array.dtype != np.float32:
-        return array
-    up = random.random(array.shape) < 0.5
-    infinity = np.float32(np.inf)
-    steps = np.where(up, np.nextafter(array, infinity), np.nextafter(array, -infinity))
-    held = (array == 0) | ~np.isfinite(array) | ~np.isfinite(steps)
-    return np.where(held, array, steps).astype(np.float32)
-
-
-def _with_moved_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
-    """A copy of an ONNX file with such constants; the file itself where it cannot be rewritten."""
-    files = find_model_files(model)
-    if files.format == "tflite" or files.data or model.stat().st_size > _MOST_BYTES:
-        return model
-    import onnx
-    from onnx import numpy_helper
-
-    proto = onnx.load(str(model))
-    for tensor in proto.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            value = _moved(numpy_helper.to_array(tensor), random)
-            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    copy = folder / model.name
-    onnx.save(proto, str(copy))
-    return copy

@@ -24,17 +24,19 @@ class Floor:
     reference's do so among themselves.  `quantum` is one step of the output, `half_step` one at its
     largest number where it is stored in half, `float_steps` are eight where it is a float, of which
     sums in another order differ; `spread` is the largest difference between the reference's
-    `kernels` and those that it is compared with.
+    `kernels` and those that it is compared with, `rms_spread` the root mean square between those
+    that differ most.
     """
 
     quantum: float = 0.0
     half_step: float = 0.0
     float_steps: float = 0.0
     spread: float = 0.0
+    rms_spread: float = 0.0
     kernels: str = ""
 
-    def accepts(self, max_error: float) -> str:
-        """Why an error of that size says nothing, empty where it does."""
+    def accepts(self, max_error: float, rmse: float) -> str:
+        """Why errors of that size say nothing, empty where they do."""
         if self.quantum and max_error <= self.quantum * _ONE:
             return f"within one quantum, {self.quantum:.3g}"
         if max_error <= self.half_step:
@@ -43,9 +45,16 @@ class Floor:
             return f"within eight float steps of its largest number, {self.float_steps:.3g}"
         if self.spread and max_error <= self.spread * _ONE:
             return f"within {self.spread:.3g}, by which the reference's {self.kernels} are off"
+        if max_error <= self.spread * _LARGEST_OF_MORE and rmse <= self.rms_spread * _RMS_OF_MORE:
+            return (
+                f"within {self.rms_spread:.3g} as a root mean square, by which the reference's "
+                f"{self.kernels} are off ({rmse:.3g})"
+            )
         return ""
 
 
+_RMS_OF_MORE, _LARGEST_OF_MORE = 1.2, 1.5
+"""By how much one more draw of the same noise may be beyond what a few were."""
 _FLOAT_STEPS = 8
 _ONE = 1 + 1e-5
 """Floats that are multiples of a quantum are not quite that."""
@@ -185,7 +194,7 @@ def compare(
 def _held_against(checked: TensorCheck, floor: Floor) -> TensorCheck:
     accepted = ""
     if not checked.passed and not checked.bad_values:
-        accepted = floor.accepts(checked.max_error)
+        accepted = floor.accepts(checked.max_error, checked.rmse)
     if accepted:
         return replace(checked, passed=True, reason="", floor=floor, accepted_as=accepted)
     return replace(checked, floor=floor)

@@ -87,3 +87,42 @@ def test_a_reference_that_its_plain_kernels_contradict(
     assert [t.accepted_as for t in checked.accepted] == [
         f"the same as the reference's {PLAIN} give"
     ]
+
+
+def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path: Path) -> None:
+    """onnxruntime refuses scales that are not quite 1 along channels."""
+    node = helper.make_node("Resize", ["m", "", "scales"], ["y"], mode="linear")
+    nodes = [helper.make_node("Mul", ["x", "tenth"], ["m"]), node]
+    constants = {"tenth": np.float32([0.1]), "scales": np.float32([1, 1, 2, 2])}
+    model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
+    inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
+    assert len(moved_by_one_step(model, inputs)) == 2 * own_rounding._DRAWS
+
+
+def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path: Path) -> None:
+    """Here the scales are computed of a constant."""
+    nodes = [
+        helper.make_node("Mul", ["one", "one"], ["scales"]),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+    ]
+    constants = {"one": np.float32([1, 1, 2, 2])}
+    model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
+    inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
+    assert len(moved_by_one_step(model, inputs)) == 2 * own_rounding._DRAWS
+
+
+@pytest.mark.parametrize(("times", "passes"), [(1.0, True), (2.0, False)])
+def test_one_more_draw_of_the_same_noise_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: float, passes: bool
+) -> None:
+    """Its largest element is chance, its root mean square is not."""
+    model, inputs = _of_ties(tmp_path)
+    expected = run_reference(model, inputs)
+    random = np.random.default_rng(2)
+    noise = [random.choice([-1, 1], STEPS).astype(np.float32) for _ in range(3)]
+    draws = {f"{MOVED} ({n})": {**expected, "z": expected["z"] + v} for n, v in enumerate(noise)}
+    monkeypatch.setattr(own_rounding, "moved_by_one_step", lambda *_: draws)
+    ours = times * noise[0][::-1]
+    ours[5] = 2.6  # the others are 2 apart at most
+    outputs = {**expected, "z": expected["z"] + ours}
+    assert judged(model, inputs, outputs, expected, tolerance=1e-7).passed is passes
