@@ -14,6 +14,8 @@ from adrenoc.mcu.kernel import Kernel
 from adrenoc.mcu.network import Network, Reshape, sources_of
 from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, aligned, plan_memory
 from adrenoc.mcu.rules import choose_kernel
+from adrenoc.mcu.schedule import Measured, Room
+from adrenoc.mcu.share_flash import share_flash
 
 _LEAST_SCRATCH = 2048
 """Bytes that an operator may always take."""
@@ -56,16 +58,26 @@ class Program:
         return sum(array.size_bytes for array in arrays) + constants
 
 
-def make_program(original: Network, core: Core) -> Program:
-    """Fold what cannot vary, choose kernels and plan memory."""
+def make_program(
+    original: Network, core: Core, *, measured: Measured | None = None, spare_bytes: int = 0
+) -> Program:
+    """Fold what cannot vary, choose kernels and plan memory.
+
+    Weights may take `spare_bytes` of flash beyond their bytes, where that saves instructions.
+    """
     decisions = [border_decision(original.tensors[i].name, d) for i, d in original.dtypes.items()]
     network = fold_constants(original, decisions, group=core.channel_group)
     if core.has_dsp:
         network = fuse_sums(network, decisions)
     homes = _homes(network)
-    chosen = _chosen(network, core, homes, [_LEAST_SCRATCH] * len(network.operators))
+    known = measured or Measured()
+    spare = share_flash(network, core, known, spare_bytes, _LEAST_SCRATCH)
+    rooms = [Room(scratch_bytes=_LEAST_SCRATCH, spare_bytes=s) for s in spare]
+    chosen = _chosen(network, core, homes, rooms, known)
     # What the smallest arena leaves free beside an operator's tensors makes it faster.
-    roomier = _chosen(network, core, homes, _free_bytes(network, chosen))
+    free = _free_bytes(network, chosen)
+    rooms = [Room(scratch_bytes=f, spare_bytes=s) for f, s in zip(free, spare, strict=True)]
+    roomier = _chosen(network, core, homes, rooms, known)
     if roomier.memory.size_bytes <= chosen.memory.size_bytes:
         chosen = roomier
     kernels, blocks, memory = chosen.kernels, chosen.blocks, chosen.memory
@@ -128,14 +140,20 @@ class _Chosen:
     decisions: list[Decision]
 
 
-def _chosen(network: Network, core: Core, homes: Sequence[str], budgets: Sequence[int]) -> _Chosen:
-    """A kernel for each operator, within about so many bytes of scratch; reshapes need none."""
+def _chosen(
+    network: Network,
+    core: Core,
+    homes: Sequence[str],
+    rooms: Sequence[Room],
+    measured: Measured,
+) -> _Chosen:
+    """A kernel for each operator, within its room; reshapes need none."""
     decisions: list[Decision] = []
     kernels = []
     for index, operator in enumerate(network.operators):
         joined = isinstance(operator, Reshape) and homes[operator.source] == homes[operator.result]
         if not joined:
-            kernel = choose_kernel(network, operator, core, budgets[index], decisions)
+            kernel = choose_kernel(network, operator, core, rooms[index], measured, decisions)
             kernels.append((index, kernel))
     blocks, overlaps = _blocks(network, homes, kernels)
     memory = plan_memory(blocks, overlaps)

@@ -2,75 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
-from adrenoc.mcu.dsp.depthwise import depthwise_kernel
-from adrenoc.mcu.dsp.products import product_kernel
+from adrenoc.mcu.dsp.depthwise import depthwise_choices
+from adrenoc.mcu.dsp.products import product_choices
 from adrenoc.mcu.kernel import Kernel
-from adrenoc.mcu.mve.depthwise import vector_depthwise_kernel
-from adrenoc.mcu.mve.products import vector_kernel
+from adrenoc.mcu.mve.depthwise import vector_depthwise_choices
+from adrenoc.mcu.mve.products import vector_choices
 from adrenoc.mcu.neon.depthwise import neon_depthwise
 from adrenoc.mcu.neon.products import neon_products
 from adrenoc.mcu.network import Convolution, Depthwise, Network, Operator
 from adrenoc.mcu.plain import plain_kernel
+from adrenoc.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Schedules:
+    """The choices of an operator, those of a faster arithmetic first, and why that declined."""
+
+    ways: tuple[Sequence[Choice], ...]
+    refused: str = ""
+
+
+def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
+    """All schedules of an operator on a core; none where plain C or another's kernel computes it."""
+    refused, found = "", []
+    for way in _WAYS.get(core.facts.arithmetic, ()):
+        try:
+            found.append(way(operator, network))
+        except NotImplementedError as error:
+            refused = refused or str(error)
+    return Schedules(ways=tuple(found), refused=refused)
 
 
 def choose_kernel(
     network: Network,
     operator: Operator,
     core: Core,
-    scratch_bytes: int,
+    room: Room,
+    measured: Measured,
     decisions: list[Decision],
 ) -> Kernel:
     """The kernel of an operator, with a decision where a faster one declined.
 
-    It may take about `scratch_bytes` of working memory.
+    It takes what `room` allows of working memory, or the least that there is.
     """
-    refused = ""
-    for way in _WAYS[core.facts.arithmetic]:
-        try:
-            found = way(operator, network, scratch_bytes)
-        except NotImplementedError as error:
-            refused = refused or str(error)
-            continue
-        break
+    if not isinstance(operator, Convolution | Depthwise):
+        return plain_kernel(operator, network)
+    subject = network.tensors[operator.result].name
+    if core.facts.arithmetic == "neon":
+        return _on_processor(operator, network, subject, decisions)
+    schedules = schedules_of(operator, network, core)
+    if not schedules.ways:
+        kernel = plain_kernel(operator, network)
     else:
-        found = plain_kernel(operator, network)
-    if refused:
-        subject = network.tensors[operator.result].name
-        decisions.append(Decision(subject=subject, taken=found.how, reason=refused))
-    return found
+        digest = digest_of(operator, network, core)
+        times_us = measured.times_us.get(digest, {})
+        choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
+        chosen, known = pick(choices, room, times_us)
+        kernel = chosen.make()
+        if times_us:
+            decisions.append(_tuned(subject, chosen, times_us, known=known))
+    if schedules.refused:
+        decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
+    return kernel
 
 
-def _vectors(operator: Operator, network: Network, scratch_bytes: int) -> Kernel:
-    if isinstance(operator, Convolution):
-        return vector_kernel(operator, network, scratch_bytes)
-    if isinstance(operator, Depthwise):
-        return vector_depthwise_kernel(operator, network)
-    return plain_kernel(operator, network)
+def _tuned(subject: str, chosen: Choice, times_us: Mapping[str, float], *, known: bool) -> Decision:
+    taken = ", ".join(f"{key} {value}" for key, value in chosen.actions.items())
+    reason = "none that the tuning log measured fits into the arena: by the cost model"
+    if known:
+        reason = f"the fastest of the tuning log that fits: {times_us[chosen.key]:.3f} µs there"
+    return Decision(subject=subject, taken=taken, reason=reason)
 
 
-def _pairs(operator: Operator, network: Network, scratch_bytes: int) -> Kernel:
-    if isinstance(operator, Convolution):
-        return product_kernel(operator, network, scratch_bytes)
-    if isinstance(operator, Depthwise):
-        return depthwise_kernel(operator, network)
-    return plain_kernel(operator, network)
-
-
-def _neon(operator: Operator, network: Network, _scratch_bytes: int) -> Kernel:
-    if isinstance(operator, Convolution):
-        return neon_products(operator, network)
-    if isinstance(operator, Depthwise):
+def _on_processor(
+    operator: Convolution | Depthwise, network: Network, subject: str, decisions: list[Decision]
+) -> Kernel:
+    try:
+        if isinstance(operator, Convolution):
+            return neon_products(operator, network)
         return neon_depthwise(operator, network)
-    return plain_kernel(operator, network)
+    except NotImplementedError as error:
+        kernel = plain_kernel(operator, network)
+        decisions.append(Decision(subject=subject, taken=kernel.how, reason=str(error)))
+        return kernel
 
 
-_WAYS: dict[str, tuple[Callable[[Operator, Network, int], Kernel], ...]] = {
-    "plain": (),
+def _vectors(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
+    if isinstance(operator, Convolution):
+        return vector_choices(operator, network)
+    return vector_depthwise_choices(operator, network)
+
+
+def _pairs(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
+    if isinstance(operator, Convolution):
+        return product_choices(operator, network)
+    return depthwise_choices(operator, network)
+
+
+_WAYS: dict[str, tuple[Callable[[Convolution | Depthwise, Network], list[Choice]], ...]] = {
     "dsp": (_pairs,),
     "mve": (_vectors, _pairs),
-    "neon": (_neon,),
 }

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
+
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored, stored
-from adrenoc.mcu.dsp.depthwise_code import depthwise_code, depthwise_name
+from adrenoc.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.schedule import Choice
 
 _GROUP = 4
 
 
-def depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
-    """The kernel of a depthwise convolution.
+_LAYER, _CALL, _PAIR_OF_ROWS, _PIXEL = 60, 12, 45, 17
+"""Instructions as gcc makes them: of a layer, of a channel's strip, and of what brings two rows of
+four channels into planes, by the pixel."""
+
+
+def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
+    """The schedules of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window, shape or rule is not covered.
     """
     window = operator.window
-    _, height, width, depth = network.shape4(operator.source)
-    _, out_height, out_width, channels = network.shape4(operator.result)
+    _, _, _, depth = network.shape4(operator.source)
+    _, _, out_width, channels = network.shape4(operator.result)
     if window.kernel != (3, 3) or window.dilations != (1, 1):
         raise NotImplementedError(f"a window of {window.kernel}, dilated {window.dilations}")
     if depth != channels:
@@ -31,20 +40,70 @@ def depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
     if out_width * channels > MOST_OFFSET or 8 * out_width * window.strides[1] >= 1 << 16:
         raise NotImplementedError(f"rows of {out_width * channels} bytes")
     rule = stored(operator)
-    rows = 2 if window.strides[0] == 1 else 1
-    columns = max((out_width - 1) * window.strides[1] + 3, window.left + width)
-    counts = {1} if rows == 1 or out_height == 1 else {2} | ({1} if out_height % 2 else set())
-    shape = (out_width, window.strides[1], channels, rule.store)
-    pairs = -(-out_height // rows)
-    turns = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)} & {
-        (first, count) for first in (0, 1) for count in counts
-    }
-    codes = {turn: depthwise_code(turn[1], turn[0], *shape) for turn in sorted(turns)}
-    names = [
-        ", ".join(
-            depthwise_name(count, first, *shape) if (first, count) in codes else "0"
-            for count in (1, 2)
+    return [
+        Choice(
+            actions={"way": "strips", "unroll": unroll},
+            instructions=_estimated(operator, network, rule, unroll),
+            scratch_bytes=4 * _GROUP * 2 * _columns(operator, network),
+            make=partial(_kernel, operator, network, rule, unroll),
         )
+        for unroll in unrolls_of(out_width)
+    ]
+
+
+def _columns(operator: Depthwise, network: Network) -> int:
+    """Pixels of a plane, its border included."""
+    _, _, width, _ = network.shape4(operator.source)
+    _, _, out_width, _ = network.shape4(operator.result)
+    return max((out_width - 1) * operator.window.strides[1] + 3, operator.window.left + width)
+
+
+def _strips(
+    operator: Depthwise, network: Network, rule: Stored, unroll: int
+) -> dict[tuple[int, int], tuple[Strip, int]]:
+    """The functions by (first, rows), and how often each runs for a channel."""
+    _, out_height, out_width, channels = network.shape4(operator.result)
+    rows = 2 if operator.window.strides[0] == 1 else 1
+    turns: Counter[tuple[int, int]] = Counter()
+    for pair in range(-(-out_height // rows)):
+        turns[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
+    return {
+        (first, count): (
+            Strip(
+                rows=count,
+                first=first,
+                width=out_width,
+                step=operator.window.strides[1],
+                channels=channels,
+                store=rule.store,
+                unroll=unroll,
+            ),
+            times,
+        )
+        for (first, count), times in sorted(turns.items())
+    }
+
+
+def _estimated(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> float:
+    """Instructions by the cost model: the strips are counted, the code around them is fitted."""
+    _, out_height, _, channels = network.shape4(operator.result)
+    _, _, width, _ = network.shape4(operator.source)
+    strips = _strips(operator, network, rule, unroll).values()
+    own = sum(times * (strip.instructions + _CALL) for strip, times in strips)
+    pairs = 1 + sum(times for _, times in strips)
+    groups = -(-channels // _GROUP)
+    return _LAYER + channels * own + groups * pairs * (_PAIR_OF_ROWS + _PIXEL * width)
+
+
+def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> Kernel:
+    window = operator.window
+    _, height, width, _ = network.shape4(operator.source)
+    _, out_height, out_width, channels = network.shape4(operator.result)
+    rows = 2 if window.strides[0] == 1 else 1
+    columns = _columns(operator, network)
+    strips = {key: strip for key, (strip, _) in _strips(operator, network, rule, unroll).items()}
+    names = [
+        ", ".join(strips[first, n].name if (first, n) in strips else "0" for n in (1, 2))
         for first in (0, 1)
     ]
     numbers = {
@@ -64,7 +123,7 @@ def depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
         call="run_depthwise(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how=f"SMLAD, strips of {rows} row{'s' * (rows - 1)}" + rule.store.how,
         snippets=("requantise", "pairs", "depthwise"),
-        texts=tuple(codes.values()),
+        texts=tuple(map(depthwise_code, strips.values())),
         arrays=(Array(suffix="rules", ctype="int32_t", values=_rules(operator, rule)),),
         struct="depthwise_layer",
         fields=(

@@ -6,6 +6,8 @@ A lower row of results needs the upper half of the upper pair, and the whole of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from adrenoc.mcu.dsp.assembly import Store, function
 
 _WEIGHTS = (("r3", "r4"), ("r5", "r6"), ("r7", "r8"))
@@ -16,42 +18,73 @@ _MOST_STEP = 255
 _MOST_UNROLL = 5
 
 
-def depthwise_name(
-    rows: int, first: int, width: int, step: int, channels: int, store: Store
-) -> str:
-    """The name of the function of `depthwise_code`."""
-    return f"depthwise_{rows}{'ab'[first]}_w{width}_s{step}_c{channels}_{store.name}"
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """A function for `rows` rows of `width` results, `step` columns apart, `unroll` a round.
 
-
-def depthwise_code(
-    rows: int, first: int, width: int, step: int, channels: int, store: Store
-) -> str:
-    """A function for `rows` rows of `width` results, `step` columns apart.
-
-    `first`: which of the two words of a column holds the upper pair of rows.  `rule` has six
-    weights, the bias and the constants.
+    `first`: which of the two words of a column holds the upper pair of rows.
     """
-    unroll = max(u for u in range(1, _MOST_UNROLL + 1) if width % u == 0)
+
+    rows: int
+    first: int
+    width: int
+    step: int
+    channels: int
+    store: Store
+    unroll: int
+
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        return (
+            f"depthwise_{self.rows}{'ab'[self.first]}_w{self.width}_u{self.unroll}"
+            f"_s{self.step}_c{self.channels}_{self.store.name}"
+        )
+
+    @property
+    def instructions(self) -> int:
+        """How many a call takes."""
+        enter, inner, leave = map(len, _parts(self))
+        return enter + self.width // self.unroll * inner + leave
+
+
+def unrolls_of(width: int) -> tuple[int, ...]:
+    """How many results a round of the loop may have, the most first."""
+    return tuple(u for u in range(_MOST_UNROLL, 0, -1) if width % u == 0)
+
+
+def depthwise_code(strip: Strip) -> str:
+    """The function; `rule` has six weights, the bias and the constants."""
+    lines = [line for part in _parts(strip) for line in part]
+    if strip.width > strip.unroll:
+        lines.insert(len(_parts(strip)[0]), "1:")
+    signature = f"{strip.name}(const uint32_t *plane, int8_t *out, const int32_t *rule)"
+    twin = _twin(strip.rows, strip.first, strip.width, strip.step, strip.channels, strip.store)
+    return function(signature, lines, twin)
+
+
+def _parts(strip: Strip) -> tuple[list[str], list[str], list[str]]:
+    """Instructions before the loop, of a round of it, and after it."""
+    store, channels = strip.store, strip.channels
+    loops = strip.width > strip.unroll
     constants = [f"r{10 + n}" for n in range(store.words)]
     listed = "{" + ", ".join(constants) + "}"
-    lines = ["push {r4-r11, lr}", "ldmia r2!, {r3-r9}", f"ldmia r2, {listed}", f"push {listed}"]
-    if width > unroll:
-        lines += [f"movw r2, #{8 * step * width}", "add r2, r2, r0", "1:"]
-    for _ in range(unroll):
-        lines += _column(rows, first, step)
-        lines += store.scaled(_SUMS[:rows], _DATA, 0)
-        if rows == 2:
-            lines.append(f"strb r11, [r1, #{width * channels}]")
+    enter = ["push {r4-r11, lr}", "ldmia r2!, {r3-r9}", f"ldmia r2, {listed}", f"push {listed}"]
+    if loops:
+        enter += [f"movw r2, #{8 * strip.step * strip.width}", "add r2, r2, r0"]
+    inner = []
+    for _ in range(strip.unroll):
+        inner += _column(strip.rows, strip.first, strip.step)
+        inner += store.scaled(_SUMS[: strip.rows], _DATA, 0)
+        if strip.rows == 2:
+            inner.append(f"strb r11, [r1, #{strip.width * channels}]")
         if channels <= _MOST_STEP:
-            lines.append(f"strb r10, [r1], #{channels}")
+            inner.append(f"strb r10, [r1], #{channels}")
         else:
-            lines += ["strb r10, [r1]", f"add r1, r1, #{channels}"]
-    if width > unroll:
-        lines += ["cmp r0, r2", "bne 1b"]
-    lines += [f"add sp, sp, #{4 * store.words}", "pop {r4-r11, pc}"]
-    name = depthwise_name(rows, first, width, step, channels, store)
-    signature = f"{name}(const uint32_t *plane, int8_t *out, const int32_t *rule)"
-    return function(signature, lines, _twin(rows, first, width, step, channels, store))
+            inner += ["strb r10, [r1]", f"add r1, r1, #{channels}"]
+    if loops:
+        inner += ["cmp r0, r2", "bne 1b"]
+    return enter, inner, [f"add sp, sp, #{4 * store.words}", "pop {r4-r11, pc}"]
 
 
 def _column(rows: int, first: int, step: int) -> list[str]:

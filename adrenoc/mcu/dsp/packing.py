@@ -47,3 +47,10 @@ def interleaved_words(rows: np.ndarray, group: int) -> np.ndarray:
     missing = -len(words) % group
     words = np.concatenate([words, np.zeros((missing, words.shape[1]), words.dtype)])
     return words.reshape(-1, group, words.shape[1]).transpose(0, 2, 1).reshape(-1)
+
+
+def wide_words(weights: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
+    """The bytes of each channel (rows) as the words of two int16 that `pairs` names."""
+    extended = np.concatenate([weights, np.zeros((len(weights), 1), weights.dtype)], 1)
+    flat = [place for pair in pairs for place in pair]
+    return np.ascontiguousarray(extended[:, flat].astype("<i2")).view(np.int8)

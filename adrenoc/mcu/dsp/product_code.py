@@ -6,6 +6,8 @@ the registers: five loads in two instructions serve twelve products in six.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from adrenoc.mcu.dsp.assembly import Store, function
 
 _SUMS = ("r0", "r1", "r2", "r3", "r4", "r5")
@@ -15,45 +17,87 @@ MOST_OFFSET = 4095
 """That an instruction adds to an address."""
 
 
-def block_name(pixels: int, channels: int, unroll: int, stride: int, store: Store) -> str:
-    """The name of the function of `block_code`."""
-    return f"products_{pixels}x{channels}_u{unroll}_c{stride}_{store.name}"
-
-
-def block_code(pixels: int, channels: int, unroll: int, stride: int, store: Store) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Block:
     """A function for groups of `pixels` pixels and a group of `channels` channels.
 
     It reads pixels up to `end`, for each group the same weights up to `last`, `unroll` words of
     each at a time, and writes rows of `stride` bytes.  `rule` has the biases, then the constants.
+    `between`: each word of weights is loaded before its products, not with the others.
     """
+
+    pixels: int
+    channels: int
+    unroll: int
+    stride: int
+    store: Store
+    between: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        order = "b" if self.between else ""
+        return (
+            f"products_{self.pixels}x{self.channels}_u{self.unroll}{order}"
+            f"_c{self.stride}_{self.store.name}"
+        )
+
+    def instructions(self, groups: int, words: int) -> int:
+        """How many a call takes, for so many groups of pixels, of so many words."""
+        enter, begin, inner, finish, leave = map(len, _parts(self))
+        rounds = words // self.unroll
+        return enter + groups * (begin - 2 + rounds * inner + finish) + leave
+
+
+def block_code(block: Block) -> str:
+    """The function."""
+    lines = [line for part in _parts(block) for line in part]
+    twin = _twin(block.pixels, block.channels, block.stride, block.store)
+    return function(_signature(block.name), lines, twin)
+
+
+def _parts(block: Block) -> tuple[list[str], ...]:
+    """Instructions before the groups, before a group's products, a round of them, what follows
+    them in a group, and what follows all groups."""
+    pixels, channels, store = block.pixels, block.channels, block.store
     sums = [list(_SUMS[3 * c : 3 * c + pixels]) for c in range(channels)]
     words = channels * (1 + store.words)
     frame = 4 * (2 + words)
-    lines = ["push {r4-r11, lr}", *_constants_to_stack(words), "push {r1, r3}", "mov r11, r0"]
-    lines += [f"ldr lr, [sp, #{frame + 36 + 4}]", "1:", "ldr r12, [sp, #0]"]
+    enter = ["push {r4-r11, lr}", *_constants_to_stack(words), "push {r1, r3}", "mov r11, r0"]
+    enter.append(f"ldr lr, [sp, #{frame + 36 + 4}]")
+    begin = ["1:", "ldr r12, [sp, #0]"]
     for c in range(channels):
-        lines.append(f"ldr {sums[c][0]}, [sp, #{8 + 4 * c}]")
-        lines += [f"mov {r}, {sums[c][0]}" for r in sums[c][1:]]
-    lines.append("2:")
-    for _ in range(unroll):
-        lines += [_load(_PIXELS[:pixels], "r11"), _load(_WEIGHTS[:channels], "r12")]
-        for c in range(channels):
-            pairs = zip(sums[c], _PIXELS[:pixels], strict=True)
-            lines += [f"smlad {s}, {p}, {_WEIGHTS[c]}, {s}" for s, p in pairs]
-    lines += ["cmp r12, lr", "bne 2b"]
+        begin.append(f"ldr {sums[c][0]}, [sp, #{8 + 4 * c}]")
+        begin += [f"mov {r}, {sums[c][0]}" for r in sums[c][1:]]
+    begin.append("2:")
+    inner = [line for _ in range(block.unroll) for line in _word(block, sums)]
+    inner += ["cmp r12, lr", "bne 2b"]
+    finish = []
     for c in range(channels):
         if store.shift is None:
-            lines += [f"add {s}, {s}, {s}" for s in sums[c]]
+            finish += [f"add {s}, {s}, {s}" for s in sums[c]]
         place = 8 + 4 * channels + 4 * store.words * c
-        lines += store.scaled(sums[c], ("r6", "r7"), place)
-    lines.append("ldr r10, [sp, #4]")
+        finish += store.scaled(sums[c], ("r6", "r7"), place)
+    finish.append("ldr r10, [sp, #4]")
     for c in range(channels):
-        lines += [f"strb {s}, [r10, #{stride * p + c}]" for p, s in enumerate(sums[c])]
-    lines += [f"add r10, r10, #{stride * pixels}", "str r10, [sp, #4]"]
-    lines += [f"ldr r6, [sp, #{frame + 36}]", "cmp r11, r6", "bne 1b"]
-    lines += [f"add sp, sp, #{frame}", "pop {r4-r11, pc}"]
-    name = block_name(pixels, channels, unroll, stride, store)
-    return function(_signature(name), lines, _twin(pixels, channels, stride, store))
+        finish += [f"strb {s}, [r10, #{block.stride * p + c}]" for p, s in enumerate(sums[c])]
+    finish += [f"add r10, r10, #{block.stride * pixels}", "str r10, [sp, #4]"]
+    finish += [f"ldr r6, [sp, #{frame + 36}]", "cmp r11, r6", "bne 1b"]
+    leave = [f"add sp, sp, #{frame}", "pop {r4-r11, pc}"]
+    return enter, begin, inner, finish, leave
+
+
+def _word(block: Block, sums: list[list[str]]) -> list[str]:
+    """The products of one word of each pixel with one of each channel."""
+    pixels, weights = _PIXELS[: block.pixels], _WEIGHTS[: block.channels]
+    lines = [_load(pixels, "r11")]
+    if not block.between:
+        lines.append(_load(weights, "r12"))
+    for w, row in zip(weights, sums, strict=True):
+        if block.between:
+            lines.append(_load((w,), "r12"))
+        lines += [f"smlad {s}, {p}, {w}, {s}" for s, p in zip(row, pixels, strict=True)]
+    return lines
 
 
 def _signature(name: str) -> str:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored, stored
-from adrenoc.mcu.dsp.packing import byte_rows, interleaved_words, padded, widened_pairs
-from adrenoc.mcu.dsp.product_code import MOST_OFFSET, block_code, block_name
-from adrenoc.mcu.dsp.row_code import CHANNELS, UNROLL, row_code, row_name
+from adrenoc.mcu.dsp.packing import (
+    byte_rows,
+    interleaved_words,
+    padded,
+    wide_words,
+    widened_pairs,
+)
+from adrenoc.mcu.dsp.product_code import MOST_OFFSET, Block, block_code
+from adrenoc.mcu.dsp.rows import row_choices
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import Convolution, Network, Sum
 from adrenoc.mcu.plain import images_of
+from adrenoc.mcu.schedule import Choice, strips_of
 from adrenoc.mcu.sum_product import sum_product
 
 _SNIPPETS = (
@@ -21,12 +30,37 @@ _SNIPPETS = (
     *("patch_layer", "patches", "products"),
 )
 _MOST_UNROLL = 12
-_MOST_STRIP = 48
 _FEW_PIXELS = 3
+_MOST_SINGLES = 8
+"""Pixels up to which one at a time may be faster."""
+# Instructions as gcc makes them: of a layer, of a strip and of a pair of channels beside the rest,
+# of a byte that is widened, of a pixel and of a row of its window that is gathered.
+_LAYER, _STRIP, _PAIR = 60, 40, 34
+_WIDENED_BYTE, _PIXEL, _WINDOW_ROW, _ADDED = 2.25, 40, 26, 10
 
 
-def product_kernel(operator: Convolution, network: Network, scratch_bytes: int) -> Kernel:
-    """The kernel of a convolution or a dense layer; it may take about `scratch_bytes`.
+@dataclass(frozen=True, kw_only=True)
+class _Blocks:
+    """A schedule of blocks: pixels that are widened at once, words a round, how weights lie."""
+
+    strip: int
+    unroll: int
+    wide: bool = False
+    between: bool = False
+
+    @property
+    def actions(self) -> dict[str, int | str]:
+        return {
+            "way": "blocks",
+            "strip": self.strip,
+            "unroll": self.unroll,
+            "weights": "words" if self.wide else "bytes",
+            "loads": "between" if self.between else "first",
+        }
+
+
+def product_choices(operator: Convolution, network: Network) -> list[Choice]:
+    """The schedules of a convolution or a dense layer.
 
     Raises:
         NotImplementedError: its rule or its shape is not covered.
@@ -34,71 +68,131 @@ def product_kernel(operator: Convolution, network: Network, scratch_bytes: int) 
     rule = stored(operator)
     (_, _, _), (height, width, channels) = images_of(operator, network)
     pixels = height * width
-    side_by_side = operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
-    if side_by_side and pixels < _FEW_PIXELS and not rule.doubled:
-        return _rows(operator, network, rule, pixels)
-    if 3 * channels > MOST_OFFSET:
+    fits = 3 * channels <= MOST_OFFSET
+    single = _is_side_by_side(operator) and operator.joined is None and not rule.doubled
+    found: list[Choice] = []
+    if single and pixels <= _MOST_SINGLES and (pixels < _FEW_PIXELS or fits):
+        found += row_choices(operator, rule, pixels)
+    if fits and (pixels >= _FEW_PIXELS or not found):
+        found += _block_choices(operator, network, rule)
+    if not found:
         raise NotImplementedError(f"rows of {channels} channels")
-    return _blocks(operator, network, rule, scratch_bytes)
+    return found
 
 
-def _rows(operator: Convolution, network: Network, rule: Stored, pixels: int) -> Kernel:
-    channels, _, _, depth = operator.weights.shape
-    pairs = widened_pairs(1, depth, 2 * UNROLL)
-    rows = byte_rows(operator.weights.reshape(channels, depth), pairs)
-    grown = [*rule.bias, *[0] * (-channels % CHANNELS)]
-    constants = np.concatenate(
-        [rule.constants, np.zeros((-channels % CHANNELS, rule.store.words), np.int64)]
-    )
-    rules = np.concatenate(
-        [
-            np.array(grown, np.int64).reshape(-1, CHANNELS),
-            constants.reshape(-1, CHANNELS * rule.store.words),
-        ],
-        1,
-    )
-    arrays = (
-        Array(suffix="weights", ctype="uint32_t", values=interleaved_words(rows, CHANNELS)),
-        Array(suffix="rules", ctype="int32_t", values=rules),
-    )
-    numbers = {"pixels": pixels, "depth": depth, "channels": channels, "words": len(pairs)}
-    numbers["rule_words"] = 1 + rule.store.words
-    return Kernel(
-        call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
-        how="SMLAD, a pixel by 4 channels" + rule.store.how,
-        snippets=("requantise", "pairs", "widen_run", "rows"),
-        texts=(row_code(rule.store),),
-        arrays=arrays,
-        struct="row_layer",
-        fields=(
-            *((key, str(value)) for key, value in numbers.items()),
-            ("weights", "{layer}_weights"),
-            ("rules", "{layer}_rules"),
-            ("row", row_name(rule.store)),
-        ),
-        scratch_bytes=4 * len(pairs),
-    )
+def _is_side_by_side(operator: Convolution) -> bool:
+    return operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
 
 
-def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes: int) -> Kernel:
+def _block_choices(operator: Convolution, network: Network, rule: Stored) -> list[Choice]:
     (_, _, depth), (height, width, channels) = images_of(operator, network)
-    window, pixels = operator.window, height * width
-    run = window.kernel[1] * depth
-    pairs = widened_pairs(window.kernel[0], run)
-    words = len(pairs)
-    unroll = max(u for u in range(1, _MOST_UNROLL + 1) if words % u == 0)
-    rows = byte_rows(operator.weights.reshape(channels, -1), pairs)
+    pixels, window = height * width, operator.window
+    pairs = widened_pairs(window.kernel[0], window.kernel[1] * depth)
+    unrolls = [u for u in range(1, _MOST_UNROLL + 1) if len(pairs) % u == 0]
+    # Fewer loops are always fewer instructions; a board's cache may think otherwise.
+    best, less = unrolls[-1], unrolls[len(unrolls) // 2]
+    forms = [(strip, best, False) for strip in strips_of(pixels, 3)]
+    last = forms[-1][0]
+    forms += [(last, less, False), (last, best, True)]
+    found = []
+    for strip, unroll, between in dict.fromkeys(forms):
+        for wide in (False, True):
+            blocks = _Blocks(strip=strip, unroll=unroll, wide=wide, between=between)
+            found.append(
+                Choice(
+                    actions=blocks.actions,
+                    instructions=_estimated(operator, network, rule, blocks, len(pairs)),
+                    scratch_bytes=_scratch(operator, network, blocks, len(pairs)),
+                    make=partial(_kernel, operator, network, rule, blocks, pairs),
+                    spare_bytes=2 * len(pairs) * channels if wide else 0,
+                )
+            )
+    return found
+
+
+def _is_plain(operator: Convolution) -> bool:
+    """Whether three pixels may be widened side by side."""
+    return _is_side_by_side(operator) and operator.weights.shape[3] % 4 == 0
+
+
+def _spare(operator: Convolution) -> int:
+    """Bytes for one row of a window, as its border fills it."""
+    run = operator.window.kernel[1] * operator.weights.shape[3]
+    return 0 if _is_plain(operator) else padded(run)
+
+
+def _scratch(operator: Convolution, network: Network, blocks: _Blocks, words: int) -> int:
+    own = blocks.strip * operator.weights.shape[0] if operator.joined else 0
+    rows = 0 if blocks.wide else 2
+    return 4 * words * (rows + blocks.strip) + _spare(operator) + own
+
+
+def _estimated(
+    operator: Convolution, network: Network, rule: Stored, blocks: _Blocks, words: int
+) -> float:
+    """Instructions by the cost model: the products are counted, the code around them is fitted."""
+    (_, _, depth), (height, width, channels) = images_of(operator, network)
+    pixels, window = height * width, operator.window
+    if _is_plain(operator):
+        widened = pixels * depth * 1.0 + pixels * 10
+    else:
+        row = _WINDOW_ROW + _WIDENED_BYTE * window.kernel[1] * depth
+        widened = pixels * (_PIXEL + window.kernel[0] * row)
+    total = _LAYER + widened + (_ADDED * pixels * channels if operator.joined else 0)
+    strips: Counter[int] = Counter()
+    strips[min(blocks.strip, pixels)] += pixels // blocks.strip or 1
+    if pixels > blocks.strip and pixels % blocks.strip:
+        strips[pixels % blocks.strip] += 1
+    for count, times in strips.items():
+        total += times * (_STRIP + _products(rule, blocks, words, channels, count))
+    return total
+
+
+def _products(rule: Stored, blocks: _Blocks, words: int, channels: int, count: int) -> float:
+    """All channels of one strip of `count` pixels, with the widening of their weights."""
+    total = 0.0
+    for width, times in ((2, channels // 2), (1, channels % 2)):
+        if not times:
+            continue
+        own = float(_PAIR)
+        if not blocks.wide:
+            own += 18 + (13 / 8 * 2 if width == 2 else 3.0) * words
+        for pixels, groups in ((3, count // 3), (count % 3, 1)):
+            if pixels and groups:
+                own += _block(blocks, pixels, width, channels, rule).instructions(groups, words)
+        total += times * own
+    return total
+
+
+def _block(blocks: _Blocks, pixels: int, width: int, channels: int, rule: Stored) -> Block:
+    return Block(
+        pixels=pixels,
+        channels=width,
+        unroll=blocks.unroll,
+        stride=channels,
+        store=rule.store,
+        between=blocks.between,
+    )
+
+
+def _kernel(
+    operator: Convolution,
+    network: Network,
+    rule: Stored,
+    blocks: _Blocks,
+    pairs: list[tuple[int, int]],
+) -> Kernel:
+    (_, _, _), (height, width, channels) = images_of(operator, network)
+    pixels, words, strip = height * width, len(pairs), blocks.strip
+    flat = operator.weights.reshape(channels, -1)
+    rows = wide_words(flat, pairs) if blocks.wide else byte_rows(flat, pairs)
     even = channels - channels % 2
     weights = [interleaved_words(rows[:even], 2), interleaved_words(rows[even:], 1)]
-    plain = window.kernel == (1, 1) == window.strides and depth % 4 == 0
-    strip = _strip(pixels, 4 * words + (channels if operator.joined else 0), scratch_bytes)
-    shapes = _shapes(pixels, strip, channels)
-    codes = {key: block_code(*key, unroll, channels, rule.store) for key in shapes}
+    functions = {
+        shape: _block(blocks, *shape, channels, rule) for shape in _shapes(pixels, strip, channels)
+    }
     names = [
-        ", ".join(
-            block_name(p, c, unroll, channels, rule.store) if (p, c) in codes else "0"
-            for p in (1, 2, 3)
-        )
+        ", ".join(functions[p, c].name if (p, c) in functions else "0" for p in (1, 2, 3))
         for c in (1, 2)
     ]
     numbers = {
@@ -106,9 +200,10 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         "channels": channels,
         "words": words,
         "strip": strip,
-        "plain_pixels": int(plain),
+        "plain_pixels": int(_is_plain(operator)),
         "rule_words": 1 + rule.store.words,
-        "spare_bytes": 0 if plain else padded(run),
+        "spare_bytes": _spare(operator),
+        "wide_weights": int(blocks.wide),
         "adds": int(operator.joined is not None),
     }
     return Kernel(
@@ -116,17 +211,8 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
         + ("{in1}" if operator.joined else "0")
         + ", {out}, (uint32_t *)({scratch}));",
         how="SMLAD, 3 pixels by 2 channels" + rule.store.how,
-        snippets=(
-            "requantise",
-            "add_lines",
-            "pairs",
-            "widen",
-            "widen_run",
-            "patch_layer",
-            "patches",
-            "products",
-        ),
-        texts=tuple(codes.values()),
+        snippets=_SNIPPETS,
+        texts=tuple(map(block_code, functions.values())),
         arrays=(
             Array(suffix="weights", ctype="uint32_t", values=np.concatenate(weights)),
             Array(suffix="rules", ctype="int32_t", values=_rules(rule)),
@@ -140,9 +226,7 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
             ("rules", "{layer}_rules"),
             ("blocks", "{{{{" + "}}, {{".join(names) + "}}}}"),
         ),
-        scratch_bytes=4 * words * (2 + strip)
-        + numbers["spare_bytes"]
-        + (strip * channels if operator.joined else 0),
+        scratch_bytes=_scratch(operator, network, blocks, words),
         gap_bytes=_gap(operator, pixels, strip),
         gap_source=1 if operator.joined else None,
     )
@@ -151,9 +235,10 @@ def _blocks(operator: Convolution, network: Network, rule: Stored, scratch_bytes
 def covers(operator: Convolution, network: Network) -> bool:
     """Whether `run_products` computes a convolution, and so could add to it."""
     try:
-        return product_kernel(operator, network, 0).struct == "product_layer"
+        choices = product_choices(operator, network)
     except NotImplementedError:
         return False
+    return any(choice.actions["way"] == "blocks" for choice in choices)
 
 
 def patch_fields(operator: Convolution, network: Network) -> str:
@@ -188,12 +273,6 @@ def sum_fields(joined: Sum | None) -> str:
 
 def _struct(numbers: Mapping[str, int]) -> str:
     return "{{" + ", ".join(f".{key} = {value}" for key, value in numbers.items()) + "}}"
-
-
-def _strip(pixels: int, pixel_bytes: int, scratch_bytes: int) -> int:
-    """How many pixels are widened at once: weights are widened anew for each strip."""
-    most = scratch_bytes // pixel_bytes - 2
-    return max(3, min(most, _MOST_STRIP, padded(pixels, 3)) // 3 * 3)
 
 
 def _gap(operator: Convolution, pixels: int, strip: int) -> int | None:

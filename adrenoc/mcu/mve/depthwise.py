@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored, stored
@@ -9,6 +11,7 @@ from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.depthwise_code import WINDOW_WORDS, VectorStrip, vector_strip
 from adrenoc.mcu.mve.vector_store import VectorStore, vector_constants
 from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.schedule import Choice
 
 _GROUP = 8
 _MOST_STEP = 16
@@ -18,29 +21,47 @@ _MOST_PLACE = (1 << 16) - 1
 """In bytes, of what is scattered."""
 
 
-def vector_depthwise_kernel(operator: Depthwise, network: Network) -> Kernel:
-    """The kernel of a depthwise convolution.
+def vector_depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
+    """The only schedule of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window, shape or rule is not covered.
     """
     window = operator.window
-    _, height, width, depth = network.shape4(operator.source)
-    _, out_height, out_width, channels = network.shape4(operator.result)
+    _, _, _, depth = network.shape4(operator.source)
+    _, _, out_width, channels = network.shape4(operator.result)
     if max(window.kernel) > 3 or window.dilations != (1, 1):
         raise NotImplementedError(f"a window of {window.kernel}, dilated {window.dilations}")
     if depth != channels:
         raise NotImplementedError(f"{channels} channels of {depth}")
     if window.strides[0] > 2 or window.strides[1] > _MOST_STEP:
         raise NotImplementedError(f"strides of {list(window.strides)}")
-    step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
-    rule = stored(operator)
-    store = VectorStore(store=rule.store)
-    columns = max((-(-out_width // 4) * 4 - 1) * step + 4, window.left + width)
+    columns = _columns(operator, network)
     if 4 * columns > _MOST_OFFSET or 4 * channels > _MOST_OFFSET:
         raise NotImplementedError(f"rows of {columns} pixels, or {channels} channels")
     if (out_width + 1) * channels * 2 > _MOST_PLACE:
         raise NotImplementedError(f"rows of {out_width * channels} bytes")
+    make = partial(_kernel, operator, network, stored(operator))
+    scratch_bytes = 4 * _GROUP * columns
+    actions = {"way": "vectors"}
+    return [Choice(actions=actions, instructions=0, scratch_bytes=scratch_bytes, make=make)]
+
+
+def _columns(operator: Depthwise, network: Network) -> int:
+    """Pixels of a plane, its border included."""
+    _, _, width, _ = network.shape4(operator.source)
+    _, _, out_width, _ = network.shape4(operator.result)
+    step = operator.window.strides[1]
+    return max((-(-out_width // 4) * 4 - 1) * step + 4, operator.window.left + width)
+
+
+def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
+    window = operator.window
+    _, height, width, _ = network.shape4(operator.source)
+    _, out_height, out_width, channels = network.shape4(operator.result)
+    step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
+    store = VectorStore(store=rule.store)
+    columns = _columns(operator, network)
     pairs = -(-out_height // rows)
     turns = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)}
     strips = {

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 
-from adrenoc.mcu.dsp.constants import stored
+from adrenoc.mcu.dsp.constants import Stored, stored
 from adrenoc.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.vector_code import STEP, VectorBlock, vector_code
 from adrenoc.mcu.mve.vector_store import LANES, VectorStore, grouped, vector_constants
 from adrenoc.mcu.network import Convolution, Network
 from adrenoc.mcu.plain import images_of
+from adrenoc.mcu.schedule import Choice, strips_of
 
-_MOST_STRIP = 16
+_SNIPPETS = (
+    *("requantise", "add_lines", "vectors"),
+    *("patch_layer", "byte_patches", "vector_products"),
+)
 _MOST_OFFSET = 4095
 """That an instruction adds to an address."""
+_LAYER, _STRIP, _PIXEL, _GATHERED_BYTE, _TURN, _ADDED = 80, 60, 60, 0.35, 8, 10
+"""Instructions as gcc makes them: of a layer, a strip, a pixel that is gathered and each byte of
+it, of a turn of channels beside its products, and of a byte of a sum."""
 
 
-def vector_kernel(operator: Convolution, network: Network, scratch_bytes: int) -> Kernel:
-    """The kernel of a convolution or a dense layer; it may take about `scratch_bytes`.
+@dataclass(frozen=True, kw_only=True)
+class _Vectors:
+    """A schedule: pixels in registers (two by four channels, or one by eight) and in a strip."""
+
+    pixels: int
+    strip: int
+
+    @property
+    def groups(self) -> int:
+        """Of four channels."""
+        return 1 if self.pixels == 2 else 2
+
+
+def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
+    """The schedules of a convolution or a dense layer.
 
     Raises:
         NotImplementedError: its rule or its shape is not covered.
@@ -26,63 +49,111 @@ def vector_kernel(operator: Convolution, network: Network, scratch_bytes: int) -
     rule = stored(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, taps = height * width, operator.weights[0].size
-    steps = -(-taps // STEP)
-    reach = steps * STEP
+    reach = -(-taps // STEP) * STEP
     if max(2 * max(reach, depth), 2 * channels) > _MOST_OFFSET:
         raise NotImplementedError(f"pixels of {reach} bytes, or {channels} channels")
-    pairs = pixels > 1
+    whole = _direct(operator, pixels, depth, reach) == pixels and operator.joined is None
+    found = []
+    for tile in (2, 1) if pixels > 1 else (1,):
+        strips = (min(2, pixels),) if whole else strips_of(pixels, min(2, pixels))
+        for vectors in (_Vectors(pixels=tile, strip=strip) for strip in strips):
+            found.append(
+                Choice(
+                    actions={"way": "vectors", "pixels": tile, "strip": vectors.strip},
+                    instructions=_estimated(operator, network, rule, vectors),
+                    scratch_bytes=_scratch(operator, network, vectors),
+                    make=partial(_kernel, operator, network, rule, vectors),
+                )
+            )
+    return found
+
+
+def _scratch(operator: Convolution, network: Network, vectors: _Vectors) -> int:
+    (_, _, depth), (height, width, channels) = images_of(operator, network)
+    pixels = height * width
+    reach = -(-operator.weights[0].size // STEP) * STEP
+    gathered = _direct(operator, pixels, depth, reach) < pixels
+    return vectors.strip * ((reach if gathered else 0) + (channels if operator.joined else 0))
+
+
+def _estimated(
+    operator: Convolution, network: Network, rule: Stored, vectors: _Vectors
+) -> float:
+    """Instructions by the cost model: the products are counted, the code around them is fitted."""
+    (_, _, depth), (height, width, channels) = images_of(operator, network)
+    pixels = height * width
+    reach = -(-operator.weights[0].size // STEP) * STEP
+    gathered = pixels - _direct(operator, pixels, depth, reach)
+    total = _LAYER + gathered * (_PIXEL + _GATHERED_BYTE * reach)
+    if gathered or operator.joined:
+        total += -(-pixels // vectors.strip) * _STRIP
+    if operator.joined:
+        total += _ADDED * pixels * channels
+    for count, times in ((vectors.pixels, pixels // vectors.pixels), (1, pixels % vectors.pixels)):
+        block = _block(operator, rule, vectors, count, depth)
+        turns = -(-channels // (LANES * block.groups))
+        total += times * (_TURN + turns * (_TURN + block.turn_instructions))
+    return total
+
+
+def _block(
+    operator: Convolution, rule: Stored, vectors: _Vectors, pixels: int, stride: int
+) -> VectorBlock:
+    return VectorBlock(
+        pixels=pixels,
+        groups=vectors.groups,
+        steps=-(-operator.weights[0].size // STEP),
+        stride=stride,
+        channels=operator.weights.shape[0],
+        store=VectorStore(store=rule.store),
+    )
+
+
+def _kernel(
+    operator: Convolution, network: Network, rule: Stored, vectors: _Vectors
+) -> Kernel:
+    (_, _, depth), (height, width, channels) = images_of(operator, network)
+    pixels, group = height * width, vectors.pixels
+    steps = -(-operator.weights[0].size // STEP)
+    reach = steps * STEP
     direct = _direct(operator, pixels, depth, reach)
     adds = operator.joined is not None
-    strip = _strip(pixels, reach + (channels if adds else 0), scratch_bytes)
-    gathered = direct < pixels
     # By whether pixels are gathered, and whether they are single ones at the end.
     wanted = {
         (way, single)
         for way, count in ((0, direct), (1, pixels - direct))
         for single in (0, 1)
-        if (single and pairs and count % 2) or (not single and count >= 1 + pairs)
+        if (single and count % group) or (not single and count >= group)
     }
     blocks = {
-        (way, single): VectorBlock(
-            pixels=2 if pairs and not single else 1,
-            groups=1 if pairs else 2,
-            steps=steps,
-            stride=reach if way else depth,
-            channels=channels,
-            store=VectorStore(store=rule.store),
+        (way, single): _block(
+            operator, rule, vectors, 1 if single else group, reach if way else depth
         )
         for way, single in sorted(wanted)
     }
-    codes = {key: vector_code(block) for key, block in blocks.items()}
     names = [
         ", ".join(blocks[way, single].name if (way, single) in blocks else "0" for single in (0, 1))
         for way in (0, 1)
     ]
-    multiple = LANES if pairs else 2 * LANES
+    multiple = LANES * vectors.groups
     numbers = {
         "pixels": pixels,
         "channels": channels,
         "bytes": reach,
-        "strip": strip,
+        "strip": vectors.strip,
         "direct": direct,
         "adds": int(adds),
-        "group": 2 if pairs else 1,
+        "group": group,
     }
     rules = grouped(vector_constants(rule, multiple))
     return Kernel(
         call="run_vectors(&{layer}, {in0}, "
         + ("{in1}" if adds else "0")
         + ", {out}, (int8_t *)({scratch}));",
-        how=f"vectors, {'2 pixels by 4' if pairs else 'a pixel by 8'} channels{rule.store.how}",
-        snippets=(
-            "requantise",
-            "add_lines",
-            "vectors",
-            "patch_layer",
-            "byte_patches",
-            "vector_products",
-        ),
-        texts=tuple(codes.values()),
+        how=f"vectors, {'2 pixels by 4' if group == 2 else 'a pixel by 8'} channels"
+        + rule.store.how,
+        snippets=_SNIPPETS,
+        texts=tuple(map(vector_code, blocks.values())),
         arrays=(
             Array(suffix="weights", ctype="int8_t", values=_weights(operator, steps, multiple)),
             Array(suffix="rules", ctype="int32_t", values=rules),
@@ -97,7 +168,7 @@ def vector_kernel(operator: Convolution, network: Network, scratch_bytes: int) -
             ("rules_end", f"{{layer}}_rules + {len(rules)}"),
             ("code", "{{{{" + "}}, {{".join(names) + "}}}}"),
         ),
-        scratch_bytes=strip * ((reach if gathered else 0) + (channels if adds else 0)),
+        scratch_bytes=_scratch(operator, network, vectors),
         gap_bytes=_gap(operator, pixels),
         gap_source=1 if adds else None,
     )
@@ -109,12 +180,6 @@ def _direct(operator: Convolution, pixels: int, depth: int, reach: int) -> int:
         return 0
     safe = max(0, (pixels * depth - reach) // depth + 1)
     return pixels if safe >= pixels else safe // 2 * 2
-
-
-def _strip(pixels: int, pixel_bytes: int, scratch_bytes: int) -> int:
-    """How many pixels are gathered at once: pairs of them, or the only one."""
-    most = min(scratch_bytes // pixel_bytes, _MOST_STRIP, pixels)
-    return max(min(2, pixels), most // 2 * 2)
 
 
 def _gap(operator: Convolution, pixels: int) -> int | None:

@@ -50,6 +50,15 @@ class VectorBlock:
         """How many channels the last turn has, or 0 where that is all."""
         return self.channels % (LANES * self.groups)
 
+    @property
+    def turn_instructions(self) -> int:
+        """How many some pixels by some channels take."""
+        first, unroll = _unrolled(self.steps)
+        rounds = (self.steps - first) // unroll if unroll else 0
+        products = len(_products(self, first, fresh=True))
+        products += rounds * (2 + len(_products(self, unroll, fresh=False)))
+        return products + len(_finished(self))
+
 
 def vector_code(block: VectorBlock) -> str:
     """The function: pixels up to `end`, and all channels, whose rules go up to `last`."""
