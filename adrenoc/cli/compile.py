@@ -95,6 +95,12 @@ if TYPE_CHECKING:
 @click.option(
     "--object", "with_object", is_flag=True, help="For microcontrollers: a compiled model.o too."
 )
+@click.option(
+    "--spare-flash-kib",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="For microcontrollers: so much more that weights may take, where that saves instructions.",
+)
 @json_option()
 @click.pass_context
 def compile_command(
@@ -125,6 +131,7 @@ def compile_command(
     max_flash_kib: int | None,
     max_ram_kib: int | None,
     with_object: bool,
+    spare_flash_kib: int | None,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
@@ -137,12 +144,12 @@ def compile_command(
         from adrenoc.cli.firmware import compile_firmware
 
         said = {"with_object": with_object, "explain": explain, "as_json": as_json}
-        compile_firmware(ctx, model, target, output, (max_flash_kib, max_ram_kib), **said)
-        return
-    if max_flash_kib is not None or max_ram_kib is not None or with_object:
-        raise click.UsageError(
-            "--max-flash-kib, --max-ram-kib and --object are for microcontrollers"
+        wishes = tuning_log, spare_flash_kib or 0
+        compile_firmware(
+            ctx, model, target, output, (max_flash_kib, max_ram_kib), wishes=wishes, **said
         )
+        return
+    _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
     from adrenoc.cli import console
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.cli.show_accuracy import finite, show_plan
@@ -232,6 +239,15 @@ def compile_command(
     _show(made)
     if plan is not None:
         show_plan(plan)
+
+
+def _check_no_firmware(*given: int | None) -> None:
+    """Refuse what is for microcontrollers alone."""
+    if any(one is not None for one in given):
+        raise click.UsageError(
+            "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --object are for "
+            "microcontrollers"
+        )
 
 
 def _check_accuracy_options(

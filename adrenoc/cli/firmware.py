@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from adrenoc.mcu.count import Counts
     from adrenoc.mcu.emulator import Emulated
     from adrenoc.mcu.folder import Firmware
-    from adrenoc.mcu.make import MadeFirmware
+    from adrenoc.mcu.make import MadeFirmware, Wishes
 
 _LIMITS = ("max_flash_kib", "max_ram_kib")
 
@@ -41,19 +41,23 @@ def compile_firmware(
     output: Path | None,
     limits: tuple[int | None, int | None],
     *,
+    wishes: tuple[str | None, int],
     with_object: bool,
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Write the folder and say what is in it."""
+    """Write the folder and say what is in it; `wishes`: a tuning log, KiB of flash to spare."""
     from adrenoc.cli import console
     from adrenoc.mcu.folder import plain_firmware
-    from adrenoc.mcu.make import make_firmware
+    from adrenoc.mcu.make import Wishes, make_firmware
+
+    wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
 
     allowed = {"model", "target", "output", "explain", "as_json", *_LIMITS}
-    refuse_others(ctx, allowed if core.is_processor else {*allowed, "with_object"})
+    more = {"with_object", "tuning_log", "spare_flash_kib"}
+    refuse_others(ctx, allowed if core.is_processor else {*allowed, *more})
     if any(limits):
-        budget = _budget(model, core, limits)[1]
+        budget = _budget(model, core, limits, wanted)
         if budget.broken:
             raise _policy_error(model, core, budget)
     output = output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
@@ -62,7 +66,7 @@ def compile_firmware(
 
         made = make_cpu_folder(model, core, output)
     else:
-        made = make_firmware(model, core, output, with_object=with_object)
+        made = make_firmware(model, core, output, with_object=with_object, wishes=wanted)
     if as_json:
         plain = plain_firmware(made.firmware)
         console.print_json({**plain, "path": str(made.path), "time_ms": made.time_ms})
@@ -161,13 +165,13 @@ def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
 
 
 def _budget(
-    model: Path, core: Core, limits: tuple[int | None, int | None]
-) -> tuple[Firmware, Budget]:
+    model: Path, core: Core, limits: tuple[int | None, int | None], wishes: Wishes
+) -> Budget:
     from adrenoc.mcu.budget import budget_of
     from adrenoc.mcu.make import plan_firmware
 
-    program, firmware = plan_firmware(model, core)
-    return firmware, budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
+    program, _ = plan_firmware(model, core, wishes)
+    return budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
 
 
 def _policy_error(model: Path, core: Core, budget: Budget) -> AdrenocError:

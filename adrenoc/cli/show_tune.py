@@ -19,7 +19,6 @@ from adrenoc.cli.terminal import say_json
 
 if TYPE_CHECKING:
     from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
-    from adrenoc.tune.tune_model import TuneRequest
 
 _SHOWN_KERNELS = 12
 _SHOWN_EVENTS = 5
@@ -157,17 +156,9 @@ def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
     return table
 
 
-def show_result(result: TuneProgress, request: TuneRequest) -> None:
+def show_result(result: TuneProgress, model: Path, device: str, log: Path) -> None:
     """The end of a tuning."""
     console.print_verdict(True, headline(result))
     console.print_renderable(kernel_table(result.kernels))
-    device = request.target.option
-    console.print_fields(
-        [
-            ("log", str(request.log)),
-            (
-                "next",
-                f"adrenoc compile {request.model} --device {device} --tuning-log {request.log}",
-            ),
-        ]
-    )
+    after = f"adrenoc compile {model} --device {device} --tuning-log {log}"
+    console.print_fields([("log", str(log)), ("next", after)])

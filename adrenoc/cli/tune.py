@@ -21,13 +21,14 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
+    from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
     from adrenoc.tune.tune_model import TuneRequest
 
 
 @click.command("tune", cls=HeavyCommand)
-@model_options()
+@model_options(cores=True)
 @click.option(
     "--rpc",
     "servers",
@@ -98,11 +99,19 @@ if TYPE_CHECKING:
     metavar="CMD",
     help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
 )
+@click.option(
+    "--executor",
+    metavar="CMD",
+    help="For microcontrollers: a command that builds and runs programs on a board of yours, in "
+    "place of QEMU; the CONTRIBUTING file says what it reads and prints.",
+)
 @seed_option("Of the search.", default=1)
 @json_option()
+@click.pass_context
 def tune_command(
+    ctx: click.Context,
     model: Path,
-    target: Target,
+    target: Target | Core,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     servers: tuple[str, ...],
@@ -117,6 +126,7 @@ def tune_command(
     more_logs: tuple[Path, ...],
     offline: bool,
     analyser: str | None,
+    executor: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -124,7 +134,19 @@ def tune_command(
 
     `adrenoc compile MODEL --tuning-log FILE` takes the best.  Ctrl-C stops at any time, and the
     same command goes on where it stopped.  With --json one object a line, the last the result.
+    For a microcontroller (cortex-m4) instructions are counted under QEMU.
     """
+    from adrenoc.mcu.core import Core
+
+    log = output or Path(f"{model.stem}.tune.json")
+    if isinstance(target, Core):
+        from adrenoc.cli.tune_firmware import tune_core
+
+        limits = trials, budget, limit_s
+        tune_core(ctx, model, target, log, limits, more_logs, executor, as_json=as_json)
+        return
+    if executor is not None:
+        raise click.UsageError("--executor is for microcontrollers")
     from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
     from adrenoc.options import resolve_options
     from adrenoc.tune.tune_model import TuneRequest
@@ -137,7 +159,7 @@ def tune_command(
         model=model,
         target=target,
         options=resolved.options,
-        log=output or Path(f"{model.stem}.tune.json"),
+        log=log,
         trials=trials,
         budget_s=budget,
         seed=seed,
@@ -151,7 +173,7 @@ def tune_command(
         return
     with LiveObserver(model.name, target.name) as observer:
         result = _run(request, places, offline, analyser, observer)
-    show_result(result, request)
+    show_result(result, model, target.option, log)
 
 
 def _run(

@@ -49,6 +49,33 @@ def missing_tools() -> list[str]:
     return [name for name in (_COMPILER, _EMULATOR) if shutil.which(name) is None]
 
 
+def check_tools(device: str) -> None:
+    """Say what to install for a device's emulation, where that is missing.
+
+    Raises:
+        DependencyError: a tool is missing.
+    """
+    if missing := missing_tools():
+        raise DependencyError(
+            f"{' and '.join(missing)}, which run a model for {device} on this computer, "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            hint=INSTALL,
+        )
+
+
+def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
+    """What a whole program prints on QEMU's board; it may call `board_ticks` and `board_print`.
+
+    Raises:
+        ToolError: it does not compile.
+        DeviceError: the emulated board has too little memory, faulted or did not end.
+    """
+    with TemporaryFolder("firmware") as work:
+        (work / "program.c").write_text(source, encoding="utf-8")
+        options = [OPTIMISATION, *(f"-D{define}" for define in defines)]
+        return _emulate(core, _build(work, core, {"program.c": options}), timeout_s)
+
+
 def run_firmware(
     folder: Path, firmware: Firmware, inputs: Mapping[str, np.ndarray], *, timeout_s: float = 600.0
 ) -> Emulated:
@@ -60,19 +87,18 @@ def run_firmware(
         ToolError: the model does not compile.
         DeviceError: the emulated board has too little memory, faulted or did not end.
     """
-    if missing := missing_tools():
-        raise DependencyError(
-            f"{' and '.join(missing)}, which run a model for {firmware.device} on this computer, "
-            f"{'is' if len(missing) == 1 else 'are'} not installed",
-            hint=INSTALL,
-        )
+    check_tools(firmware.device)
     core = load_core(firmware.device)
     code = read_files(folder, ("model.h", "model.c"))
     with TemporaryFolder("firmware") as work:
         for name, content in code.items():
             (work / name).write_bytes(content)
         (work / "harness.c").write_text(_harness(firmware, inputs), encoding="utf-8")
-        image, code_bytes = _build(work, core)
+        hook = "-DMODEL_LAYER_DONE(number)=board_layer_done(number)"
+        (work / "hook.h").write_text("void board_layer_done(int number);\n", encoding="utf-8")
+        model = [OPTIMISATION, hook, "-include", str(work / "hook.h")]
+        image = _build(work, core, {"model.c": model, "harness.c": ["-O1"]})
+        code_bytes = _size(work / "model.o")
         said = _emulate(core, image, timeout_s)
     return _read(said, firmware, core, code_bytes)
 
@@ -100,16 +126,12 @@ def _size(object_: Path) -> int:
     return int(sizes.splitlines()[1].split()[0])
 
 
-def _build(work: Path, core: Core) -> tuple[Path, int]:
+def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path:
+    """A program for QEMU's board of files in a folder, each with its options."""
     flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{work}"]
-    hook = "-DMODEL_LAYER_DONE(number)=board_layer_done(number)"
     objects = []
-    for source, more in (
-        (work / "model.c", [OPTIMISATION, hook, "-include", str(work / "hook.h")]),
-        (work / "harness.c", ["-O1"]),
-        (_BOARD / "startup.c", ["-O1"]),
-    ):
-        (work / "hook.h").write_text("void board_layer_done(int number);\n", encoding="utf-8")
+    files = {work / name: options for name, options in sources.items()}
+    for source, more in {**files, _BOARD / "startup.c": ["-O1"]}.items():
         made = work / f"{source.stem}.o"
         run_tool(
             [_COMPILER, *flags, *more, "-c", str(source), "-o", str(made)],
@@ -138,7 +160,7 @@ def _build(work: Path, core: Core) -> tuple[Path, int]:
         ],
         deed="link the model for QEMU's board",
     )
-    return image, _size(Path(objects[0]))
+    return image
 
 
 def _board(core: Core) -> Board:

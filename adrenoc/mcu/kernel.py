@@ -51,6 +51,8 @@ class Kernel:
     in_place: bool = False
     gap_source: int | None = None
     """The only source that `gap_bytes` is about, by its place; None: all."""
+    schedule: str = ""
+    """Which of its schedules this is, as a tuning log names them."""
 
 
 Rule: TypeAlias = Callable[[Network, Operator], Kernel]

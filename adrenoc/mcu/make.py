@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from adrenoc.decision import Decision
 from adrenoc.files.outputs import check_folder_can_be_replaced
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
 from adrenoc.mcu.program import Program, make_program
+from adrenoc.mcu.schedule import Measured
 from adrenoc.mcu.tflite.importer import network_of
+from adrenoc.mcu.tuned import measured_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +27,22 @@ class MadeFirmware:
     time_ms: float
 
 
-def plan_firmware(model: Path, core: Core) -> tuple[Program, Firmware]:
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a user may ask for: schedules of a tuning log, flash for faster weights."""
+
+    tuning_log: str | None = None
+    spare_flash_kib: int = 0
+
+
+NO_WISHES = Wishes()
+
+
+def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[Program, Firmware]:
     """What would be written for a model.
 
     Raises:
+        TuningLogError: the tuning log cannot be read.
         CompileError: the model is not of int8.
         UnsupportedOperatorError: it holds operators that cannot go to a microcontroller.
         ModelFormatError: it is damaged.
@@ -40,12 +55,23 @@ def plan_firmware(model: Path, core: Core) -> tuple[Program, Firmware]:
     else:
         content, digest = files.read()
         network = network_of(model, read_tflite(model, content))
-    program = make_program(network, core)
+    measured = Measured()
+    told: list[Decision] = []
+    if wishes.tuning_log is not None:
+        measured, told = measured_in(wishes.tuning_log, core)
+    spare_bytes = wishes.spare_flash_kib << 10
+    program = make_program(network, core, measured=measured, spare_bytes=spare_bytes)
+    program = replace(program, decisions=(*told, *program.decisions))
     return program, firmware_of(program, digest)
 
 
 def make_firmware(
-    model: Path, core: Core, output: Path, *, with_object: bool = False
+    model: Path,
+    core: Core,
+    output: Path,
+    *,
+    with_object: bool = False,
+    wishes: Wishes = NO_WISHES,
 ) -> MadeFirmware:
     """Write the folder `output`; `with_object` a compiled `model.o` too.
 
@@ -55,7 +81,7 @@ def make_firmware(
     """
     begin = time.perf_counter()
     check_folder_can_be_replaced(output, FIRMWARE_FOLDER)
-    program, firmware = plan_firmware(model, core)
+    program, firmware = plan_firmware(model, core, wishes)
     write_firmware(program, firmware, output, with_object=with_object)
     return MadeFirmware(
         path=output, firmware=firmware, time_ms=(time.perf_counter() - begin) * 1000

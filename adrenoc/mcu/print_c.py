@@ -165,7 +165,12 @@ def function_texts(program: Program) -> list[str]:
     """The functions that the layers call."""
     snippets = once(s for step in program.steps for s in step.kernel.snippets)
     texts = once(text for step in program.steps for text in step.kernel.texts)
-    return [(_SNIPPETS / f"{name}.c").read_text(encoding="utf-8") for name in snippets] + texts
+    return [*map(snippet_text, snippets), *texts]
+
+
+def snippet_text(name: str) -> str:
+    """A file of `c/`."""
+    return (_SNIPPETS / f"{name}.c").read_text(encoding="utf-8")
 
 
 def body_lines(program: Program) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adrenoc.decision import Decision
@@ -49,6 +49,8 @@ class Program:
     memory: MemoryPlan
     blocks: tuple[Block, ...]
     decisions: tuple[Decision, ...]
+    rooms: Mapping[int, Room]
+    """What the operator that makes a tensor may take."""
 
     @property
     def constant_bytes(self) -> int:
@@ -78,6 +80,7 @@ def make_program(
     free = _free_bytes(network, chosen)
     rooms = [Room(scratch_bytes=f, spare_bytes=s) for f, s in zip(free, spare, strict=True)]
     roomier = _chosen(network, core, homes, rooms, known)
+    results = [operator.result for operator in network.operators]
     if roomier.memory.size_bytes <= chosen.memory.size_bytes:
         chosen = roomier
     kernels, blocks, memory = chosen.kernels, chosen.blocks, chosen.memory
@@ -104,6 +107,7 @@ def make_program(
         memory=memory,
         blocks=tuple(blocks),
         decisions=(*decisions, *chosen.decisions),
+        rooms=dict(zip(results, rooms, strict=True)),
     )
 
 

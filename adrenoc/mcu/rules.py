@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
@@ -28,7 +28,7 @@ class Schedules:
 
 
 def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
-    """All schedules of an operator on a core; none where plain C or another's kernel computes it."""
+    """All schedules of an operator on a core; none where plain C computes it."""
     refused, found = "", []
     for way in _WAYS.get(core.facts.arithmetic, ()):
         try:
@@ -63,7 +63,7 @@ def choose_kernel(
         times_us = measured.times_us.get(digest, {})
         choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
         chosen, known = pick(choices, room, times_us)
-        kernel = chosen.make()
+        kernel = replace(chosen.make(), schedule=chosen.key)
         if times_us:
             decisions.append(_tuned(subject, chosen, times_us, known=known))
     if schedules.refused:

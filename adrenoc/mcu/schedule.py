@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from adrenoc.mcu.core import Core
@@ -86,7 +87,7 @@ def strips_of(pixels: int, group: int) -> tuple[int, ...]:
     """How many pixels may be made ready at once: some groups, then all pixels, a half, a third."""
     few = [group * n for n in range(1, _FEW + 1) if group * (n - 1) < pixels]
     found, parts = dict.fromkeys(few), 1.0
-    while (strip := -(-(-(-pixels // int(parts))) // group) * group) > few[-1]:
+    while (strip := ceil(ceil(pixels / int(parts)) / group) * group) > few[-1]:
         found[strip] = None
         parts = parts + 1 if parts < _FEW else parts * _FINER
     return tuple(sorted(found))

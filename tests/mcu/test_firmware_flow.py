@@ -220,7 +220,7 @@ def test_options_and_names_that_mean_nothing(model: Path, capsys: pytest.Capture
     assert "cortex-m4" in capsys.readouterr().err
     assert main([*compiled, "cortex-m4", "--preset", "fp16"]) == 2
     assert "--preset is not for folders of C" in capsys.readouterr().err
-    assert main(["tune", str(model), "--device", "cortex-m4"]) == TargetError.exit_code
+    assert main(["check-accuracy", str(model), "--device", "cortex-m4"]) == TargetError.exit_code
 
 
 def test_limits_of_flash_and_ram(

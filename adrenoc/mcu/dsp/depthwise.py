@@ -86,7 +86,7 @@ def _strips(
 
 def _estimated(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> float:
     """Instructions by the cost model: the strips are counted, the code around them is fitted."""
-    _, out_height, _, channels = network.shape4(operator.result)
+    _, _, _, channels = network.shape4(operator.result)
     _, _, width, _ = network.shape4(operator.source)
     strips = _strips(operator, network, rule, unroll).values()
     own = sum(times * (strip.instructions + _CALL) for strip, times in strips)

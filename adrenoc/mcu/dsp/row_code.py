@@ -18,9 +18,9 @@ CHANNELS = 4
 class Row:
     """A function for one pixel, of words of two int16 up to `end`, and weights up to `last`.
 
-    A round of its loop takes `unroll` pairs of such words.  `wide`: weights are such words too, else
-    words of four bytes.  `rule` has four biases, then the constants of four channels, for each
-    group of them.
+    A round of its loop takes `unroll` pairs of such words.  `wide`: weights are such words too,
+    else words of four bytes.  `rule` has four biases, then the constants of four channels, for
+    each group of them.
     """
 
     unroll: int
@@ -95,13 +95,14 @@ def _wide_pair() -> list[str]:
 
 
 def _twin(row: Row) -> str:
+    rule_words = 4 + 4 * row.store.words
     words, first, second = "2", "even_bytes(weights[4 * i + c])", "odd_bytes(weights[4 * i + c])"
     if row.wide:
         words, first, second = "4", "weights[8 * i + c]", "weights[8 * i + 4 + c]"
     return (
         "{\n"
         "  const int32_t words = (int32_t)(end - pixels);\n"
-        f"  for (; weights != last; weights += {words} * words, rule += {4 + 4 * row.store.words})\n"
+        f"  for (; weights != last; weights += {words} * words, rule += {rule_words})\n"
         "    for (int32_t c = 0; c < 4; ++c) {\n"
         "      int32_t sum = rule[c];\n"
         "      for (int32_t i = 0; i < words / 2; ++i) {\n"

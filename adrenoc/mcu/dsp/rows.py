@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored
@@ -21,9 +23,7 @@ _WIDENING = 2.25
 """Instructions a byte of a pixel."""
 
 
-def row_choices(
-    operator: Convolution, rule: Stored, pixels: int
-) -> list[Choice]:
+def row_choices(operator: Convolution, rule: Stored, pixels: int) -> list[Choice]:
     """The schedules of a window of 1x1, a pixel at a time."""
     channels, _, _, depth = operator.weights.shape
     groups = -(-channels // CHANNELS)
@@ -41,7 +41,7 @@ def row_choices(
                     instructions=pixels
                     * (_ENTRY + _WIDENING * depth + row.instructions(groups, len(pairs))),
                     scratch_bytes=4 * len(pairs),
-                    make=lambda row=row, pairs=pairs: _kernel(operator, rule, row, pixels, pairs),
+                    make=partial(_kernel, operator, rule, row, pixels, pairs),
                     spare_bytes=2 * len(pairs) * groups * CHANNELS if wide else 0,
                 )
             )
@@ -59,7 +59,10 @@ def _kernel(
         Array(suffix="rules", ctype="int32_t", values=_rules(rule, channels)),
     )
     numbers = {"pixels": pixels, "depth": depth, "channels": channels, "words": len(pairs)}
-    numbers |= {"rule_words": 1 + rule.store.words, "weight_words": len(pairs) // (1 if row.wide else 2)}
+    numbers |= {
+        "rule_words": 1 + rule.store.words,
+        "weight_words": len(pairs) // (1 if row.wide else 2),
+    }
     return Kernel(
         call="run_rows(&{layer}, {in0}, {out}, (uint32_t *)({scratch}));",
         how="SMLAD, a pixel by 4 channels" + rule.store.how,

@@ -76,9 +76,7 @@ def _scratch(operator: Convolution, network: Network, vectors: _Vectors) -> int:
     return vectors.strip * ((reach if gathered else 0) + (channels if operator.joined else 0))
 
 
-def _estimated(
-    operator: Convolution, network: Network, rule: Stored, vectors: _Vectors
-) -> float:
+def _estimated(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> float:
     """Instructions by the cost model: the products are counted, the code around them is fitted."""
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels = height * width
@@ -109,9 +107,7 @@ def _block(
     )
 
 
-def _kernel(
-    operator: Convolution, network: Network, rule: Stored, vectors: _Vectors
-) -> Kernel:
+def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> Kernel:
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, group = height * width, vectors.pixels
     steps = -(-operator.weights[0].size // STEP)
