@@ -59,10 +59,6 @@ class Team:
         """Teams of one thread, which need not cooperate."""
         return Team(width=1, count=1, member=iconst(0), index=iconst(0))
 
-    def shared_bytes(self, values: int) -> int:
-        """Local memory that `fold` of so many vectors takes."""
-        return 0 if self.width == 1 else values * self.width * self.count * 16
-
     def only(self, builder: KernelBuilder, number: int) -> Expr | None:
         """Whether this thread is inside, and the member to store result `number`; None: always."""
         chosen = self.member == iconst(number % self.width) if self.width > 1 else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from adrenoc.families.expansion.expansion_plan import Region, Span
-from adrenoc.families.expansion.expansion_tile import ExpansionWork, candidates, shared_bytes
+from adrenoc.families.expansion.expansion_tile import ExpansionWork, candidates, local_bytes
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.ir.layout import Extents
 from adrenoc.target.target import load_target
@@ -66,7 +66,7 @@ def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
     assert tiles
     for tile in tiles:
         region = Region.of(work.depthwise, work.source, work.out, tile.rows, tile.columns)
-        assert shared_bytes(replace(work, half=False), tile, region) <= limits.local_mem_bytes
+        assert local_bytes(replace(work, half=False), tile, region) <= limits.local_mem_bytes
 
 
 def test_no_tile_where_local_memory_cannot_hold_the_weights() -> None:

@@ -30,7 +30,8 @@ from adrenoc.families.conv.phases import Phases
 from adrenoc.families.conv.split_k import add_split_k, vectors_added
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
-from adrenoc.families.shared.conv_weights import HALVES_A_LOAD, as_texels
+from adrenoc.families.shared.conv_weights import as_texels
+from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -146,7 +147,8 @@ class LocalConv:
         self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype)
         self.sums.fill(0)
         self.last = False
-        self.per_load = HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+        self.half = builder.compute == "float16"
+        self.per_load = vectors_a_load(half=self.half)
 
     def start_at(self, phases: Phases, out: Extents) -> None:
         """Read from where the phase that the thread makes begins."""
@@ -208,9 +210,7 @@ class LocalConv:
         """All multiply-adds."""
         tile, plan, builder, span = self.tile, self.plan, self.b, self.span
         kh = self.geometry.kernel[0]
-        # Every thread stores what it loads, also beyond the last weight: a test would wait.
-        rounds = -(-span * plan.vectors // (self.per_load * self.threads))
-        weights = rounds * self.threads * self.per_load
+        weights = vectors_held(span * plan.vectors, self.threads, half=self.half)
         if self.reused:
             weights = max(weights, self.added)
         shared = self.shared = builder.shared(weights, dtype=self.weight_dtype)

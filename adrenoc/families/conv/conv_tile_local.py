@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from adrenoc.families.conv.split_k import vectors_added
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
-from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import ConvLocalCost
@@ -75,7 +76,7 @@ def _deep(
             chunk = _chunk(work, cost, out_blocks * bands, split_k, unroll)
             # One k-step of a chunk would share its registers with what brings the weights.
             if chunk > unroll or chunk == unroll == 1:
-                yield ConvTile(
+                tile = ConvTile(
                     pixels=pixels,
                     out_blocks=out_blocks,
                     route=Route.LOCAL,
@@ -85,6 +86,8 @@ def _deep(
                     chunk=chunk,
                     unroll=unroll,
                 )
+                if local_bytes(work, tile) <= limits.local_mem_bytes:
+                    yield tile
 
 
 def fills(work: ConvWork, k_step: int, cost: ConvLocalCost) -> bool:
@@ -110,6 +113,25 @@ def _chunk(
         return 0
     alike = next(n for n in range(most, 0, -1) if k_steps % n == 0)
     return unroll * (alike if split_k > 1 or alike >= cost.alike_share * most else most)
+
+
+def local_bytes(work: ConvWork, tile: ConvTile) -> int:
+    """Local memory of a work-group: weights, or what adds up the splits, and what else is read.
+
+    Sums of bytes are integers of another type, so that they lie beside the weights.
+    """
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    span = min(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
+    weights = vectors_held(_vectors(work, tile) * span, threads, half=work.half)
+    added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
+    held = weights + added if work.words else max(weights, added)
+    element = 2 if work.half else FLOAT_BYTES
+    return (held * element + work.block_texels * span * FLOAT_BYTES) * LANES
+
+
+def _vectors(work: ConvWork, tile: ConvTile) -> int:
+    """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
+    return work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
 
 
 class Counts(NamedTuple):
@@ -224,9 +246,8 @@ def weights_of(work: ConvWork, tile: ConvTile) -> int:
 
 def _loads(work: ConvWork, tile: ConvTile) -> int:
     """Loads of a thread to bring a chunk, 16 bytes each."""
-    vectors = work.geometry.kernel[1] * LANES * tile.out_blocks * tile.bands
-    per_load = HALVES_A_LOAD // LANES if work.half else 1
-    threads = math.prod(tile.work_group or (1, 1, 1))
+    vectors, threads = _vectors(work, tile), math.prod(tile.work_group or (1, 1, 1))
+    per_load = vectors_a_load(half=work.half)
     return math.ceil(vectors * tile.chunk * tile.split_k / per_load / threads)
 
 

@@ -28,7 +28,7 @@ from adrenoc.families.expansion.expansion_plan import ExpansionTile, Region, Spa
 from adrenoc.families.expansion.region_places import places_of
 from adrenoc.families.expansion.small_division import divided
 from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load
+from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -97,7 +97,7 @@ class _Kernel:
         self.b, self.depthwise, self.tile, self.region = builder, depthwise, tile, region
         self.x, self.out = x, out
         self.taps = depthwise.kernel[0] * depthwise.kernel[1]
-        self.per_load = vectors_a_load(builder)
+        self.half = builder.compute == "float16"
         self.blocks, self.threads = tile.group_blocks, tile.threads
         e = out.extents
         self.supers = -(-e.blocks // self.blocks)
@@ -127,10 +127,8 @@ class _Kernel:
         """All that is the same for the pixels of the work-group, to local memory."""
         builder = self.b
         vectors = self.window * LANES * self.blocks
-        loads = vectors // self.per_load
-        rounds = -(-loads // self.threads)
-        # Every thread stores what it loads, also beyond the last weight: a test would wait.
-        self.weights = builder.shared(rounds * self.threads * self.per_load)
+        loads = vectors // vectors_a_load(half=self.half)
+        self.weights = builder.shared(vectors_held(vectors, self.threads, half=self.half))
         self.shared_taps = builder.shared(self.blocks * self.taps, dtype=ACCUMULATOR)
         asked = list(self._ask(taps, of_channels))
         bring_weights(
@@ -203,7 +201,7 @@ class _Kernel:
         items = a_band * tile.bands
         count = tile.pixels * tile.out_blocks
         sums = builder.registers(count)
-        parts, k_steps = tile.parts(self.window, half=self.per_load > 1)
+        parts, k_steps = tile.parts(self.window, half=self.half)
         partial = builder.registers(count) if parts > 1 else sums
         with builder.loop(-(-items // self.threads), "round", rolled=True) as round_:
             item = self.thread + round_ * iconst(self.threads)

@@ -8,7 +8,12 @@ from functools import partial
 from adrenoc.families.depthwise.depthwise import pack_taps
 from adrenoc.families.expansion.expansion import expansion
 from adrenoc.families.expansion.expansion_tile import ExpansionWork, scored
-from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
+from adrenoc.families.separable.joined import (
+    depthwise_geometry,
+    finish_texels,
+    finish_work,
+    finished_half,
+)
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import as_oihw
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
@@ -73,6 +78,7 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
         storage_bytes=bytes_of(options.storage_dtype),
         half=pointwise_work(graph, node, options).half,
         finish_work=finish_work(node),
+        finish_texels=finish_texels(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
     )
 

@@ -15,9 +15,9 @@ from itertools import product
 from adrenoc.families.depthwise.depthwise import UNROLLED_ROWS, rows_read
 from adrenoc.families.expansion.expansion_plan import ExpansionTile, Region
 from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.depthwise_cost import ExpansionCost
@@ -37,6 +37,8 @@ class ExpansionWork:
     """Whether the products of the expansion are in half precision."""
     finish_work: int
     """Scalar instructions that make four elements of the sums of the expansion."""
+    finish_texels: int = 0
+    """Texels that those read of each block beside the sums."""
     epilogue_work: int
     """Scalar instructions that make four elements of the sums of taps."""
 
@@ -92,7 +94,7 @@ def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[Exp
                     unroll=unroll,
                     work_group=(threads, 1, 1),
                 )
-                if shared_bytes(in_float, tile, region) <= limits.local_mem_bytes:
+                if local_bytes(in_float, tile, region) <= limits.local_mem_bytes:
                     yield tile
 
 
@@ -135,13 +137,12 @@ def _held(work: ExpansionWork, made: tuple[int, int]) -> int:
     return rows_read(work.depthwise, made[0]) * len(work.depthwise.columns(made[1]))
 
 
-def shared_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int:
+def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int:
     """Local memory of a work-group."""
-    per_load = HALVES_A_LOAD // LANES if work.half else 1
-    loads = tile.window(work.source.blocks) * LANES * tile.group_blocks // per_load
-    weights = -(-loads // tile.threads) * tile.threads * per_load
+    weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
+    weights = vectors_held(weights, tile.threads, half=work.half)
     pixels = region.held * tile.group_blocks
-    taps = (work.taps + 1) * tile.group_blocks
+    taps = (work.taps + work.finish_texels) * tile.group_blocks
     return ((weights + pixels) * work.element_bytes + taps * FLOAT_BYTES) * LANES
 
 
@@ -189,7 +190,7 @@ def estimate_clocks(
     registers = _registers(work, tile, cost)
     if registers > machine.registers / 2:  # what does not fit goes to memory
         serial *= rates.spilled
-    shared = shared_bytes(work, tile, region)
+    shared = local_bytes(work, tile, region)
     by_memory = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
     pipes = machine.clocks(groups * waves, busiest, serial, resident)

@@ -40,6 +40,12 @@ def finish_work(node: Node) -> int:
     return LANES * body_instructions(finish) if finish is not None else 0
 
 
+def finish_texels(node: Node) -> int:
+    """Texels that those instructions read of each block of channels, beside the sums."""
+    finish = node.parts.get(FINISH)
+    return sum(name != Node.RESULT for name in finish.sources.values()) if finish else 0
+
+
 def finish_operations(_graph: Graph, node: Node) -> int:
     """Operations of what is applied to the sums of the first convolution."""
     finish = node.parts.get(FINISH)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from adrenoc.families.separable.joined import depthwise_geometry, finish_work, finished_half
+from adrenoc.families.separable.joined import (
+    depthwise_geometry,
+    finish_texels,
+    finish_work,
+    finished_half,
+)
 from adrenoc.families.separable.separable import pack_k_steps, separable
 from adrenoc.families.separable.separable_tile import SeparableWork, scored
 from adrenoc.families.shared.context import KernelCall, RuleContext
@@ -55,4 +60,5 @@ def separable_work(graph: Graph, node: Node, options: CompileOptions) -> Separab
         source=graph.operand(node.inputs[0]).extents,
         pointwise=conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options),
         finish_work=finish_work(node),
+        finish_texels=finish_texels(node),
     )

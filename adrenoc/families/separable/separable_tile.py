@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from adrenoc.families.conv.conv_tile_local import (
@@ -19,10 +19,10 @@ from adrenoc.families.conv.conv_tile_local import (
     waves_of,
     weights_of,
 )
+from adrenoc.families.conv.conv_tile_local import local_bytes as pointwise_bytes
 from adrenoc.families.separable.separable import SeparableTile
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
@@ -42,6 +42,8 @@ class SeparableWork:
     pointwise: ConvWork
     finish_work: int
     """Scalar instructions that make four elements of the sums of the depthwise half."""
+    finish_texels: int = 0
+    """Texels that those read of each block beside the sums."""
 
     @property
     def taps(self) -> int:
@@ -60,21 +62,18 @@ def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[Sep
             if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
             for width, height in groups_of(-(-e.w // pixels), e.h, costs):
-                for deep in _deep(work, limits, costs, out_blocks, width * height):
-                    for chunk in _chunks(
-                        work, limits, cost, out_blocks, pixels, (width, height), deep
-                    ):
+                for bands, split_k in _deep(work, limits, costs, out_blocks, width * height):
+                    tile = SeparableTile(
+                        pixels=pixels,
+                        out_blocks=out_blocks,
+                        route=Route.LOCAL,
+                        work_group=(width, height, bands * split_k),
+                        bands=bands,
+                        split_k=split_k,
+                    )
+                    for chunk in _chunks(work, limits, cost, tile):
                         for rolled in (False, True) if texels <= cost.most_texels else (True,):
-                            yield SeparableTile(
-                                pixels=pixels,
-                                out_blocks=out_blocks,
-                                route=Route.LOCAL,
-                                work_group=(width, height, deep[0] * deep[1]),
-                                bands=deep[0],
-                                split_k=deep[1],
-                                chunk=chunk,
-                                rolled=rolled,
-                            )
+                            yield replace(tile, chunk=chunk, rolled=rolled)
 
 
 def _deep(
@@ -94,74 +93,28 @@ def _deep(
 
 
 def _chunks(
-    work: SeparableWork,
-    limits: Limits,
-    cost: SeparableCost,
-    out_blocks: int,
-    pixels: int,
-    group: tuple[int, int],
-    deep: tuple[int, int],
+    work: SeparableWork, limits: Limits, cost: SeparableCost, tile: SeparableTile
 ) -> Iterator[int]:
     """Input blocks of a split at a time: the most that fit in chunks that are alike."""
-    bands, split_k = deep
-    k_steps = -(-work.pointwise.in_blocks // split_k)
+    k_steps = -(-work.pointwise.in_blocks // tile.split_k)
+    longest = cost.most_blocks_a_part if work.pointwise.half else k_steps
+    held = {
+        n: local_bytes(work, replace(tile, chunk=n))
+        for n in range(1, min(longest, k_steps) + 1)
+        if k_steps % n == 0
+    }
     known = set()
     for most in cost.shared_bytes:
-        fit = [
-            n
-            for n in range(1, k_steps + 1)
-            if k_steps % n == 0
-            and (n <= cost.most_blocks_a_part or not work.pointwise.half)
-            and _shared_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n) <= most
-            and allocated_bytes(work, out_blocks, pixels, math.prod(group), bands, split_k, n)
-            <= limits.local_mem_bytes
-        ]
+        fit = [n for n, size in held.items() if size <= min(most, limits.local_mem_bytes)]
         if fit and fit[-1] not in known:
             known.add(fit[-1])
             yield fit[-1]
 
 
-def _shared_bytes(
-    work: SeparableWork,
-    out_blocks: int,
-    pixels: int,
-    across: int,
-    bands: int,
-    split_k: int,
-    chunk: int,
-) -> int:
-    """Local memory of a work-group: taps, and weights, or what adds up the splits."""
-    element = 2 if work.pointwise.half else FLOAT_BYTES
-    weights = LANES * out_blocks * bands * element
-    others = (work.taps + 1) * FLOAT_BYTES
-    adding = split_k // 2 * across * bands * pixels * out_blocks * element
-    span = chunk * split_k
-    return (max(span * weights, adding) + span * others) * LANES
-
-
-def allocated_bytes(
-    work: SeparableWork,
-    out_blocks: int,
-    pixels: int,
-    across: int,
-    bands: int,
-    split_k: int,
-    chunk: int,
-) -> int:
-    """What a kernel declares: all threads load weights in each round, in the last one too."""
-    used = _shared_bytes(work, out_blocks, pixels, across, bands, split_k, chunk)
-    vectors = chunk * split_k * LANES * out_blocks * bands
-    half = work.pointwise.half
-    a_round = across * bands * split_k * (HALVES_A_LOAD // LANES if half else 1)
-    return used + -vectors % a_round * (2 if half else FLOAT_BYTES) * LANES
-
-
-def shared_bytes(work: SeparableWork, tile: SeparableTile) -> int:
-    """Local memory of a work-group."""
-    wx, wy, _ = tile.work_group or (1, 1, 1)
-    return _shared_bytes(
-        work, tile.out_blocks, tile.pixels, wx * wy, tile.bands, tile.split_k, tile.chunk
-    )
+def local_bytes(work: SeparableWork, tile: SeparableTile) -> int:
+    """Local memory of a work-group: what the 1x1 convolution holds, and taps beside it."""
+    of_block = (work.taps + work.finish_texels) * LANES * FLOAT_BYTES
+    return pointwise_bytes(work.pointwise, tile) + tile.chunk * tile.split_k * of_block
 
 
 @lru_cache(maxsize=MOST_KNOWN)
@@ -200,7 +153,7 @@ def estimate_clocks(
     registers += cost.chunk_registers if counts.chunks > 1 else 0
     if registers > machine.registers / 2:  # what does not fit goes to memory
         serial *= rates.spilled
-    threads, shared = math.prod(tile.work_group or (1,)), shared_bytes(work, tile)
+    threads, shared = math.prod(tile.work_group or (1,)), local_bytes(work, tile)
     by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
     pipes = machine.clocks(waves_of(work.pointwise, tile, machine.wave), busiest, serial, resident)

@@ -10,9 +10,18 @@ from adrenoc.kernels.statements import SharedArray
 from adrenoc.tvmapi import Expr, iconst, load_vector, minimum
 
 
-def vectors_a_load(builder: KernelBuilder) -> int:
+def vectors_a_load(*, half: bool) -> int:
     """Vectors of four that a load gives: 16 bytes of halves, or four numbers."""
-    return HALVES_A_LOAD // LANES if builder.compute == "float16" else 1
+    return HALVES_A_LOAD // LANES if half else 1
+
+
+def vectors_held(vectors: int, threads: int, *, half: bool) -> int:
+    """Vectors of the array that so many weights are brought to.
+
+    Every thread stores what it loads, in the last round too: a test would wait.
+    """
+    of_a_round = threads * vectors_a_load(half=half)
+    return -(-vectors // of_a_round) * of_a_round
 
 
 def bring_weights(
@@ -29,10 +38,10 @@ def bring_weights(
 ) -> None:
     """So many loads from load `first` on, to `shared` from vector `at` on.
 
-    Neighbours load neighbours; every thread stores what it loads, also beyond the last weight, for
-    a test would wait.  A thread asks for `at_once` loads, or for all, before it waits.
+    Neighbours load neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once`
+    loads, or for all, before it waits.
     """
-    per_load = vectors_a_load(builder)
+    per_load = vectors_a_load(half=builder.compute == "float16")
     mine = builder.let(first + thread, "load")
     starts = list(range(0, loads, threads))
     step = at_once or max(len(starts), 1)

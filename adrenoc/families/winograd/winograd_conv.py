@@ -28,7 +28,7 @@ from functools import reduce
 
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import as_texels
-from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load
+from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.families.winograd.winograd import Tiling, combinations, place
 from adrenoc.families.winograd.winograd_rows import pick, signs_of, two_terms
 from adrenoc.families.winograd.winograd_tile import WinogradTile
@@ -97,7 +97,8 @@ class _Kernel:
         self.window = whole_k_steps(x.extents.blocks, tile.chunk)
         self.supers = -(-out.extents.blocks // tile.group_blocks)
         self.vectors = self.planes * LANES * tile.group_blocks
-        self.per_load = vectors_a_load(builder)
+        half = builder.compute == "float16"
+        self.per_load = vectors_a_load(half=half)
         wx, _, deep = tile.work_group
         builder.threads(
             -(-tiling.tiles // tile.group_tiles) * wx,
@@ -122,12 +123,10 @@ class _Kernel:
         self.sums.fill(0)
         self.loads = tile.chunk * self.vectors // self.per_load
         inputs = tile.chunk * self.planes * tile.group_tiles
-        rounds = -(-self.loads // tile.threads)
         exchanged = tile.split_k * tile.bands * self.planes * tile.group_tiles
-        # Every thread stores what it loads, also beyond the last weight: a test would wait.
         size = inputs
         if tile.route is Route.LOCAL:
-            size += rounds * tile.threads * self.per_load
+            size += vectors_held(tile.chunk * self.vectors, tile.threads, half=half)
         self.shared = builder.shared(max(size, exchanged))
         self.weights_at = inputs
 

@@ -10,11 +10,12 @@ from itertools import product
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import as_oihw
 from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.conv_weights import BYTES_A_LOAD, HALVES_A_LOAD
+from adrenoc.families.shared.conv_weights import BYTES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.families.winograd.winograd import Tiling
 from adrenoc.families.winograd.winograd_conv import OUTPUTS, winograd_conv
 from adrenoc.families.winograd.winograd_tile import WinogradTile, pack_planes, plane_texels
@@ -98,11 +99,13 @@ def conv_candidates(
                     unroll=unroll,
                     route=route,
                 )
-                if _suits(work, tiling, tile, cost):
+                if _suits(work, tiling, tile, cost, limits):
                     yield tile
 
 
-def _suits(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost) -> bool:
+def _suits(
+    work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost, limits: Limits
+) -> bool:
     """Whether splits, local memory and threads come out well."""
     if tile.chunk % (tile.split_k * tile.unroll) or tile.chunk > work.in_blocks:
         return False
@@ -110,14 +113,17 @@ def _suits(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradCon
         return False
     if tiling.transform.side * tile.group_tiles * tile.chunk > tile.threads:
         return False
-    return _shared_bytes(work, tiling, tile) <= cost.most_shared_bytes
+    most = min(cost.most_shared_bytes, limits.local_mem_bytes)
+    return local_bytes(work, tiling, tile) <= most
 
 
-def _shared_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+def local_bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+    """Local memory of a work-group: tiles and weights, or what meets on the way back."""
     element = 2 if work.half else FLOAT_BYTES
     inputs = tile.chunk * tiling.planes * tile.group_tiles
     weights = tile.chunk * tiling.planes * LANES * tile.group_blocks
-    weights *= tile.route is Route.LOCAL
+    held = tile.route is Route.LOCAL
+    weights = vectors_held(weights, tile.threads, half=work.half) if held else 0
     exchanged = tile.split_k * tile.bands * tiling.planes * tile.group_tiles
     return max(inputs + weights, exchanged) * LANES * element
 
@@ -135,7 +141,8 @@ def conv_clocks(
     blocks = tile.chunk // tile.split_k
     k_steps = blocks // tile.unroll
     loads = 0 if direct else _loads(work, tiling, tile)
-    own = blocks * LANES * tile.out_blocks // (1 if textured else _per_load(work)) if direct else 0
+    per_load = 1 if textured else vectors_a_load(half=work.half)
+    own = blocks * LANES * tile.out_blocks // per_load if direct else 0
     widened = work.storage_bytes == 2 and not work.half
     reads = blocks * (tile.tiles + (0 if direct else LANES * tile.out_blocks))
     ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
@@ -178,15 +185,10 @@ def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, Wi
     return costs.winograd_slots_float, costs.winograd_alu_float
 
 
-def _per_load(work: ConvWork) -> int:
-    """Weights that a load gives, in vectors of four."""
-    return HALVES_A_LOAD // LANES if work.half else 1
-
-
 def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
     """Loads of a thread to bring the weights of a chunk to local memory."""
     vectors = tile.chunk * tiling.planes * LANES * tile.group_blocks
-    return math.ceil(vectors / _per_load(work) / tile.threads)
+    return math.ceil(vectors / vectors_a_load(half=work.half) / tile.threads)
 
 
 def _supers(work: ConvWork, tile: WinogradTile) -> int:
@@ -198,7 +200,7 @@ def _resident(
     work: ConvWork, tiling: Tiling, tile: WinogradTile, machine: Machine, limits: Limits
 ) -> int:
     """Waves beside each other, by registers and by local memory; 0 if not one work-group fits."""
-    shared, own = _shared_bytes(work, tiling, tile), math.ceil(tile.threads / machine.wave)
+    shared, own = local_bytes(work, tiling, tile), math.ceil(tile.threads / machine.wave)
     cost = machine.cost.winograd_conv
     by_registers = machine.resident_waves(_registers(work, tiling, tile, cost))
     by_shared = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)

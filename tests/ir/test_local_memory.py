@@ -1,0 +1,264 @@
+"""Local memory: what a tile is weighed with is what its kernel declares, and the device has it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adrenoc.families
+from adrenoc.families.attention.attention import AttentionOperands, attention
+from adrenoc.families.attention.attention_rule import AttentionWork
+from adrenoc.families.attention.attention_rule import candidates as attention_candidates
+from adrenoc.families.conv.conv2d_dot import conv2d_dot
+from adrenoc.families.conv.conv2d_local import conv2d_local
+from adrenoc.families.conv.conv_tile_local import local_bytes, local_candidates
+from adrenoc.families.depthwise import depthwise_rule
+from adrenoc.families.depthwise.depthwise import depthwise
+from adrenoc.families.expansion import expansion_tile
+from adrenoc.families.expansion.expansion import expansion
+from adrenoc.families.separable import separable_tile
+from adrenoc.families.separable.separable import separable
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.winograd import winograd_conv_rule
+from adrenoc.families.winograd.winograd import Tiling
+from adrenoc.families.winograd.winograd_conv import winograd_conv
+from adrenoc.families.winograd.winograd_matrices import winograd
+from adrenoc.ir.layout import LANES, Extents, Layout
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue, Finished
+from adrenoc.target.target import Target, load_target
+
+POINT = ConvGeometry(kernel=(1, 1))
+TILES = 8
+"""Of a case, of thousands: those whose kernels are made."""
+OF_TEAMS = {"scan/scan.py"}
+"""Vectors that threads tell each other, one each: `most_threads` of the target bounds them."""
+
+Claims = list[tuple[int, Callable[[KernelBuilder], None]]]
+"""Of each tile, the bytes that it is weighed with, and what writes its kernel."""
+
+
+def _tensor(n: int, c: int, h: int, w: int, dtype: str, memory: Memory) -> OperandSpec:
+    return OperandSpec(shape=(n, c, h, w), dtype=dtype, memory=memory, layout=Layout("NCHW"))
+
+
+def _image(builder: KernelBuilder, e: Extents, *, out: bool = False) -> Access:
+    spec = _tensor(e.n, e.c, e.h, e.w, "float32", Memory.TEXTURE)
+    return builder.output(spec) if out else builder.input(spec)
+
+
+def _flat(builder: KernelBuilder, dtype: str = "float32") -> Access:
+    return builder.input(
+        OperandSpec(shape=(1 << 20,), dtype=dtype, memory=Memory.PLAIN, layout=None)
+    )
+
+
+def _weights(builder: KernelBuilder) -> Access:
+    """Halves lie as two in a word."""
+    return _flat(builder, "uint32" if builder.compute == "float16" else "float32")
+
+
+def _ends(builder: KernelBuilder, out: Extents) -> tuple[Access, Epilogue]:
+    access = _image(builder, out, out=True)
+    return access, Epilogue(builder, None, {}, access)
+
+
+def _source(work: ConvWork) -> Extents:
+    (sy, sx), e = work.geometry.strides, work.out
+    return Extents(e.n, work.in_blocks * LANES, e.h * sy, e.w * sx)
+
+
+def _conv_work(draw: random.Random, *, half: bool, kernel: int) -> ConvWork:
+    size = draw.choice((7, 14, 28))
+    return ConvWork(
+        geometry=ConvGeometry(kernel=(kernel, kernel), padding=(kernel // 2, kernel // 2)),
+        out=Extents(1, draw.choice((16, 64, 116)), size, size),
+        in_blocks=draw.choice((4, 13, 29, 64)),
+        channels=LANES,
+        storage_bytes=4,
+        half=half,
+    )
+
+
+def _local(draw: random.Random, target: Target, half: bool) -> Claims:
+    work = _conv_work(draw, half=half, kernel=draw.choice((1, 3)))
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, weight = _image(builder, _source(work)), _weights(builder)
+        conv2d_local(builder, work.geometry, tile, x, weight, *_ends(builder, work.out))
+
+    tiles = local_candidates(work, target.limits, target.cost)
+    return [(local_bytes(work, tile), partial(write, tile)) for tile in tiles]
+
+
+def _dot(draw: random.Random, target: Target, _half: bool) -> Claims:
+    work = replace(_conv_work(draw, half=False, kernel=draw.choice((1, 3))), words=1)
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        e = _source(work)
+        x: Any = builder.input(_tensor(1, 4 * e.c, e.h, e.w, "uint32", Memory.BYTES))
+        weight, rest = _flat(builder, "uint32"), _flat(builder, "int32")
+        conv2d_dot(builder, work.geometry, tile, x, weight, rest, *_ends(builder, work.out))
+
+    tiles = local_candidates(work, target.limits, target.cost)
+    return [(local_bytes(work, tile), partial(write, tile)) for tile in tiles]
+
+
+def _winograd(draw: random.Random, target: Target, half: bool) -> Claims:
+    work = _conv_work(draw, half=half, kernel=3)
+    tiling = Tiling.of(winograd(2), work.out)
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, weight = _image(builder, _source(work)), _weights(builder)
+        winograd_conv(builder, tiling, tile, (1, 1), x, weight, *_ends(builder, work.out))
+
+    tiles = winograd_conv_rule.conv_candidates(
+        work, tiling, target.limits, target.cost, textures=False
+    )
+    return [
+        (winograd_conv_rule.local_bytes(work, tiling, tile), partial(write, tile)) for tile in tiles
+    ]
+
+
+def _finish(builder: KernelBuilder, e: Extents, texels: int) -> tuple[Finished, dict[str, Access]]:
+    """Nothing is done to the sums, and that reads so many texels of each block."""
+    spec = _tensor(e.n, e.c, e.h, e.w, "float32", Memory.TEXTURE)
+    given = {f"c{n}": _image(builder, Extents(1, e.c, 1, 1)) for n in range(texels)}
+    return Finished(builder, None, {}, spec), given
+
+
+def _separable(draw: random.Random, target: Target, half: bool) -> Claims:
+    pointwise = _conv_work(draw, half=half, kernel=1)
+    source = _source(pointwise)
+    work = separable_tile.SeparableWork(
+        depthwise=ConvGeometry(kernel=(3, 3), padding=(1, 1), groups=source.c),
+        source=source,
+        pointwise=pointwise,
+        finish_work=0,
+        finish_texels=draw.choice((0, 1, 2)),
+    )
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, taps, weight = _image(builder, source), _flat(builder), _weights(builder)
+        finish = _finish(builder, source, work.finish_texels)
+        ends = _ends(builder, pointwise.out)
+        separable(builder, work.depthwise, tile, x, taps, weight, *finish, *ends)
+
+    tiles = separable_tile.candidates(work, target.limits, target.cost)
+    return [(separable_tile.local_bytes(work, tile), partial(write, tile)) for tile in tiles]
+
+
+def _expansion(draw: random.Random, target: Target, half: bool) -> Claims:
+    channels, size = draw.choice((8, 24, 40)), draw.choice((7, 14, 28))
+    out, source = Extents(1, 4 * channels, size, size), Extents(1, channels, size, size)
+    work = expansion_tile.ExpansionWork(
+        depthwise=ConvGeometry(kernel=(3, 3), padding=(1, 1), groups=out.c),
+        source=source,
+        out=out,
+        storage_bytes=4,
+        half=half,
+        finish_work=8,
+        finish_texels=draw.choice((0, 1, 2)),
+        epilogue_work=0,
+    )
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, weight, taps = _image(builder, source), _weights(builder), _flat(builder)
+        finish = _finish(builder, out, work.finish_texels)
+        region = work.region(tile)
+        expansion(
+            builder, work.depthwise, tile, region, x, weight, taps, *finish, *_ends(builder, out)
+        )
+
+    tiles = expansion_tile.candidates(work, target.limits, target.cost)
+    return [
+        (expansion_tile.local_bytes(work, tile, work.region(tile)), partial(write, tile))
+        for tile in tiles
+    ]
+
+
+def _depthwise(draw: random.Random, target: Target, _half: bool) -> Claims:
+    kernel = draw.choice((3, 5, 7))
+    work = replace(_conv_work(draw, half=False, kernel=kernel), in_blocks=1)
+    work = replace(work, geometry=replace(work.geometry, groups=work.out.c))
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, weight = _image(builder, work.out), _flat(builder)
+        depthwise(builder, work.geometry, tile, x, weight, *_ends(builder, work.out))
+
+    of_block = target.limits.local_mem_bytes // depthwise_rule.blocks_held(1, target.limits)
+    tiles = depthwise_rule.candidates(work, target.limits, target.cost)
+    return [(of_block * kernel**2 * t.work_group[2], partial(write, t)) for t in tiles]
+
+
+def _attention(draw: random.Random, target: Target, half: bool) -> Claims:
+    rows, depth, channels = draw.choice((7, 64, 197)), draw.choice((32, 64)), draw.choice((32, 64))
+    power = "float16" if half else "float32"
+    work = AttentionWork(
+        heads=2,
+        rows=rows,
+        keys=rows,
+        depth_blocks=depth // LANES,
+        value_blocks=channels // LANES,
+        storage_bytes=4,
+        power_bytes=2 if half else 4,
+        query_bytes=2 if half else 4,
+    )
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        q, k, v = (_image(builder, Extents(1, c, 2, rows)) for c in (depth, depth, channels))
+        out = _image(builder, Extents(1, channels, 2, rows), out=True)
+        operands = AttentionOperands(
+            q=q, k=k, v=v, scale=1.0, value_scale=1.0, rescore=None, write=out.write
+        )
+        attention(builder, tile, operands, power, power)
+
+    tiles = attention_candidates(work, target.limits, target.cost)
+    sizes = (work.power_bytes, work.depth_blocks, work.query_bytes)
+    return [(tile.shared_bytes(*sizes), partial(write, tile)) for tile in tiles]
+
+
+FAMILIES = {
+    "attention/attention.py": [_attention],
+    "conv/conv2d_local.py": [_local, _dot],
+    "depthwise/depthwise.py": [_depthwise],
+    "expansion/expansion.py": [_expansion],
+    "separable/separable.py": [_separable],
+    "winograd/winograd_conv.py": [_winograd],
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("half", [False, True], ids=["float", "half"])
+@pytest.mark.parametrize("family", [f for of_file in FAMILIES.values() for f in of_file])
+def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) -> None:
+    draw = random.Random(seed)
+    target = load_target(draw.choice(("adreno", "adreno:a610", "adreno:a660")))
+    claims = family(draw, target, half)
+    assert claims
+    assert max(claimed for claimed, _ in claims) <= target.limits.local_mem_bytes
+    compute = "float16" if half and family not in (_dot, _depthwise, _attention) else "float32"
+    largest = max(claims, key=lambda claim: claim[0])
+    for claimed, write in [largest, *draw.sample(claims, min(TILES, len(claims)))]:
+        builder = KernelBuilder("tried", compute=compute, limits=target.limits)
+        write(builder)
+        assert builder.shared_bytes == claimed
+
+
+def test_every_family_that_declares_local_memory_is_among_them() -> None:
+    folder = Path(adrenoc.families.__file__).parent
+    declaring = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        if "builder.shared(" in path.read_text()
+    }
+    assert declaring == set(FAMILIES) | OF_TEAMS
