@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,10 @@ from adrenoc.text.json_text import read_json
 VERSION = 1
 SUFFIX = ".tune.json"
 MOST_LOG_BYTES = 1 << 30
+MOST_TIME_US = 3.6e9
+"""An hour: no kernel takes as long."""
+_MOST_RUNS = 10**9
+_MOST_CLOCK_MHZ = 10**5
 _LINE_BEGIN = b'{"actions":'
 
 WORTH = 0.98
@@ -176,6 +181,18 @@ def _parse(line: bytes, where: str) -> Trial:
     group = trial.actions.get("work_group", [1, 1, 1])
     if not isinstance(group, list) or [type(extent) for extent in group] != [int] * 3:
         raise wrong(f"{where}: actions.work_group", f"is {group!r}, expected three numbers")
+    measured = {
+        "median_us": (trial.median_us, MOST_TIME_US),
+        "spread_us": (trial.spread_us, MOST_TIME_US),
+        "runs": (trial.runs, _MOST_RUNS),
+        "error": (trial.error, sys.float_info.max),
+        "device.clock_mhz": (trial.device.clock_mhz, _MOST_CLOCK_MHZ),
+    }
+    for key, (value, most) in measured.items():
+        if not 0 <= value <= most:
+            raise wrong(f"{where}: {key}", f"is {value:g}, expected 0 to {most:g}")
+    if trial.status is Status.OK and not trial.median_us:
+        raise wrong(f"{where}: median_us", "is 0, expected more than 0 of a schedule that ran")
     return trial
 
 

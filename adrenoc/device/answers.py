@@ -43,11 +43,9 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return _is_float(value) and math.isfinite(value) and abs(value) <= _MOST
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and abs(value) <= _MOST
 
 
 def _anything(_: Any) -> bool:
@@ -186,7 +184,7 @@ FORMS: dict[str, Form] = {
     "adrenoc.trials.keep": _anything,
     "adrenoc.trials.measure": _json(
         lambda value: (
-            _keys({"times_us": _items(_items(_is_number)), "errors": _items(_is_float)})(value)
+            _keys({"times_us": _items(_items(_is_number)), "errors": _items(_is_number)})(value)
             or _keys({"refused": _is_text, "index": _is_number, "detail": _is_text})(value)
         )
     ),

@@ -9,7 +9,10 @@ from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
 from adrenoc.errors import InputError
 from adrenoc.files.read import read_plain
+from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+
+_MOST_MS = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,22 +46,30 @@ def read_baseline(path: Path) -> Baseline:
     """
     try:
         told = read_json(read_plain(path))
-        return Baseline(
-            p50_ms=float(told["times"]["p50_ms"]),
-            device=str(told["device"]),
-            driver=str(told["driver"]),
-            gpu=tuple(GpuState(**state) for state in told["gpu"]),
-        )
+        before = {key: told[key] for key in ("device", "driver", "gpu")}
+        before["p50_ms"] = told["times"]["p50_ms"]
+        baseline: Baseline = Decoder(_wrong).read(Baseline, before, "")
+        if not 0 < baseline.p50_ms <= _MOST_MS:
+            raise _wrong("times.p50_ms", f"is {baseline.p50_ms:g}, expected more than 0")
+        clocks = [clock for s in baseline.gpu for clock in (s.clock_mhz, s.max_clock_mhz)]
+        if min(clocks, default=0) < 0:
+            raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
+        return baseline
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror or error}",
             hint=f"adrenoc run BUNDLE --json > {path}",
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"{path} is not what `adrenoc run --json` printed: {type(error).__name__} {error}",
+            f"{path} is not what `adrenoc run --json` printed: {reason}",
             hint=f"adrenoc run BUNDLE --json > {path}",
         ) from error
+
+
+def _wrong(place: str, what: str) -> ValueError:
+    return ValueError(f"{place.removeprefix(': ')} {what}")
 
 
 def compare_with(before: Baseline, result: RunResult) -> Comparison:

@@ -34,7 +34,7 @@ from adrenoc.tune.standing import Standing
 from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tune.tuner import TuneOptions
 from adrenoc.tune.variant import KERNEL
-from adrenoc.tuning_log import Device, LogWriter, Status, Trial, actions_key
+from adrenoc.tuning_log import MOST_TIME_US, Device, LogWriter, Status, Trial, actions_key
 from adrenoc.tvmapi import bits_of, tirx
 
 Analyse = Callable[[Path], Mapping[str, Any]]
@@ -70,11 +70,13 @@ class Analyser:
             known = isinstance(found, dict) and ("time_us" in found or "error" in found)
             if known and "time_us" in found:
                 found["time_us"] = float(found["time_us"])
+                known = 0 < found["time_us"] <= MOST_TIME_US
         except (ValueError, TypeError):
             known = False
         if not known:
+            seen = said.strip()[:200]
             raise ToolError(
-                f"the analyser printed {said.strip()[:200]!r}, expected JSON with `time_us`",
+                f"the analyser printed {seen!r}, expected JSON with `time_us` above 0",
                 hint=f"run it by hand: {shlex.join(command)}",
             )
         answer: dict[str, Any] = found

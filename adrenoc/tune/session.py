@@ -297,7 +297,7 @@ def _check_result(found: Mapping[str, Any], variants: int) -> None:
     else:
         times_us, errors = found["times_us"], found["errors"]
         fits = len(times_us) == len(errors) == variants and all(
-            times and min(times) >= 0 for times in times_us
+            times and min(times) > 0 for times in times_us
         )
     if not fits:
         raise WrongAnswerError(f"adrenoc.trials.measure told of other than {variants} variants")

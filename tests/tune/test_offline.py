@@ -65,10 +65,13 @@ def test_a_budget_ends_the_analysis(tmp_path: Path) -> None:
     assert not asked.exists() or len(asked.read_text()) <= 2
 
 
+@pytest.mark.parametrize(
+    "said", ["fast", '{"time_us": -3}', '{"time_us": 0}', '{"time_us": NaN}', '{"time_us": 1e99}']
+)
 def test_an_analyser_that_talks_nonsense_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
 ) -> None:
-    command = _analyser(tmp_path, "print('fast')")
+    command = _analyser(tmp_path, f"print({said!r})")
     assert _tune(tmp_path, "--offline", "--analyser", command) == ToolError.exit_code
     assert "expected JSON with `time_us`" in capsys.readouterr().err
 

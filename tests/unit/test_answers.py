@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -28,7 +29,12 @@ BAD = {
     "adrenoc.opencl.profile_stop": ([["kernel", 1]], [["kernel", -1, 2]], [[1, 1, 1]], {}),
     "adrenoc.opencl.build_finish": ({"hits": 1}, {"hits": "1", "misses": 0, "damaged": 0}),
     "adrenoc.runtime.gpu_state": ([], {"model": 1}, {"clock_hz": "fast"}),
-    "adrenoc.trials.measure": ({}, {"times_us": [1], "errors": []}, {"refused": 1}),
+    "adrenoc.trials.measure": (
+        {},
+        {"times_us": [1], "errors": []},
+        {"times_us": [[1.0]], "errors": [math.nan]},
+        {"refused": 1},
+    ),
     "report": ({}, {**GOOD["report"], "host_ms": float("nan")}, {**GOOD["report"], "more": 1}),
 }
 

@@ -310,7 +310,17 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     assert neither.unknown == "neither run's clock could be read"
     with pytest.raises(InputError, match="cannot be read: No such file or directory"):
         read_baseline(tmp_path / "nothing.json")
-    for wrong in ("{", "{}", '{"gpu": 1}'):
+    good = json.dumps(plain_run(_result(6.0, fast), None), default=asdict)
+    p50 = '"p50_ms": 6.0'
+    assert p50 in good
+    assert '"clock_mhz": 900.0' in good
+    for wrong in (
+        "{",
+        "{}",
+        '{"gpu": 1}',
+        *(good.replace(p50, f'"p50_ms": {time}') for time in ("-6.0", "0", "NaN", '"6"', "1e300")),
+        *(good.replace("900.0", clock) for clock in ('"fast"', "NaN", "-1")),
+    ):
         file.write_text(wrong)
         with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):
             read_baseline(file)
