@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.errors import OptionError, ShapeError
 from adrenoc.files.read import data_folder, read_toml, sha256_file, sha256_json
+from adrenoc.target.avoid import OVERRIDES
 from adrenoc.text.spelling import did_you_mean
 from adrenoc.tuning_log import find_log
 
@@ -225,7 +226,7 @@ def resolve_options(
     command_line: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> ResolvedOptions:
-    """Lay defaults, target, preset and command line over each other.
+    """Lay defaults, target, preset and command line over each other; quirks have the last word.
 
     `preset` None means the default one.  In `command_line`, None means that the user did not say.
 
@@ -249,6 +250,10 @@ def resolve_options(
         _check_names(layer, origin)
         values.update(layer)
         origins.update(dict.fromkeys(layer, origin))
+    for word, reason in target.avoided.items():
+        for name, value in OVERRIDES.get(word, {}).items():
+            if values.get(name, getattr(CompileOptions, name)) != value:
+                values[name], origins[name] = value, reason
     options = CompileOptions(**values)
     if options.compute_dtype == "float16" and not target.limits.fp16:
         raise OptionError(

@@ -36,6 +36,7 @@ from adrenoc.cli.terminal import (
 )
 from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
+from adrenoc.cli.verify_device import verify_device_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError, HostMemoryError
 from adrenoc.files.aside import remove_held
@@ -74,6 +75,7 @@ for _command in (
     tune_command,
     tune_log_command,
     calibrate_command,
+    verify_device_command,
     warm_command,
 ):
     cli.add_command(_command)

@@ -176,19 +176,55 @@ def json_option() -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
+_REPORT = "adrenoc.device_report"
+"""Where a command keeps the report until its device is read."""
+
+
 def device_option(*, cores: bool = False) -> Decorator:
-    """`--device`: what to compile for, with `cores` a microcontroller or a CPU too."""
+    """`--device`: what to compile for, with `cores` a microcontroller or a CPU too.
+
+    With it goes `--device-report`, what the driver was found to get wrong: the device that the
+    command gets does without that.
+    """
     others = ", cortex-m4" if cores else ""
-    return click.option(
+    report = click.option(
+        "--device-report",
+        type=InputPath(),
+        is_eager=True,  # read before the device
+        expose_value=False,
+        callback=lambda ctx, _, path: ctx.meta.update({_REPORT: path}),
+        metavar="FILE",
+        help="Do without what adrenoc verify-device found wrong on the device.",
+    )
+    device = click.option(
         "--device",
         "target",
         type=TargetParam(cores=cores),
+        callback=lambda ctx, _, target: _as_reported(target, ctx.meta.get(_REPORT)),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
         help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
         "(adrenoc targets), or a target file of your own, FILE.toml.",
     )
+    return joined(device, report)
+
+
+def _as_reported(target: Target | Core, report: Path | None) -> Target | Core:
+    """The target without what a report says that its driver gets wrong.
+
+    Raises:
+        TargetError: the report is damaged, or of another GPU.
+        click.UsageError: it is not for a GPU.
+    """
+    if report is None:
+        return target
+    from adrenoc.target.device_report import read_report, with_report
+    from adrenoc.target.target import Target
+
+    if not isinstance(target, Target):
+        raise click.UsageError("--device-report is for GPUs")
+    return with_report(target, read_report(report), report)
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:

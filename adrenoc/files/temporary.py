@@ -13,7 +13,7 @@ from adrenoc.errors import DiskFullError
 from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
 from adrenoc.files.outputs import FULL_CODES
 
-_KINDS = ("app", "bundle", "calibrate", "firmware", "layers", "link", "moved", "tune")
+_KINDS = ("app", "bundle", "calibrate", "firmware", "layers", "link", "moved", "tune", "verify")
 
 
 class TemporaryFolder:

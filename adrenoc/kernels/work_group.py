@@ -17,16 +17,33 @@ PickGroup = Callable[[Threads], Threads]
 def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, int]:
     """Threads a group in x, y, z: powers of two, at most what the target allows.
 
-    Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.
+    Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.  Where the target
+    is wrong with all that would do, (1, 1, 1) is left.
     """
     wanted = min(THREADS_WANTED, limits.max_work_group_size)
     x = min(power_of_two(extents[0]), 16, wanted)
     y = min(power_of_two(extents[1]), wanted // x)
     z = min(power_of_two(extents[2]), wanted // (x * y))
-    if (x, y, z) in limits.banned_work_groups:
+    if (x, y, z) in limits.banned_work_groups and y > 1:
         y //= 2
     x = min(power_of_two(extents[0]), wanted // (y * z))
+    if (x, y, z) in limits.banned_work_groups:
+        return _largest(extents, wanted, limits)
     return (x, y, z)
+
+
+def _largest(extents: Sequence[int], wanted: int, limits: Limits) -> tuple[int, int, int]:
+    """The most threads in powers of two that are not banned, beside each other first."""
+    sides = [[1 << i for i in range(power_of_two(e).bit_length())] for e in extents]
+    allowed = (
+        (x * y * z, x, y, z)
+        for x in sides[0]
+        for y in sides[1]
+        for z in sides[2]
+        if x * y * z <= wanted and (x, y, z) not in limits.banned_work_groups
+    )
+    _, *group = max(allowed, default=(1, 1, 1, 1))
+    return (group[0], group[1], group[2])
 
 
 def power_of_two(extent: int) -> int:

@@ -33,6 +33,10 @@ class Context:
         """What estimates of clocks go by."""
         return CostModel.of(self.options, self.target)
 
+    def avoids(self, word: str) -> bool:
+        """Whether the target is to do without this, by a word of `adrenoc/target/avoid.py`."""
+        return word in self.target.avoided
+
     @property
     def silent(self) -> Context:
         """The same, for a pass that asks another one what it would do: nobody is told."""

@@ -126,7 +126,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     planned(
         "fuse_attention",
-        on_graph(fuse_attention, in_regions=True),
+        on_graph(fuse_attention, in_regions=True, makes=("operator:attention",)),
         phase=Phase.FUSE,
         after={
             "inline_scalars": "scales and masks are numbers of an expression then",
@@ -225,24 +225,26 @@ STAGES: tuple[Stage, ...] = (
     ),
     placed(
         "read_flattened",
-        on_graph(read_flattened, in_regions=True),
+        on_graph(read_flattened, in_regions=True, makes=("fusion:flattened",)),
         phase=Phase.CHOOSE,
     ),
     placed(
         "read_images",
-        on_graph(read_images),
+        on_graph(read_images, makes=("fusion:image",)),
         phase=Phase.CHOOSE,
     ),
     placed(
         "fuse_shuffles",
-        on_graph(fuse_shuffles, in_regions=True),
+        on_graph(
+            fuse_shuffles, in_regions=True, makes=("fusion:shuffle", "operator:conv2d_transpose")
+        ),
         phase=Phase.CHOOSE,
         after={"read_images": "it takes convolutions that read an image as they are"},
         asks={"split_winograd": "what the algorithm would make of the convolution"},
     ),
     placed(
         "fuse_prologues",
-        on_graph(fuse_prologues, in_regions=True),
+        on_graph(fuse_prologues, in_regions=True, makes=("fusion:prologue",)),
         phase=Phase.CHOOSE,
         after={"read_images": "the copy of an image would be a prologue"},
         asks={"split_winograd": "a convolution with a prologue cannot be split"},

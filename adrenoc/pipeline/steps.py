@@ -25,6 +25,7 @@ from adrenoc.passes.lower.lower import lower
 from adrenoc.passes.lower.piece_limit import check_pieces
 from adrenoc.passes.lower.plan_memory import plan_memory
 from adrenoc.passes.place.expose_layers import expose_layers
+from adrenoc.passes.read.avoided import avoid_decisions, avoided_operators
 from adrenoc.passes.read.read_graph import read_graph
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
 from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
@@ -39,6 +40,7 @@ def import_step(state: State) -> State:
             hint="run the same command again when the model is whole",
         )
     _record(state.log, imported.decisions)
+    _record(state.log, avoid_decisions(state.target))
     return replace(state, imported=imported, module=imported.module)
 
 
@@ -53,11 +55,18 @@ def on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[
     return run
 
 
-def on_graph(*changes: Pass, in_regions: bool = False) -> Callable[[State], State]:
-    """The step of passes on the model's graph, and on those of its regions of CLML."""
+def on_graph(
+    *changes: Pass, in_regions: bool = False, makes: tuple[str, ...] = ()
+) -> Callable[[State], State]:
+    """The step of passes on the model's graph, and on those of its regions of CLML.
+
+    `makes` are the words by which a target avoids what they make (`adrenoc/target/avoid.py`).
+    """
 
     def run(state: State) -> State:
         context = context_of(state)
+        if any(map(context.avoids, makes)):
+            return state
 
         def changed(graph: Graph) -> Graph:
             for change in changes:
@@ -107,10 +116,13 @@ def partition_clml_step(state: State) -> State:
 
 def read_graph_step(state: State) -> State:
     regions = state.clml.regions if state.clml is not None else ()
+    whole = avoided_operators(state.target)
     return replace(
         state,
-        graph=read_graph(state.module, state.log),
-        region_graphs={r.symbol: read_graph(state.module, state.log, r.symbol) for r in regions},
+        graph=read_graph(state.module, state.log, avoided=whole),
+        region_graphs={
+            r.symbol: read_graph(state.module, state.log, r.symbol, avoided=whole) for r in regions
+        },
     )
 
 

@@ -80,7 +80,8 @@ class Quirk:
     """Something that a device or its drivers do wrong.
 
     `banned_work_groups` lists (x, y, z) shapes that give wrong results; work-groups of
-    `work_group_items_below` work-items or more fail.
+    `work_group_items_below` work-items or more fail, and images of `image_extent_below` texels or
+    more a side.  `avoid` are words of `adrenoc/target/avoid.py` for what else goes wrong.
     """
 
     name: str
@@ -88,6 +89,8 @@ class Quirk:
     source: str
     banned_work_groups: tuple[WorkGroup, ...] = ()
     work_group_items_below: int | None = None
+    image_extent_below: int | None = None
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from adrenoc.target.avoid import FEATURES, is_word, told
 from adrenoc.target.common_gpu import BANNED
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import CostTables
@@ -100,23 +101,27 @@ def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | No
         expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
         raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
     for quirk in quirks:
-        limits = _without_wrong_groups(limits, quirk, file)
+        limits = _without_failing(limits, quirk, file)
     return limits
 
 
-def _without_wrong_groups(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
-    """The limits without the work-groups that a quirk says fail, and the quirk as their source."""
+def _without_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
+    """The limits without what a quirk says fails, and the quirk as their source."""
     if quirk.banned_work_groups:
         banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
         limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
         known = file.sources.get(BANNED)
-        told = f"quirk {quirk.name}: {quirk.source}"
-        file.sources[BANNED] = f"{known}; {told}" if known else told
-    below = quirk.work_group_items_below
-    if below is None or below > limits.max_work_group_size:
-        return limits
-    file.sources["limits.max_work_group_size"] = f"quirk {quirk.name}: {quirk.source}"
-    return replace(limits, max_work_group_size=below - 1)
+        file.sources[BANNED] = f"{known}; {told(quirk)}" if known else told(quirk)
+    bounds = (
+        ("max_work_group_size", quirk.work_group_items_below),
+        ("image2d_max_width_texels", quirk.image_extent_below),
+        ("image2d_max_height_texels", quirk.image_extent_below),
+    )
+    for key, below in bounds:
+        if below is not None and below <= getattr(limits, key):
+            file.sources[f"limits.{key}"] = told(quirk)
+            limits = replace(limits, **{key: below - 1})  # type: ignore[arg-type]
+    return limits
 
 
 def _read_extensions(file: SourcedFile) -> dict[str, bool]:
@@ -158,13 +163,19 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
     shapes = entry.get("banned_work_groups", [])
     if not isinstance(shapes, list) or not all(map(_is_work_group, shapes)):
         raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
-    below = entry.get("work_group_items_below")
-    if below is not None and (type(below) is not int or below < 1):
-        raise file.wrong(f"{key}.work_group_items_below", f"seen {below!r}", "a number above 0")
+    bounds = {name: entry.get(name) for name in ("work_group_items_below", "image_extent_below")}
+    for name, below in bounds.items():
+        if below is not None and (type(below) is not int or below < 2):
+            raise file.wrong(f"{key}.{name}", f"seen {below!r}", "a whole number above 1")
+    avoid = entry.get("avoid", [])
+    if not isinstance(avoid, list) or not all(map(is_word, avoid)):
+        expected = f"a list of {', '.join(FEATURES)} or operator:NAME"
+        raise file.wrong(f"{key}.avoid", f"seen {avoid!r}", expected)
     return Quirk(
         name=file.text(entry, "name", key),
         text=file.text(entry, "text", key),
         source=file.cited(file.text(entry, "source", key), f"{key}.source"),
         banned_work_groups=tuple((x, y, z) for x, y, z in shapes),
-        work_group_items_below=below,
+        avoid=tuple(avoid),
+        **bounds,
     )

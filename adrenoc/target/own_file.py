@@ -33,7 +33,7 @@ _BOUNDS = {
     "max_write_image_args": (8, 1 << 16),
     "max_kernel_args": (16, 1 << 16),
     "max_kernel_args_bytes": (256, 1 << 20),
-    "max_work_group_size": (128, 1 << 16),
+    "max_work_group_size": (64, 1 << 16),
     "local_mem_bytes": (16384, 1 << 24),
     "max_alloc_bytes": (1 << 20, 1 << 48),
 }
@@ -58,11 +58,15 @@ _TIMES = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class OwnFile:
-    """The text of such a file; `path` is as the user gave it, `name` the last part of it."""
+    """The text of such a file; `path` is as the user gave it, `name` the last part of it.
+
+    `device` is what the options say in place of the path, where the text was made of them.
+    """
 
     path: Path
     name: str
     text: str
+    device: str = ""
 
     @staticmethod
     def read(path: Path, *, name: str | None = None) -> OwnFile:
@@ -103,7 +107,8 @@ class OwnFile:
         Raises:
             TargetError: it is not TOML.
         """
-        return SourcedFile(self.path, text=self.text, device=str(self.path))
+        shown = "" if self.device else str(self.path)
+        return SourcedFile(self.path, text=self.text, device=shown)
 
     @staticmethod
     def base(file: SourcedFile) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
+from adrenoc.target.avoid import avoided
 from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
@@ -75,6 +76,8 @@ class Target:
         """What `--device` takes for it."""
         if self.own is None:
             return self.name
+        if self.own.device:
+            return self.own.device
         return f"host:{self.own.path}" if self.host else str(self.own.path)
 
     @property
@@ -119,6 +122,11 @@ class Target:
     def source_of(self, key: str) -> str | None:
         """Where the value of `key` ("limits.local_mem_bytes") is known from."""
         return dict(self.cost_sources if key.startswith("cost.") else self.sources).get(key)
+
+    @cached_property
+    def avoided(self) -> dict[str, str]:
+        """What compilations leave out, by the words of `adrenoc/target/avoid.py`, and why."""
+        return avoided(self.gpu.quirks)
 
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""
@@ -271,7 +279,15 @@ class _Catalog:
         kept = {key: text for key, text in sources.items() if key.startswith("limits.")}
         is_listed = phone.name.startswith("adreno")
         title = own.gpu.title if is_listed else phone.gpu.title
-        gpu = replace(own.gpu, title=title, limits=both.limits, performance=phone.performance)
+        # What changes kernels changes these too.
+        quirks = tuple(q for q in phone.gpu.quirks if q.avoid or phone.own is not None)
+        gpu = replace(
+            own.gpu,
+            title=title,
+            limits=both.limits,
+            performance=phone.performance,
+            quirks=(*own.gpu.quirks, *quirks),
+        )
         return replace(
             own,
             name=phone.host_name,

@@ -72,6 +72,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "tune",
         "tune-log",
         "calibrate",
+        "verify-device",
         "warm",
     }
     groups = {"runtime": "runtime build", "tune-log": "tune-log show"}

@@ -16,6 +16,7 @@ from tests.sources import PACKAGE, attributes, trees
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("prove",),
     ("calibrate",),
     ("check", "tune"),
     ("compile",),
@@ -79,7 +80,7 @@ ONLY_IN = {
     "ziglang": {"android"},
     "adbutils": {"device"},
     "onnxruntime": {"check", "importers"},
-    "onnx": {"calibrate", "check", "importers", "mcu"},
+    "onnx": {"calibrate", "check", "importers", "mcu", "prove"},
 }
 MOST_LOOSE_FILES = 8
 """At the top of the package; everything else has a room."""

@@ -48,10 +48,11 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     """Join each pair that gains by it, in the place of its second convolution."""
     costs, log = context.costs, context.log
     model = Model(costs=costs, widened=widen_sums(graph, context.silent))
+    forms = [f for f in (SEPARABLE_PAIR, EXPANSION_PAIR) if not context.avoids(f"operator:{f.op}")]
     pairs = [
         pair
         for node in graph.nodes
-        for form in (SEPARABLE_PAIR, EXPANSION_PAIR)
+        for form in forms
         if (pair := find_pair(graph, node, form, model, log)) is not None
     ]
     # Estimates err, and where no schedule fits they are infinite.

@@ -13,8 +13,9 @@ Before -> after:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from adrenoc.decision import DecisionLog
@@ -33,19 +34,27 @@ from adrenoc.tvmapi import array_view, tirx, tvm
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 
 
-def read_graph(module: Any, log: DecisionLog, function: str = "main") -> Graph:
-    """Read a function of a simplified Relax module.
+def read_graph(
+    module: Any,
+    log: DecisionLog,
+    function: str = "main",
+    *,
+    avoided: Mapping[str, str] = MappingProxyType({}),
+) -> Graph:
+    """Read a function of a simplified Relax module; `avoided` operators do not stay whole.
 
     Raises:
         CompileError: an operator has no legalisation, or a shape is not static.
     """
-    return _Reader(module, log).read(function)
+    return _Reader(module, log, avoided).read(function)
 
 
 @dataclass
 class _Reader:
     module: Any
     log: DecisionLog
+    avoided: Mapping[str, str]
+    """Operator -> why it is a loop nest on this target."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     names: dict[Any, Any] = field(default_factory=dict)
@@ -125,7 +134,7 @@ class _Reader:
             attrs=_attrs(call.attrs),
             fused=(whole.name,),
         )
-        reason = refusal(node, whole, self.tensors)
+        reason = self.avoided.get(whole.name) or refusal(node, whole, self.tensors)
         if reason is None:
             self.nodes.append(node)
             return True

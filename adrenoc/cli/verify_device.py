@@ -1,0 +1,155 @@
+"""`adrenoc verify-device`: is a device right, and what does its driver have to do without?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.options import TargetParam, json_option
+from adrenoc.cli.place_options import place_options
+
+if TYPE_CHECKING:
+    from adrenoc.prove.verify_device import Verification
+    from adrenoc.target.target import Target
+
+_PRECISIONS = ("mixed", "fp32", "fp16")
+
+
+@click.command("verify-device", cls=HeavyCommand)
+@place_options()
+@click.option(
+    "--device",
+    "listed",
+    type=TargetParam(),
+    default=None,
+    metavar="DEVICE",
+    help="The device whose kernels to verify.  [default: what it calls itself]",
+)
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(_PRECISIONS),
+    multiple=True,
+    help="Verify this alone; may be repeated.  [default: all that the device has]",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PART",
+    help="Verify cases with PART in their names alone, such as conv2d; may be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=OutputPath(is_file=True),
+    default=Path("device.json"),
+    show_default=True,
+    metavar="FILE",
+    help="The report, for --device-report FILE.",
+)
+@json_option()
+def verify_device_command(
+    cl_device: str,
+    server: str | None,
+    tracker: str | None,
+    adb: str | None,
+    runtime: Path | None,
+    key: str,
+    timeout_s: float,
+    listed: Target | None,
+    precisions: tuple[str, ...],
+    only: tuple[str, ...],
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Run every kernel family on a device, and hold each result against the reference.
+
+    What goes wrong is tried again in simpler forms.  What helps is written to a report, and
+    `adrenoc compile MODEL --device-report FILE` does without it.
+    """
+    from adrenoc.cli import console
+    from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.prove.session import Request, chosen, run_verification
+    from adrenoc.target.device_report import report_json
+
+    if not chosen(only):
+        raise click.UsageError(f"no case has {' or '.join(only)} in its name")
+    place = choose_place(
+        cl_device=cl_device,
+        server=server,
+        tracker=tracker,
+        adb=adb,
+        runtime=runtime,
+        key=key,
+        timeout_s=timeout_s,
+    )
+    with reached(place) as address:
+        request = Request(
+            place=address,
+            cl_device=cl_device,
+            limit_s=timeout_s,
+            listed=listed,
+            only=only,
+            precisions=precisions,
+        )
+        done = run_verification(request, say=_silent if as_json else _say)
+    write_atomically(output, report_json(done.report))
+    if as_json:
+        console.print_json(_plain(done, output))
+    else:
+        _show(done, output)
+    _raise_if_left(done)
+
+
+def _silent(what: str, told: str) -> None:
+    """With --json nothing is said before the end."""
+
+
+def _say(what: str, told: str) -> None:
+    from adrenoc.cli import console
+
+    console.print_fields([(what, told)])
+
+
+def _plain(done: Verification, output: Path) -> dict[str, Any]:
+    return {"report": str(output), "target": done.target.name, **vars(done.report)}
+
+
+def _show(done: Verification, output: Path) -> None:
+    from adrenoc.cli import console
+
+    report = done.report
+    console.blank()
+    console.print_title(report.device.name, f"driver {report.device.driver}")
+    for finding in report.findings:
+        console.print_fields([(finding.case, finding.text)])
+    for text in done.once:
+        console.print_fields([("failed once", f"{text}; in parts it did not come again")])
+    for quirk in report.quirks:
+        console.print_fields([("avoid", quirk.text)])
+    run = report.suites
+    told = f"{run.cases} cases by {run.kernels} kernels, {len(report.findings)} wrong"
+    if report.findings and report.is_right:
+        told += f"; all are right without what {output} lists"
+    console.print_verdict(report.is_right, told)
+    console.print_fields([("report", str(output)), ("next", _next(done, output))])
+
+
+def _next(done: Verification, output: Path) -> str:
+    option = f" --device-report {output}" if done.report.quirks else ""
+    return f"adrenoc compile MODEL --device {done.target.option}{option}"
+
+
+def _raise_if_left(done: Verification) -> None:
+    from adrenoc.errors import CheckFailedError
+
+    if done.left:
+        raise CheckFailedError(
+            f"{len(done.left)} cases stay wrong on {done.device.name}, whatever is left out; the "
+            f"first: {done.left[0]}",
+            hint="send the report with the driver's name; --device host --preset fp32 runs here",
+        )

@@ -1,0 +1,40 @@
+"""One case of the suite: a small graph in which a family's kernel meets what drivers get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adrenoc.prove.net import Net
+
+Build = Callable[[Net], str]
+"""Adds the graph of a case; its output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`family` is the operator of the planning graph whose kernel the case is there for.
+
+    `name` is unique, and says what is odd about it.  `fusion` is the form of fused kernel that it
+    becomes where the cost model says so, empty for none.  `exact`: the result is one of the
+    numbers that are read, so that halves round it once, to nearest, and nothing else may.
+    `slack` is how much more error than others it is allowed.
+    """
+
+    family: str
+    name: str
+    build: Build
+    fusion: str = ""
+    exact: bool = False
+    slack: float = 1.0
+
+    @property
+    def title(self) -> str:
+        """Family and name: "conv2d: one row"."""
+        return f"{self.family}: {self.name}"
+
+
+def add_to(net: Net, case: Case) -> None:
+    """Add a case to a model under construction."""
+    net.begin(case.title)
+    net.output(case.build(net))

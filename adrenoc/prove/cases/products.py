@@ -1,0 +1,63 @@
+"""Products of matrices, and attention."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from adrenoc.prove.case import Case
+from adrenoc.prove.net import Net
+
+
+def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
+    x = net("Relu", net.input(rows, depth))
+    product = net("MatMul", x, net.weight(depth, columns, terms=depth))
+    return net("Add", product, net.weight(columns))
+
+
+def _batched(net: Net) -> str:
+    x, y = net("Relu", net.input(3, 9, 14)), net("Relu", net.input(3, 14, 7))
+    return net("MatMul", x, y)
+
+
+def _flattened(net: Net) -> str:
+    image = net("Relu", net.conv(net.input(1, 3, 6, 7), 3, 10, (2, 3)))
+    return net("MatMul", net("Flatten", image), net.weight(250, 12, terms=250))
+
+
+def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
+    dim = heads * width
+    x = net("Relu", net.input(1, tokens, dim))
+    parts = []
+    for _ in range(3):
+        part = net("MatMul", x, net.weight(dim, dim, terms=dim))
+        part = net("Reshape", part, net.ints(1, tokens, heads, width))
+        parts.append(net("Transpose", part, perm=[0, 2, 1, 3]))
+    query, key, value = parts
+    scores = net("MatMul", query, net("Transpose", key, perm=[0, 1, 3, 2]))
+    scores = net("Mul", scores, net.const(0.25))
+    mixed = net("MatMul", net("Softmax", scores, axis=-1), value)
+    joined = net("Transpose", mixed, perm=[0, 2, 1, 3])
+    return net("Reshape", joined, net.ints(1, tokens, dim))
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        family="matmul",
+        name="17 x 33 by 33 x 21",
+        build=partial(_dense, rows=17, depth=33, columns=21),
+    ),
+    Case(
+        family="matmul",
+        name="one row of 130",
+        build=partial(_dense, rows=1, depth=130, columns=70),
+    ),
+    Case(family="matmul", name="three of data with data", build=_batched),
+    Case(family="matmul", name="of a flattened image", build=_flattened, fusion="flattened"),
+    Case(
+        family="attention",
+        name="17 tokens, 2 heads of 12",
+        build=partial(_attention, heads=2, tokens=17, width=12),
+        fusion="attention",
+        slack=2.0,
+    ),
+)

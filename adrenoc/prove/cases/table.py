@@ -1,0 +1,15 @@
+"""All cases, in the order in which they stand in the suite."""
+
+from __future__ import annotations
+
+from adrenoc.prove.case import Case
+from adrenoc.prove.cases import conv, folds, maps, products
+
+CASES: tuple[Case, ...] = (*maps.CASES, *conv.CASES, *products.CASES, *folds.CASES)
+
+NOT_IN_MODELS = {
+    "adaptive_avg_pool2d": "importers make means or pools of windows of it",
+    "rms_norm": "importers write it as products, means and roots",
+    "cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`",
+}
+"""Operators that no case can have, and why."""

@@ -1,0 +1,139 @@
+"""Run a suite on a device; where that fails as a whole, find the cases that make it fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from adrenoc.errors import AdrenocError, DeviceError, RemoteError
+from adrenoc.prove.judge import FAILED, Finding, differing, judge
+from adrenoc.prove.suite import Made, Suite, make_suite
+from adrenoc.target.target import Target
+
+MOST_FAILED = 6
+"""Cases that fail with no numbers, after which the rest of such a suite is left unseen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The outputs of the first and of the last run of a bundle."""
+
+    first: Mapping[str, np.ndarray]
+    last: Mapping[str, np.ndarray]
+
+
+class Bench(Protocol):
+    """Where bundles run: a device, or a test's own."""
+
+    def run(self, made: Made) -> Runs:
+        """Run a suite several times.
+
+        Raises:
+            DeviceError: the driver refused something, or gave an error.
+            RemoteError: no answer came in time, or the session was lost.
+        """
+
+
+@dataclass(kw_only=True)
+class Examined:
+    """What was found of one suite; `unseen` cases were left out after too many failed."""
+
+    findings: list[Finding] = field(default_factory=list)
+    kernels: int = 0
+    launches: int = 0
+    unseen: list[str] = field(default_factory=list)
+    once: str = ""
+    """What failed as a whole and not in parts: a failure that did not come again."""
+    made: Made | None = None
+
+
+def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examined:
+    """Run a suite; the cases that go wrong.
+
+    Raises:
+        AdrenocError: the suite cannot be compiled.
+    """
+    made = make_suite(suite, target, folder)
+    found = Examined(kernels=made.kernels(), launches=len(made.bundle.launches()), made=made)
+    try:
+        found.findings += _run(bench, made)
+    except (DeviceError, RemoteError) as error:
+        _split(bench, suite, target, folder, found, error)
+        if not found.findings:
+            found.once = one_line(error)
+    return found
+
+
+def _run(bench: Bench, made: Made) -> tuple[Finding, ...]:
+    runs = bench.run(made)
+    wrong = judge(made, runs.first)
+    known = {finding.title for finding in wrong}
+    unsteady = differing(made, runs.first, runs.last)
+    return (*wrong, *(finding for finding in unsteady if finding.title not in known))
+
+
+def _split(
+    bench: Bench,
+    suite: Suite,
+    target: Target,
+    folder: Path,
+    found: Examined,
+    error: AdrenocError,
+) -> None:
+    """Run the halves of what failed as a whole, down to single cases."""
+    if len(suite.cases) == 1:
+        case = suite.cases[0]
+        found.findings.append(
+            Finding(
+                family=case.family,
+                case=case.name,
+                precision=suite.precision,
+                memory=suite.memory,
+                kind=FAILED,
+                text=one_line(error),
+            )
+        )
+        return
+    middle = len(suite.cases) // 2
+    for cases in (suite.cases[:middle], suite.cases[middle:]):
+        half = replace(suite, cases=cases)
+        if sum(finding.kind == FAILED for finding in found.findings) >= MOST_FAILED:
+            found.unseen += [case.title for case in cases]
+            continue
+        try:
+            found.findings += _run(bench, make_suite(half, target, folder))
+        except (DeviceError, RemoteError) as again:
+            _split(bench, half, target, folder, found, again)
+
+
+def one_line(error: AdrenocError) -> str:
+    """What an error says, in short."""
+    return " ".join(error.message.split())[:300]
+
+
+def right_titles(bench: Bench, suite: Suite, target: Target, folder: Path) -> set[str]:
+    """The cases of a suite that are right in this form; none where it does not compile."""
+    try:
+        found = examine(bench, suite, target, folder)
+    except AdrenocError:
+        return set()
+    off = {finding.title for finding in found.findings} | set(found.unseen)
+    return {case.title for case in suite.cases} - off
+
+
+def spread_sample(findings: Sequence[Finding], most: int) -> tuple[str, ...]:
+    """Titles of some cases, of as many families as may be."""
+    by_family: dict[str, list[str]] = {}
+    for finding in findings:
+        by_family.setdefault(finding.family, []).append(finding.title)
+    picked: list[str] = []
+    while by_family and len(picked) < most:
+        for family in list(by_family):
+            picked.append(by_family[family].pop(0))
+            if not by_family[family]:
+                del by_family[family]
+    return tuple(dict.fromkeys(picked[:most]))

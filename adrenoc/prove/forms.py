@@ -1,0 +1,113 @@
+"""Simpler forms of a case that goes wrong: what a driver may have to do without, cheapest first.
+
+A form is a quirk.  What helps is found by compiling the case for the target with that quirk more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adrenoc.bundle.manifest import KernelInfo
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.operator import Kind
+from adrenoc.prove.case import Case
+from adrenoc.prove.suite import Suite
+from adrenoc.target.avoid import FUSIONS
+from adrenoc.target.gpu import Quirk
+
+FEW_THREADS = 64
+NARROW = 4096
+"""Texels a side that every image may have."""
+_LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
+"""What costs little as a plain loop nest, or as its parts."""
+_MADE_BY_FUSION = ("separable_conv2d", "expand_depthwise_conv2d", "attention")
+
+Applies = Callable[[Case, Suite], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A way to do without something; `of` makes its quirk for a case and the kernels of that."""
+
+    text: str
+    applies: Applies
+    of: Callable[[Case, Sequence[KernelInfo]], Quirk]
+
+
+def quirk(text: str, **fields: object) -> Quirk:
+    """A quirk whose name and source are not known yet."""
+    return Quirk(name="", text=text, source="", **fields)  # type: ignore[arg-type]
+
+
+def _without(text: str, word: str, applies: Applies) -> Form:
+    def of(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
+        named = word.format(family=case.family, fusion=case.fusion)
+        return quirk(text.format(family=case.family), avoid=(named,))
+
+    return Form(text=text, applies=applies, of=of)
+
+
+def _other_groups(case: Case, kernels: Sequence[KernelInfo]) -> Quirk:
+    groups = {k.work_group for k in kernels if len(k.work_group) == 3}
+    shapes = tuple(sorted((x, y, z) for x, y, z in groups if x * y * z > 1))
+    return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
+
+
+def _few_threads(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
+    below = FEW_THREADS + 1
+    return quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
+
+
+def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
+    below = NARROW + 1
+    return quirk(f"Images of {below} texels or more a side fail.", image_extent_below=below)
+
+
+def _always(_case: Case, _suite: Suite) -> bool:
+    return True
+
+
+def _textured(_case: Case, suite: Suite) -> bool:
+    return suite.memory == "textures"
+
+
+def _is_light(case: Case, _suite: Suite) -> bool:
+    operator = OPERATORS[case.family]
+    return case.family not in _MADE_BY_FUSION and operator.kind in _LIGHT
+
+
+FORMS: tuple[Form, ...] = (
+    _without(
+        "{family} is wrong where it is fused so.",
+        "fusion:{fusion}",
+        lambda case, _: case.fusion in FUSIONS,
+    ),
+    _without(
+        "The kernel of {family} is wrong.",
+        "operator:{family}",
+        lambda case, _: case.family in _MADE_BY_FUSION,
+    ),
+    _without(
+        "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
+    ),
+    Form(text="other work-groups", applies=_always, of=_other_groups),
+    Form(text="small work-groups", applies=_always, of=_few_threads),
+    _without("The kernel of {family} is wrong.", "operator:{family}", _is_light),
+    _without(
+        "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
+    ),
+    Form(text="narrow images", applies=_textured, of=_narrow),
+    _without("Textures give wrong values.", "textures", _textured),
+    _without(
+        "Halves are stored or read wrongly.",
+        "half-storage",
+        lambda _, suite: suite.precision != "fp32",
+    ),
+    _without(
+        "The kernel of {family} is wrong.",
+        "operator:{family}",
+        lambda case, _: bool(OPERATORS[case.family].relax),
+    ),
+)
+"""In the order in which they are tried: by what they cost a network."""

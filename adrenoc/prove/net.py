@@ -1,0 +1,116 @@
+"""The models of the suite under construction: many small graphs in one ONNX file.
+
+Inputs and weights are seeded by their case alone, and are numbers that a half holds exactly, so
+that what a case gives does not depend on which others stand beside it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+OPSET, IR_VERSION = 18, 8
+STEPS = 64
+"""Data are multiples of one over this, from -1 to 1."""
+
+
+class Net:
+    """Operators of several cases; `begin` starts the next one."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._declared: list[tuple[str, tuple[int, ...]]] = []
+        self._random = np.random.default_rng(0)
+        self._prefix = ""
+        self._count = 0
+        self.inputs: dict[str, np.ndarray] = {}
+        self.outputs: list[str] = []
+        self.of_case: dict[str, str] = {}
+        """Output -> the case that gives it."""
+
+    def begin(self, case: str) -> None:
+        """What is added from now on is of this case."""
+        self._prefix, self._count, self._case = _identifier(case), 0, case
+        self._random = np.random.default_rng(zlib.crc32(case.encode()))
+
+    def input(self, *shape: int) -> str:
+        """An input with random data of this shape."""
+        return self.given(self.values(*shape))
+
+    def given(self, values: np.ndarray) -> str:
+        """An input with these values."""
+        name = self._name("x")
+        self.inputs[name] = np.ascontiguousarray(values, np.float32)
+        return name
+
+    def values(self, *shape: int) -> np.ndarray:
+        """Random data."""
+        return self._random.integers(-STEPS, STEPS + 1, shape).astype(np.float32) / STEPS
+
+    def weight(self, *shape: int, around: float = 0.0, terms: int = 1) -> str:
+        """A constant of random data; of `terms` products a sum stays about one."""
+        scale = 2.0 ** -round(np.log2(max(terms, 1)) / 2)
+        return self.const(np.asarray(self.values(*shape) * scale + around, np.float16))
+
+    def const(self, value: Any, dtype: Any = np.float32) -> str:
+        """A constant of this value."""
+        name = self._name("k")
+        self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def ints(self, *values: int) -> str:
+        """A constant vector of int64: axes, shapes, pads."""
+        return self.const(values, np.int64)
+
+    def __call__(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """Add an operator; its only output."""
+        name = self._name("t")
+        self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
+        return name
+
+    def conv(
+        self, x: str, channels: int, out: int, kernel: int | tuple[int, ...], **attrs: Any
+    ) -> str:
+        """A convolution with a bias; `group` and others as ONNX has them."""
+        sides = (kernel, kernel) if isinstance(kernel, int) else kernel
+        of_group = channels // attrs.get("group", 1)
+        terms = of_group * int(np.prod(sides))
+        weight = self.weight(out, of_group, *sides, terms=terms)
+        return self("Conv", x, weight, self.weight(out), **attrs)
+
+    def output(self, name: str) -> None:
+        """Make a tensor an output of its case."""
+        self.outputs.append(name)
+        self.of_case[name] = self._case
+
+    def model(self) -> bytes:
+        """The ONNX file."""
+        given = [
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, value.shape)
+            for name, value in self.inputs.items()
+        ]
+        made = [
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in self.outputs
+        ]
+        graph = helper.make_graph(self._nodes, "suite", given, made, self._constants)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+        )
+        plain: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString(
+            deterministic=True
+        )
+        return plain
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{self._prefix}_{kind}{self._count}"
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)

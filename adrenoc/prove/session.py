@@ -1,0 +1,113 @@
+"""One verification: reach the device, run the suites there, and hand back what was found."""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.session import listed_for
+from adrenoc.device.opencl import choose_device
+from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
+from adrenoc.device.result import Progress
+from adrenoc.errors import AdrenocError, RemoteError
+from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.prove.case import Case
+from adrenoc.prove.cases.table import CASES
+from adrenoc.prove.examine import Runs
+from adrenoc.prove.suite import PRECISIONS, Made, Suite, all_suites
+from adrenoc.prove.verify_device import Say, Verification, verify_device
+from adrenoc.target.target import Target, host_twin
+from adrenoc.tune.local import local_server
+
+REPEATS = 6
+"""Warm runs of a suite: the driver's recordings are tried from the second on."""
+PAUSES_S = (0.5, 2.0, 5.0, 10.0)
+"""Before a server that ends a session, or a device after a reset, is asked again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to verify where; `listed` is the target, found by what the device calls itself if None.
+
+    `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
+    """
+
+    place: RemoteAddress | None
+    cl_device: str
+    limit_s: float
+    listed: Target | None = None
+    only: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+
+
+def run_verification(request: Request, *, say: Say = lambda what, told: None) -> Verification:
+    """Verify a device.
+
+    Raises:
+        RemoteError: the device cannot be reached.
+        DeviceError: there is none.
+        DependencyError: what computes the references is missing.
+    """
+    with ExitStack() as stack:
+        address = request.place or stack.enter_context(local_server())
+        folder = stack.enter_context(TemporaryFolder("verify"))
+        address = replace(address, timeout_s=request.limit_s)
+        there = describe(address)
+        _, facts = choose_device(list(there.devices), request.cl_device)
+        device = Device.of(facts)
+        target = _target(request.listed or listed_for(device), there)
+        bench = RemoteBench(address, request.cl_device)
+        return verify_device(bench, device, target, wanted(request, target), folder, say=say)
+
+
+def chosen(only: tuple[str, ...]) -> tuple[Case, ...]:
+    """The cases whose titles hold one of these parts."""
+    return tuple(c for c in CASES if not only or any(part in c.title for part in only))
+
+
+def wanted(request: Request, target: Target) -> tuple[Suite, ...]:
+    """The suites that were asked for."""
+    suites = all_suites(chosen(request.only), half_arithmetic=target.limits.fp16)
+    precisions = request.precisions or PRECISIONS
+    return tuple(suite for suite in suites if suite.precision in precisions)
+
+
+def _target(listed: Target, there: RemoteDevice) -> Target:
+    """The listed device, with a CPU part for the machine that it is in."""
+    return host_twin(listed) if there.machine.startswith(platform.machine()) else listed
+
+
+class RemoteBench:
+    """Runs suites at a server, each in a session of its own: what hangs or crashes ends that."""
+
+    def __init__(self, address: RemoteAddress, cl_device: str) -> None:
+        self._address, self._cl_device = address, cl_device
+
+    def run(self, made: Made) -> Runs:
+        """See `Bench`."""
+        progress = Progress()
+        try:
+            result = run_remote(
+                made.bundle,
+                self._address,
+                inputs=made.inputs,
+                device=self._cl_device,
+                repeat=REPEATS,
+                progress=progress,
+            )
+        except RemoteError:
+            # The next suite is not to be blamed for what this one left behind.
+            self._wait()
+            raise
+        return Runs(first=progress.outputs, last=result.outputs)
+
+    def _wait(self) -> None:
+        """Wait until the server answers again; a session that hangs is ended there."""
+        for pause_s in PAUSES_S:
+            time.sleep(pause_s)
+            with suppress(AdrenocError):
+                describe(self._address)
+                return

@@ -1,0 +1,47 @@
+"""What compilations leave out for a driver's sake: the words that a quirk's `avoid` holds.
+
+    avoid = ["winograd", "operator:softmax"]
+
+A word is a feature, or with a colon one operator or one form of fused kernel.  Each is honoured in
+one place: options (`OVERRIDES`), limits (`without`), or the pass that would make what is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adrenoc.target.gpu import Quirk
+
+OVERRIDES: Mapping[str, Mapping[str, Any]] = {
+    "textures": {"textures": False},
+    "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},
+    "half-arithmetic": {"compute_dtype": "float32"},
+    "winograd": {"winograd": False},
+}
+"""Feature -> the options that do without it."""
+OPERATOR, FUSION = "operator", "fusion"
+FUSIONS = ("flattened", "image", "prologue", "shuffle")
+FEATURES = (*OVERRIDES, *(f"{FUSION}:{name}" for name in FUSIONS))
+
+
+def is_word(word: object) -> bool:
+    """Whether it is one of `FEATURES`, or an operator by a name such as it may have."""
+    if not isinstance(word, str):
+        return False
+    kind, colon, name = word.partition(":")
+    return word in FEATURES or (kind == OPERATOR and bool(colon) and name.isidentifier())
+
+
+def avoided(quirks: tuple[Quirk, ...]) -> dict[str, str]:
+    """Word -> why, of all quirks; the first one that has it says why."""
+    found: dict[str, str] = {}
+    for quirk in quirks:
+        for word in quirk.avoid:
+            found.setdefault(word, told(quirk))
+    return found
+
+
+def told(quirk: Quirk) -> str:
+    """A quirk as a reason."""
+    return f"quirk {quirk.name}: {quirk.source}"

@@ -1,0 +1,99 @@
+"""The suite has a case of every kernel family, and each makes the kernel that it is there for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adrenoc.families.operators import OPERATORS
+from adrenoc.families.shared.operator import Fusion
+from adrenoc.ir.graph import Graph
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, run_stages
+from adrenoc.prove.case import Case, add_to
+from adrenoc.prove.cases.table import CASES, NOT_IN_MODELS
+from adrenoc.prove.net import Net
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.avoid import OPERATOR, OVERRIDES
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import Target, load_target
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = (("adreno:750", "mixed"), ("adreno:660", "fp32"))
+
+
+def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Graph, State]:
+    net = Net()
+    add_to(net, case)
+    model = folder / "case.onnx"
+    model.write_bytes(net.model())
+    options = resolve_options(target, preset=preset).options
+    state, _ = run_stages(
+        State(model=model, target=target, options=options),
+        reporter=SilentReporter(),
+        stop_after="split_winograd",
+    )
+    assert state.graph is not None
+    return state.graph, state
+
+
+def test_every_family_of_the_registry_has_a_case() -> None:
+    parts = {"winograd_tiles", "winograd_pixels"}  # kernels of the case of `winograd_multiply`
+    known = {case.family for case in CASES} | parts | set(NOT_IN_MODELS)
+    assert known == set(OPERATORS)
+
+
+def test_what_is_left_out_is_what_no_importer_makes() -> None:
+    texts = "".join(p.read_text() for p in (ROOT / "adrenoc/importers").rglob("*.py"))
+    for name, reason in NOT_IN_MODELS.items():
+        assert reason
+        assert name == "cumprod" or f"{name}(" not in texts
+
+
+def test_every_fused_form_has_a_case() -> None:
+    assert {fusion.value for fusion in Fusion} <= {case.fusion for case in CASES}
+
+
+def test_titles_are_unique() -> None:
+    assert len({case.title for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+def test_a_case_makes_the_kernel_that_it_is_there_for(case: Case, tmp_path: Path) -> None:
+    seen = set()
+    for name, preset in PLACES:
+        graph, _ = _planned(case, load_target(name), preset, tmp_path)
+        seen |= {node.op for node in graph.nodes}
+    assert case.family in seen
+
+
+def _without(word: str) -> Target:
+    target = load_target("adreno:750")
+    quirk = Quirk(name="q", text="t", source="s", avoid=(word,))
+    return replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
+
+
+_OF_NO_OPERATOR = ("map", "fold", "winograd_conv", "winograd_multiply")
+"""What is left when all else is avoided, and what the word `winograd` avoids."""
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.family not in _OF_NO_OPERATOR], ids=lambda case: case.title
+)
+def test_an_operator_that_is_avoided_is_not_made(case: Case, tmp_path: Path) -> None:
+    word = f"{OPERATOR}:{case.family}"
+    graph, state = _planned(case, _without(word), "mixed", tmp_path)
+    assert case.family not in {node.op for node in graph.nodes}
+    told = [d for d in state.log if d.taken == f"without {word}"]
+    assert [d.reason for d in told] == ["quirk q: s"]
+
+
+@pytest.mark.parametrize("fusion", ["image", "prologue", "shuffle", "flattened", "winograd"])
+def test_a_form_that_is_avoided_is_not_made(fusion: str, tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.fusion == fusion)
+    word = fusion if fusion in OVERRIDES else f"fusion:{fusion}"
+    before, _ = _planned(case, load_target("adreno:750"), "mixed", tmp_path)
+    after, _ = _planned(case, _without(word), "mixed", tmp_path)
+    assert [(n.op, n.inputs) for n in after.nodes] != [(n.op, n.inputs) for n in before.nodes]

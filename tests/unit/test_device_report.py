@@ -1,0 +1,151 @@
+"""`device.json`: what it may hold, what it may not, and what a target becomes by it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.errors import TargetError
+from adrenoc.options import resolve_options
+from adrenoc.target.avoid import FEATURES
+from adrenoc.target.device_report import (
+    FORMAT,
+    DeviceReport,
+    ReportedDevice,
+    ReportedFinding,
+    ReportedSuites,
+    read_report,
+    report_json,
+    with_report,
+)
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import Target, list_targets, load_target
+
+QUIRK = Quirk(
+    name="verified-1",
+    text='Halves are "cut",\n \x07 \U0001f600.',
+    source="adrenoc verify-device on QUALCOMM Adreno(TM), driver E031.37",
+    banned_work_groups=((8, 8, 1),),
+    work_group_items_below=65,
+    image_extent_below=4097,
+    avoid=("half-storage", "operator:softmax"),
+)
+REPORT = DeviceReport(
+    format=FORMAT,
+    device=ReportedDevice(name="QUALCOMM Adreno(TM)", driver="E031.37", gpu="640"),
+    date="2026-01-02",
+    suites=ReportedSuites(names=("mixed, textures",), cases=3, kernels=4, launches=5),
+    is_right=True,
+    quirks=(QUIRK,),
+    findings=(ReportedFinding(case="softmax: one", suite="mixed", text="wrong"),),
+)
+
+
+def _written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "device.json"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def _changed(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(report_json(REPORT)), **changes}
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_report(_written(tmp_path, report_json(REPORT))) == REPORT
+
+
+@pytest.mark.parametrize("name", ["adreno", "adreno:640", "adreno:sm8150", "host", "host:a640"])
+def test_what_a_target_becomes(name: str) -> None:
+    before = load_target(name)
+    after = with_report(before, REPORT, Path("device.json"))
+    assert after.host == before.host
+    assert after.limits.max_work_group_size == 64
+    assert after.limits.image2d_max_width_texels == 4096
+    assert (8, 8, 1) in after.limits.banned_work_groups
+    assert set(QUIRK.avoid) <= set(after.avoided)
+    assert after.digest() != before.digest()
+    assert after.option == f"{name.replace('adreno:6', 'adreno:a6')} --device-report device.json"
+    resolved = resolve_options(after, preset="mixed")
+    assert resolved.options.storage_dtype == "float32"
+    assert "verified-1" in resolved.origin_of("storage_dtype")
+
+
+def test_without_quirks_a_target_stays_what_it_is() -> None:
+    target = load_target("adreno:640")
+    assert with_report(target, replace(REPORT, quirks=()), Path("device.json")) is target
+
+
+def test_a_report_of_another_gpu_is_refused() -> None:
+    with pytest.raises(TargetError, match="is of Adreno 640, expected one of Adreno 750"):
+        with_report(load_target("adreno:750"), REPORT, Path("device.json"))
+
+
+@pytest.mark.parametrize("word", FEATURES)
+def test_every_feature_is_a_word_of_a_quirk(word: str) -> None:
+    quirk = Quirk(name="q", text="t", source="s", avoid=(word,))
+    report = replace(REPORT, quirks=(quirk,))
+    target: Target = with_report(load_target("adreno"), report, Path("device.json"))
+    assert word in target.avoided
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        (b"\xff", "not UTF-8"),
+        (b"{", "is not JSON"),
+        (b"[" * 5000, "nested too deeply"),
+        (b"[]", r"is \[\], expected an object"),
+        (b"{}", "lacks the key `format`"),
+        (_changed(format=2), "has the format 2, expected 1"),
+        (_changed(format="1"), "has the format '1', expected 1"),
+        (_changed(more=1), "unknown key `more`"),
+        (_changed(is_right="yes"), "expected true or false"),
+        (_changed(quirks={}), "expected a list"),
+        (_changed(quirks=[{"name": "a"}]), r"quirks\[0\] lacks the key"),
+        (_changed(quirks=[json.loads(report_json(REPORT))["quirks"][0]] * 65), "64 at most"),
+        (_changed(device=7), "device is 7, expected an object"),
+    ],
+)
+def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str) -> None:
+    text = plain if isinstance(plain, bytes) else json.dumps(plain)
+    with pytest.raises(TargetError, match=said) as raised:
+        read_report(_written(tmp_path, text))
+    assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("quirk", "said"),
+    [
+        ({"avoid": ("softmax",)}, "quirks.*avoid"),
+        ({"avoid": ("operator:",)}, "quirks.*avoid"),
+        ({"banned_work_groups": ((0, 1, 1),)}, "banned_work_groups"),
+        ({"work_group_items_below": 1}, "work_group_items_below"),
+        ({"work_group_items_below": 3}, "max_work_group_size"),
+        ({"image_extent_below": 64}, "image2d_max_width_texels"),
+        ({"text": ""}, "text"),
+    ],
+)
+def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str) -> None:
+    report = replace(REPORT, quirks=(replace(QUIRK, **quirk),))
+    with pytest.raises(TargetError, match=said):
+        with_report(load_target("adreno:640"), report, Path("device.json"))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="cannot read the device report"):
+        read_report(tmp_path / "none.json")
+
+
+def test_words_of_the_quirks_that_ship() -> None:
+    """None does yet that names an operator; one that does is to name one that there is."""
+    from adrenoc.families.operators import OPERATORS
+
+    words = {word for target in list_targets() for word in target.avoided}
+    assert {word.partition(":")[2] for word in words if word.startswith("operator:")} <= set(
+        OPERATORS
+    )
