@@ -9,6 +9,7 @@ import numpy as np
 
 from adrenoc.mcu.fixed_point import doubling_high_product, shifted_right
 from adrenoc.mcu.network import (
+    Bilinear,
     Convolution,
     Depthwise,
     Join,
@@ -28,6 +29,8 @@ from adrenoc.mcu.network import (
 )
 from adrenoc.mcu.requantise import requantised
 
+_WEIGHT_BITS = 10
+"""Of the weights of a bilinear enlargement along one axis."""
 _ACCUMULATOR_BITS = 12
 """Integer bits of the sum of exponentials."""
 
@@ -167,6 +170,22 @@ def _(operator: Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nd
     outside = (parts[0] < 0) | (parts[1] < 0) | (parts[2] < 0) | (parts[3] < 0)
     places = np.where(outside, 0, sum(parts))
     return np.where(outside, operator.fill, arrays[0].reshape(-1)[places])
+
+
+@_compute.register
+def _(operator: Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    one, rows, columns = 1 << _WEIGHT_BITS, operator.rows, operator.columns
+    down, across = rows.weights[:, None, None], columns.weights[:, None]
+
+    def between(row: np.ndarray) -> np.ndarray:
+        picked = image[row.astype(np.int64)]
+        left, right = (picked[:, c.astype(np.int64)] for c in (columns.first, columns.second))
+        return left * (one - across) + right * across
+
+    sums = between(rows.first) * (one - down) + between(rows.second) * down
+    half = one * one // 2
+    return np.sign(sums) * ((np.abs(sums) + half) // (one * one))
 
 
 @_compute.register

@@ -168,6 +168,28 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Between:
+    """Where each index of one axis of an enlarged image reads: two places of the source's axis.
+
+    `weights` are those of the second place, in 1/1024; the first has the rest.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bilinear:
+    """Another size of an image, each number between four of the source's."""
+
+    source: int
+    result: int
+    rows: Between
+    columns: Between
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Join:
     """Concatenation: `chunks` of each source, in turn, `count` times."""
 
@@ -187,7 +209,7 @@ class Reshape:
 
 Operator: TypeAlias = (
     "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape"
+    "| Reshape | Bilinear"
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import (
+    Bilinear,
     Join,
     Lookup,
     Mean,
@@ -116,6 +117,31 @@ def _(operator: Move, network: Network) -> Kernel:
             ("fill", str(operator.fill)),
             ("run", str(run)),
             ("offsets", "{{" + ", ".join("{layer}_" + n for n in names) + "}}"),
+        ),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Bilinear, network: Network) -> Kernel:
+    _, _, width, channels = network.shape4(operator.source)
+    _, out_height, out_width, _ = network.shape4(operator.result)
+    arrays = []
+    ends = (("first", "first"), ("second", "second"), ("weight", "weights"))
+    for axis, between in (("row", operator.rows), ("column", operator.columns)):
+        for name, key in ends:
+            values = getattr(between, key)
+            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int16_t", values=values))
+    numbers = {"in_width": width, "channels": channels}
+    numbers |= {"out_height": out_height, "out_width": out_width}
+    return Kernel(
+        call="resize_bilinear(&{layer}, {in0}, {out});",
+        how="plain C",
+        snippets=("resize_bilinear",),
+        arrays=tuple(arrays),
+        struct="bilinear_layer",
+        fields=(
+            *((key, str(value)) for key, value in numbers.items()),
+            *((array.suffix, "{layer}_" + array.suffix) for array in arrays),
         ),
     )
 

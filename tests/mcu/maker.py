@@ -158,6 +158,28 @@ class Maker:
         inputs = [x.index, *(self._constant(np.array(n, np.int32), "int32") for n in numbers)]
         return self._op(kind, inputs, shape, x.scale, x.zero, options, values)
 
+    def parted(
+        self, kind: str, x: Value, inputs: list[Any], shapes: list[tuple[int, ...]], options: str
+    ) -> list[Value]:
+        """SPLIT, SPLIT_V or UNPACK; an input of None is `x`, others are constants of int32."""
+        given = [
+            x.index if n is None else self._constant(np.array(n, np.int32), "int32") for n in inputs
+        ]
+        values = {"numSplits": len(shapes)}
+        if kind == "UNPACK":
+            values = {"num": len(shapes), "axis": 1}
+        results = [self._tensor(shape, x.scale, x.zero) for shape in shapes]
+        indices = self.graph.op(kind, given, results, options, values)
+        pairs = zip(indices, shapes, strict=True)
+        return [Value(index=i, shape=s, scale=x.scale, zero=x.zero) for i, s in pairs]
+
+    def packed(self, parts: list[Value], axis: int) -> Value:
+        """A PACK of parts of equal quanta and shape."""
+        first = parts[0]
+        shape = (*first.shape[:axis], len(parts), *first.shape[axis:])
+        inputs, values = [part.index for part in parts], {"axis": axis, "valuesCount": len(parts)}
+        return self._op("PACK", inputs, shape, first.scale, first.zero, "PackOptions", values)
+
     def joined(self, parts: list[Value], axis: int) -> Value:
         """A concatenation of parts of equal quanta."""
         shape = list(parts[0].shape)

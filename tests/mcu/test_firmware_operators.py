@@ -158,6 +158,8 @@ def _moves(make: Maker) -> list[Value]:
             "ResizeNearestNeighborOptions",
             **resized,
         ),
+        *_enlarged(make, x),
+        *_parted(make, x),
         make.joined([x, make_other, x], 3),
         make.joined([x, x], 1),
         make.mean(x, (1, 2), keep=True),
@@ -168,6 +170,33 @@ def _moves(make: Maker) -> list[Value]:
         make.conv_transpose(x, 3, (3, 3), 2, "VALID"),
         make.conv_transpose(x, 4, (1, 1), 3, "SAME"),
     ]
+
+
+def _enlarged(make: Maker, x: Value) -> list[Value]:
+    """Bilinear resizes, by each way of laying one grid over another."""
+    ways = [(False, False), (True, False), (False, True)]
+    return [
+        make.moved(
+            "RESIZE_BILINEAR",
+            x,
+            [list(size)],
+            (1, *size, 5),
+            "ResizeBilinearOptions",
+            alignCorners=corners,
+            halfPixelCenters=half,
+        )
+        for size in ((8, 12), (7, 3), (1, 1), (4, 6))
+        for corners, half in ways
+    ]
+
+
+def _parted(make: Maker, x: Value) -> list[Value]:
+    """Splits of three kinds, and packs of what they give."""
+    halves = make.parted("SPLIT", x, [2, None], [(1, 4, 3, 5)] * 2, "SplitOptions")
+    shapes = [(1, 4, 6, n) for n in (1, 3, 1)]
+    channels = make.parted("SPLIT_V", x, [None, [1, -1, 1], -1], shapes, "SplitVOptions")
+    rows = make.parted("UNPACK", x, [None], [(1, 6, 5)] * 4, "UnpackOptions")
+    return [*halves, *channels, *rows, make.packed(rows[:3], 1), make.packed(rows, 2)]
 
 
 def _residuals(make: Maker) -> list[Value]:

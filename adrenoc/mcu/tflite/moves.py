@@ -9,7 +9,7 @@ import numpy as np
 import tflite
 
 from adrenoc.importers.tflite.file import Operator
-from adrenoc.mcu.network import Convolution, Join, Move, Tensor, Window
+from adrenoc.mcu.network import Between, Bilinear, Convolution, Join, Move, Tensor, Window
 from adrenoc.mcu.network import Operator as NetworkOperator
 from adrenoc.mcu.tflite.context import (
     Importing,
@@ -20,6 +20,9 @@ from adrenoc.mcu.tflite.context import (
 from adrenoc.mcu.tflite.filters import bias_of, filter_rule
 
 _SAME = tflite.Padding.SAME
+_ONE_WEIGHT = 1 << 10
+_MOST_EXTENT = 1 << 14
+"""Of an axis whose places are numbers of 16 bits."""
 
 
 def _moved(
@@ -97,6 +100,38 @@ def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
     return _moved(made, operator, indices)
 
 
+def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
+    check_one_image(made, operator)
+    source, result = made.info(operator, 0), made.result(operator)
+    check_same_quanta(source, result)
+    corners = bool(operator.options.get("AlignCorners"))
+    half = bool(operator.options.get("HalfPixelCenters"))
+    rows, columns = (
+        _between(source.shape[axis], result.shape[axis], corners=corners, half=half)
+        for axis in (1, 2)
+    )
+    return Bilinear(
+        source=made.data(operator), result=operator.outputs[0], rows=rows, columns=columns
+    )
+
+
+def _between(have: int, want: int, *, corners: bool, half: bool) -> Between:
+    """Places and weights of one axis, in TFLite's numbers of 10 bits."""
+    one = _ONE_WEIGHT
+    scale = (one * have + want // 2) // want
+    if corners and want > 1:
+        scale = (one * (have - 1) + (want - 1) // 2) // (want - 1)
+    at = np.arange(want) * scale
+    if half:
+        at = at + scale // 2 - one // 2
+    # Towards zero, as C divides.
+    first = np.maximum(np.where(at < 0, -(-at // one), at // one), 0)
+    second = np.minimum((at + one - 1) // one, have - 1)
+    if int(first.max()) >= have or want > _MOST_EXTENT or have > _MOST_EXTENT:
+        raise NotImplementedError(f"{have} enlarged to {want}")
+    return Between(first=first, second=np.maximum(second, 0), weights=at - one * first)
+
+
 def _slice(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.info(operator, 0)
     begins = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
@@ -106,6 +141,69 @@ def _slice(made: Importing, operator: Operator) -> NetworkOperator:
         for begin, size, extent in zip(begins, sizes, source.shape, strict=True)
     ]
     return _moved(made, operator, indices)
+
+
+def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) -> NetworkOperator:
+    """A move for each output: what lies along an axis up to each of the ends."""
+    data = made.data(operator, 1 if operator.kind == "SPLIT" else 0)
+    source = made.graph.tensors[data]
+    shape, begin = source.shape, 0
+    moves: list[NetworkOperator] = []
+    for result, end in zip(operator.outputs, ends, strict=True):
+        info = made.graph.tensors[result]
+        check_same_quanta(source, info)
+        indices = [np.arange(d) for d in shape]
+        indices[axis] = np.arange(begin, end)
+        if math.prod(info.shape) != math.prod(map(len, indices)):
+            raise ValueError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
+        offsets = _offsets(shape, indices)
+        moves.append(Move(source=data, result=result, offsets=offsets, fill=0))
+        begin = end
+    made.operators += moves[:-1]
+    return moves[-1]
+
+
+def _split(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 1).shape
+    axis = int(made.constant(operator, 0, "int32").reshape(())) % len(shape)
+    count = len(operator.outputs)
+    if shape[axis] % count:
+        raise ValueError(f"an axis of {shape[axis]} in {count} parts")
+    step = shape[axis] // count
+    return _parts(made, operator, axis, [step * (n + 1) for n in range(count)])
+
+
+def _split_sizes(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 0).shape
+    sizes = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1).tolist()
+    axis = int(made.constant(operator, 2, "int32").reshape(())) % len(shape)
+    rest = shape[axis] - sum(size for size in sizes if size >= 0)
+    sizes = [size if size >= 0 else rest for size in sizes]
+    if sum(sizes) != shape[axis] or min(sizes) < 1:
+        raise ValueError(f"an axis of {shape[axis]} in parts of {sizes}")
+    return _parts(made, operator, axis, np.cumsum(sizes).tolist())
+
+
+def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 0).shape
+    axis = int(operator.options.get("Axis", 0)) % len(shape)
+    if len(operator.outputs) != shape[axis]:
+        raise ValueError(f"an axis of {shape[axis]} in {len(operator.outputs)} parts")
+    return _parts(made, operator, axis, range(1, shape[axis] + 1))
+
+
+def _pack(made: Importing, operator: Operator) -> NetworkOperator:
+    result = made.result(operator)
+    axis = int(operator.options.get("Axis", 0)) % len(result.shape)
+    infos = [made.info(operator, i) for i in range(len(operator.inputs))]
+    for info in infos:
+        check_same_quanta(info, result)
+    return Join(
+        sources=tuple(made.operand(operator, i) for i in range(len(infos))),
+        result=operator.outputs[0],
+        chunks=tuple(math.prod(result.shape[axis + 1 :]) for _ in infos),
+        count=math.prod(result.shape[:axis]),
+    )
 
 
 def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
@@ -185,12 +283,17 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
 
 MOVES: dict[str, Translation] = {
     "CONCATENATION": _concatenation,
+    "PACK": _pack,
     "PAD": _pad,
     "PADV2": _pad,
+    "RESIZE_BILINEAR": _resize_bilinear,
     "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
     "SLICE": _slice,
+    "SPLIT": _split,
+    "SPLIT_V": _split_sizes,
     "STRIDED_SLICE": _strided_slice,
     "TILE": _tile,
     "TRANSPOSE": _transpose,
     "TRANSPOSE_CONV": _transposed_convolution,
+    "UNPACK": _unpack,
 }
