@@ -7,11 +7,13 @@ from functools import singledispatch
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import doubling_high_product, shifted_right
+from adrenoc.mcu.fixed_point import INT8, doubling_high_product, shifted_right
 from adrenoc.mcu.network import (
     Bilinear,
     Convolution,
     Depthwise,
+    FloatPool,
+    FloatSoftmax,
     Join,
     Lookup,
     Mean,
@@ -133,6 +135,36 @@ def _(operator: Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np
         for row, (scale, exponent) in zip(powers, map(_reciprocal, sums), strict=True)
     ]
     return np.clip(np.stack(found) - 128, -128, 127).reshape(shape)
+
+
+@_compute.register
+def _(operator: FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, _ = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    real = operator.scales[0] * (image - operator.zeros[0]).astype(np.float32)
+    seen = _patches(real, operator.window, 0, h, w)
+    seen = seen.reshape(h, w, -1, seen.shape[-1])
+    inside = _patches(np.ones_like(image), operator.window, 0, h, w)
+    counts = inside.reshape(h, w, -1, inside.shape[-1]).sum(2)
+    if operator.whole:
+        counts = np.full_like(counts, seen.shape[2])
+    sums = np.zeros(seen[:, :, 0].shape, np.float32)
+    for tap in range(seen.shape[2]):  # one by one: in float32 the order matters
+        sums = sums + seen[:, :, tap]
+    means = sums / counts.astype(np.float32)
+    near = np.rint(means / operator.scales[1] + np.float32(operator.zeros[1]))
+    return np.clip(near.astype(np.int64) - operator.offset, *INT8)
+
+
+@_compute.register
+def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+    powers = operator.exponentials[rows - rows.max(1, keepdims=True) + 255]
+    sums = np.zeros((len(rows), 1), np.float32)
+    for place in range(shape[-1]):
+        sums = sums + powers[:, place : place + 1]
+    found = np.rint(powers * operator.scale / sums).astype(np.int64) + operator.zero
+    return np.clip(found, *INT8).reshape(shape)
 
 
 def _reciprocal(value: int) -> tuple[int, int]:

@@ -200,6 +200,38 @@ class Join:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class FloatPool:
+    """The mean of a window in float32, as onnxruntime adds up: row by row, and divided once.
+
+    real = `scales[0]` * (stored - `zeros[0]`); the result is rounded halves to even.  `whole`: a
+    border counts as zeros.
+    """
+
+    source: int
+    result: int
+    window: Window
+    scales: tuple[np.float32, np.float32]
+    zeros: tuple[int, int]
+    offset: int
+    """What is stored lies so far below the file's numbers."""
+    whole: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatSoftmax:
+    """Over the last axis, in float32: `exponentials` of -255 ... 0 quanta below the largest.
+
+    The result is exponential * `scale` / sum, rounded halves to even, and moved by `zero`.
+    """
+
+    source: int
+    result: int
+    exponentials: np.ndarray
+    scale: np.float32
+    zero: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Reshape:
     """The same bytes under another shape."""
 
@@ -209,7 +241,7 @@ class Reshape:
 
 Operator: TypeAlias = (
     "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape | Bilinear"
+    "| Reshape | Bilinear | FloatPool | FloatSoftmax"
 )
 
 

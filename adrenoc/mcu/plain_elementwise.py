@@ -10,6 +10,8 @@ import numpy as np
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import (
     Bilinear,
+    FloatPool,
+    FloatSoftmax,
     Join,
     Lookup,
     Mean,
@@ -118,6 +120,57 @@ def _(operator: Move, network: Network) -> Kernel:
             ("run", str(run)),
             ("offsets", "{{" + ", ".join("{layer}_" + n for n in names) + "}}"),
         ),
+    )
+
+
+def _bits(number: np.float32) -> int:
+    return int(np.float32(number).view(np.int32))
+
+
+@elementwise_kernel.register
+def _(operator: FloatPool, network: Network) -> Kernel:
+    _, height, width, channels = network.shape4(operator.source)
+    _, out_height, out_width, _ = network.shape4(operator.result)
+    window = operator.window
+    numbers = {
+        "in_height": height,
+        "in_width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "kernel_height": window.kernel[0],
+        "kernel_width": window.kernel[1],
+        "stride_y": window.strides[0],
+        "stride_x": window.strides[1],
+        "top": window.top,
+        "left": window.left,
+        "scale_in": _bits(operator.scales[0]),
+        "scale_out": _bits(operator.scales[1]),
+        "zero_in": operator.zeros[0],
+        "zero_out": operator.zeros[1],
+        "offset": operator.offset,
+        "whole": int(operator.whole),
+    }
+    return Kernel(
+        call="float_pool(&{layer}, {in0}, {out});",
+        how="plain C, in float32",
+        snippets=("requantise", "nearest", "float_pool"),
+        struct="float_pool_layer",
+        fields=tuple((key, str(value)) for key, value in numbers.items()),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: FloatSoftmax, network: Network) -> Kernel:
+    n, h, w, depth = shape4(network.tensors[operator.result].shape)
+    table = operator.exponentials.astype(np.float32).view(np.int32)
+    numbers = f"{n * h * w}, {depth}, {_bits(operator.scale)}, {operator.zero}"
+    return Kernel(
+        call=f"float_softmax({{layer}}_exponentials, {{in0}}, {{out}}, {numbers});",
+        how="a table, in float32",
+        snippets=("requantise", "nearest", "float_softmax"),
+        arrays=(Array(suffix="exponentials", ctype="int32_t", values=table),),
+        gap_bytes=0,
     )
 
 

@@ -37,6 +37,10 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(values.astype(np.float32), name))
         return name
 
+    def whole(self, name: str, *numbers: int) -> str:
+        self.constants.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+        return name
+
     def conv(self, x: str, name: str, sizes: tuple[int, int], kernel: int, **how: Any) -> str:
         """`sizes`: channels that are read, for each group, and that are made."""
         depth, channels = sizes
@@ -58,12 +62,18 @@ def float_model(seed: int) -> onnx.ModelProto:
     gate = g.add("Sigmoid", [g.conv(x, "gate", (8, 8), 1)], "gated")
     x = g.add("Mul", [x, gate], "product")
     x = g.add("Concat", [x, g.conv(x, "more", (8, 5), 3, relu="LeakyRelu")], "joined", axis=1)
-    x = g.conv(x, "last", (13, 16), 3, strides=[2, 2], relu="Relu")
+    x = g.add("AveragePool", [x], "averaged", kernel_shape=[3, 2], pads=[1, 0, 1, 1])
+    x = g.add("Pad", [x, g.whole("pads", 0, 0, 1, 0, 0, 0, 0, 2)], "padded")
+    sizes = g.whole("sizes", 1, 13, 9, 11)
+    x = g.add("Resize", [x, "", "", sizes], "resized", mode="nearest")
+    x = g.conv(x, "last", (13, 16), 3, strides=[3, 3], relu="Relu")
     x = g.add("MaxPool", [x], "pooled", kernel_shape=[2, 1], strides=[1, 1])
+    x = g.add("Softmax", [x], "mixed", axis=1)
     flat = g.add("Flatten", [x], "flat")
     side = g.add(
-        "Gemm", [flat, g.weights("s_w", 6, 16 * 2 * 3), g.weights("s_b", 6)], "side", transB=1
+        "Gemm", [flat, g.weights("s_w", 6, 16 * 2 * 4), g.weights("s_b", 6)], "scores", transB=1
     )
+    side = g.add("Softmax", [side], "side", axis=-1)
     x = g.add("Flatten", [g.add("GlobalAveragePool", [x], "mean")], "row")
     y = g.add("Gemm", [x, g.weights("y_w", 10, 16), g.weights("y_b", 10)], "y", transB=1)
     info = helper.make_tensor_value_info

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from adrenoc.mcu.network import Convolution, Depthwise, Pool, Requantise, Window
+from adrenoc.mcu.network import Convolution, Depthwise, FloatPool, Pool, Requantise, Window
 from adrenoc.mcu.onnx.context import Importing, Translation, float_rule, options
 
 _MIDDLE = 128
@@ -153,6 +153,30 @@ def _global_average(made: Importing, node: onnx.NodeProto) -> None:
     )
 
 
+def _average_pool(made: Importing, node: onnx.NodeProto) -> None:
+    given = options(node)
+    kernel = tuple(int(k) for k in given["kernel_shape"])
+    shape = made.shape(node.input[0])
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    other = dilated or int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0))
+    if len(kernel) != 2 or shape[0] != 1 or other:
+        raise NotImplementedError("a pool of another kind than windows of one image")
+    source = made.data(node, 0)
+    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
+    zero = int(made.number(node, 4))
+    made.operators.append(
+        FloatPool(
+            source=source,
+            result=made.make(node.output[0], float(scales[1]), zero),
+            window=_window(node, (kernel[0], kernel[1]), shape),
+            scales=scales,
+            zeros=(made.tensors[source].zero, zero),
+            offset=made.offset(node.output[0]),
+            whole=bool(int(given.get("count_include_pad", 0))),
+        )
+    )
+
+
 def _max_pool(made: Importing, node: onnx.NodeProto) -> None:
     given = options(node)
     kernel = tuple(int(k) for k in given["kernel_shape"])
@@ -176,6 +200,7 @@ def _max_pool(made: Importing, node: onnx.NodeProto) -> None:
 FILTERS: dict[str, Translation] = {
     "MaxPool": _max_pool,
     "QGemm": _product,
+    "QLinearAveragePool": _average_pool,
     "QLinearConv": _convolution,
     "QLinearGlobalAveragePool": _global_average,
     "QLinearMatMul": _product,

@@ -50,6 +50,18 @@ FUNCTIONS: dict[str, Callable[[onnx.NodeProto], Function]] = {
 }
 
 
+_MOVES = ("Pad", "Resize")
+_CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "Softmax"))
+
+
+def _same_quanta(graph: OnnxGraph, first: list[str], second: list[str]) -> bool:
+    """Whether scale and zero point are the same on both sides."""
+    pairs = [(graph.constants.get(a), graph.constants.get(b)) for a, b in zip(first, second)]  # noqa: B905
+    return len(first) == len(second) and all(
+        a is not None and b is not None and np.array_equal(a, b) for a, b in pairs
+    )
+
+
 def close_islands(graph: OnnxGraph) -> None:
     """Put operators on bytes in place of what stands between two conversions, in `graph`."""
     makers = {name: node for node in graph.nodes for name in node.output}
@@ -64,14 +76,19 @@ def close_islands(graph: OnnxGraph) -> None:
     for node in graph.nodes:
         begins = [makers.get(name) for name in node.input]
         end = ends.get(node.output[0]) if len(node.output) == 1 else None
-        if end is None or not (node.op_type in FUNCTIONS or node.op_type == "Concat"):
+        if end is None or node.op_type not in _CLOSED:
             made.append(node)
             continue
+        if node.op_type in _MOVES:
+            begins = begins[:1]
         operands = [_operand(begin) for begin in begins]
         if not operands or any(operand is None for operand in operands):
             made.append(node)
             continue
         found = [name for operand in operands for name in operand or ()]
+        if node.op_type in _MOVES and not _same_quanta(graph, found[1:], list(end.input[1:])):
+            made.append(node)
+            continue
         made.append(_joined(node, end, found))
         gone.add(end.output[0])
     graph.nodes = [n for n in made if n.op_type != "QuantizeLinear" or n.output[0] not in gone]
@@ -89,6 +106,13 @@ def _joined(node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str]) -> o
     quanta = list(end.input[1:])
     inputs = [*operands, *quanta]
     kind = BETWEEN
+    if node.op_type in _MOVES:
+        kind, inputs = node.op_type, [operands[0], *node.input[1:]]
+        if kind == "Pad" and (len(inputs) < 3 or not inputs[2]):
+            # What it fills up with is zero, of which the byte is the zero point.
+            inputs[2:3] = [operands[2]]
+    elif node.op_type == "Softmax":
+        kind = "QLinearSoftmax"
     if node.op_type == "Concat":
         kind, inputs = "QLinearConcat", [*quanta, *operands]
     made = helper.make_node(kind, inputs, list(end.output), name=node.name)

@@ -17,8 +17,10 @@ from adrenoc.mcu.onnx.context import Importing
 from adrenoc.mcu.onnx.elementwise import ELEMENTWISE
 from adrenoc.mcu.onnx.filters import FILTERS
 from adrenoc.mcu.onnx.float_islands import close_islands
+from adrenoc.mcu.onnx.moves import MOVES
+from adrenoc.mcu.onnx.softmax import SOFTMAX
 
-_TRANSLATIONS = {**FILTERS, **ELEMENTWISE}
+_TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **SOFTMAX}
 _NAMES = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8"}
 QUANTISE_HINT = (
     "quantise it: onnxruntime.quantization.quantize_static with a CalibrationDataReader, "
