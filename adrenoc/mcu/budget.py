@@ -91,6 +91,8 @@ def _names(program: Program) -> dict[str, str]:
     tensors = program.network.tensors
     keys = [block.key for block in program.blocks]
     return {
-        key: "scratch" if key.startswith("scratch") else tensors[int(key[len("tensor") :])].name
+        key: tensors[int(key[len("tensor") :])].name
+        if key.startswith("tensor")
+        else key.rstrip("0123456789")
         for key in keys
     }

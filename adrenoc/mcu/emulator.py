@@ -223,6 +223,7 @@ def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
     guard = "arena[(MODEL_ARENA_BYTES + 3) / 4 + i]"
     lines.append("int main(void) {")
     lines.append(f"  for (int i = 0; i < 4; ++i) {guard} = 0x5AFE0000 + i;")
+    lines += ["  model_reset(arena);"] if firmware.state_bytes else []
     lines.append("  ticks[0] = board_ticks();")
     lines.append(f"  model_run({', '.join([*arguments, 'arena'])});")
     lines.append(f"  for (int i = 0; i < 4; ++i) if ({guard} != 0x5AFE0000 + i)")

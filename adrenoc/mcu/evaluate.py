@@ -7,7 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import INT8, doubling_high_product, shifted_right
+from adrenoc.mcu.fixed_point import INT8, doubling_high_product, scaled, shifted_right
 from adrenoc.mcu.network import (
     Bilinear,
     Convolution,
@@ -25,24 +25,38 @@ from adrenoc.mcu.network import (
     Reshape,
     Softmax,
     Sum,
+    Svdf,
     Window,
     shape4,
     sources_of,
 )
 from adrenoc.mcu.requantise import requantised
 
+_INT16 = (-(1 << 15), (1 << 15) - 1)
 _WEIGHT_BITS = 10
 """Of the weights of a bilinear enlargement along one axis."""
 _ACCUMULATOR_BITS = 12
 """Integer bits of the sum of exponentials."""
 
 
-def evaluate(network: Network, inputs: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Every tensor of the network, by index."""
+def evaluate(
+    network: Network,
+    inputs: Mapping[int, np.ndarray],
+    kept: dict[int, np.ndarray] | None = None,
+) -> dict[int, np.ndarray]:
+    """Every tensor of the network, by index.
+
+    `kept` is what operators keep between calls, by their results, and is brought up to date.
+    """
+    memory: dict[int, np.ndarray] = {} if kept is None else kept
     values = {index: np.asarray(array, np.int8) for index, array in inputs.items()}
     values.update({index: np.asarray(a, np.int8) for index, a in network.constants.items()})
     for operator in network.operators:
         arrays = [values[index] for index in sources_of(operator)]
+        if isinstance(operator, Svdf):
+            before = memory.get(operator.result, np.zeros(operator.time.shape, np.int64))
+            memory[operator.result] = after = _remembered(operator, before, arrays[0])
+            arrays = [after]
         shape = network.tensors[operator.result].shape
         values[operator.result] = _compute(operator, arrays, shape).astype(np.int8).reshape(shape)
     return values
@@ -165,6 +179,24 @@ def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) 
         sums = sums + powers[:, place : place + 1]
     found = np.rint(powers * operator.scale / sums).astype(np.int64) + operator.zero
     return np.clip(found, *INT8).reshape(shape)
+
+
+def _remembered(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """What is kept after a call: all moved by one place, the new products last."""
+    numbers = source.astype(np.int64).reshape(-1) - operator.zero_in
+    products = scaled(operator.feature.astype(np.int64) @ numbers, *operator.kept)
+    flat = np.concatenate([before.reshape(-1)[1:], [0]])
+    after = flat.reshape(before.shape)
+    after[:, -1] = np.clip(products, *_INT16)
+    return after
+
+
+@_compute.register
+def _(operator: Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    sums = (operator.time.astype(np.int64) * arrays[0]).sum(1).reshape(-1, operator.rank).sum(1)
+    # Sums of 32 bits go around, as those of the reference do.
+    wrapped = (sums + operator.bias).astype(np.int32).astype(np.int64)
+    return requantised(wrapped, operator.requantise)
 
 
 def _reciprocal(value: int) -> tuple[int, int]:

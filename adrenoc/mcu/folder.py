@@ -28,7 +28,7 @@ from adrenoc.text.json_text import read_json
 
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = listed_kind("firmware folder")
-_VERSION = 3
+_VERSION = 4
 _MOST_ELEMENTS = 1 << 26
 _MOST_LAYERS = 1 << 14
 _MOST_BYTES = {MODEL_FILE: 16 << 20, "model.h": 1 << 20}
@@ -61,6 +61,8 @@ class Firmware:
     borders: tuple[Border, ...]
     """What numbers of inputs, then outputs, stand for."""
     arena_bytes: int
+    state_bytes: int
+    """Of the arena, what is kept between runs."""
     constant_bytes: int
     layers: tuple[Layer, ...]
     decisions: tuple[Decision, ...]
@@ -86,6 +88,7 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
         outputs=tuple(spec(i) for i in network.outputs),
         borders=tuple(border(i) for i in (*network.inputs, *network.outputs)),
         arena_bytes=program.memory.size_bytes,
+        state_bytes=sum(size for _, size in program.states),
         constant_bytes=program.constant_bytes,
         layers=tuple(
             Layer(

@@ -34,9 +34,10 @@ class Kernel:
 
     `snippets` are files of `c/` and `texts` further code, in the order in which they are needed;
     each goes into the model once.  `fields` are the layer's struct of type `struct`, if it has
-    one.  `call` is a statement with {layer}, {in0}, {in1}, {out} and {scratch} to fill in; {layer}
-    is the prefix of the constants' names.  `gap_bytes`: the result may lie over a source
-    where it begins at least that many bytes before it; `in_place`: exactly where that begins.
+    one.  `call` is a statement with {layer}, {in0}, {in1}, {out}, {scratch} and {state} to fill in:
+    {layer} is the prefix of the constants' names, {state} has what is kept between calls.
+    `gap_bytes`: the result may lie over a source where it begins at least that many bytes before
+    it; `in_place`: exactly where that begins.
     """
 
     call: str
@@ -47,6 +48,7 @@ class Kernel:
     struct: str = ""
     fields: tuple[tuple[str, str], ...] = ()
     scratch_bytes: int = 0
+    state_bytes: int = 0
     gap_bytes: int | None = None
     in_place: bool = False
     gap_source: int | None = None

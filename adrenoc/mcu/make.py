@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adrenoc.decision import Decision
+from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.files.outputs import check_folder_can_be_replaced
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
@@ -61,6 +62,12 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
         measured, told = measured_in(wishes.tuning_log, core)
     spare_bytes = wishes.spare_flash_kib << 10
     program = make_program(network, core, measured=measured, spare_bytes=spare_bytes)
+    if core.is_processor and program.states:
+        raise UnsupportedOperatorError(
+            f"{model} remembers earlier runs ({len(program.states)} of its layers do), which "
+            f"code for {core.name} cannot yet",
+            hint=f"adrenoc compile {model} --device cortex-m4",
+        )
     program = replace(program, decisions=(*told, *program.decisions))
     return program, firmware_of(program, digest)
 

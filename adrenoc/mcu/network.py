@@ -200,6 +200,25 @@ class Join:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Svdf:
+    """Filters over time: each number of the input's products is kept for `memory` calls.
+
+    `feature` F,I and `time` F,M weigh inputs and what is kept; `rank` filters make a result.
+    `kept` is how a product becomes one of the int16 that are kept, which begin as zeros.
+    """
+
+    source: int
+    result: int
+    feature: np.ndarray
+    time: np.ndarray
+    bias: np.ndarray
+    rank: int
+    zero_in: int
+    kept: tuple[int, int]
+    requantise: Requantise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FloatPool:
     """The mean of a window in float32, as onnxruntime adds up: row by row, and divided once.
 
@@ -241,7 +260,8 @@ class Reshape:
 
 Operator: TypeAlias = (
     "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape | Bilinear | FloatPool | FloatSoftmax"
+    "| Reshape | Bilinear | FloatPool | FloatSoftmax "
+    "| Svdf"
 )
 
 

@@ -22,6 +22,7 @@ from adrenoc.mcu.network import (
     Requantise,
     Softmax,
     Sum,
+    Svdf,
     shape4,
 )
 from adrenoc.mcu.sum_product import results_of, sum_product
@@ -157,6 +158,38 @@ def _(operator: FloatPool, network: Network) -> Kernel:
         snippets=("requantise", "nearest", "float_pool"),
         struct="float_pool_layer",
         fields=tuple((key, str(value)) for key, value in numbers.items()),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: Svdf, network: Network) -> Kernel:
+    filters, depth = operator.feature.shape
+    arrays = (
+        Array(suffix="feature", ctype="int8_t", values=operator.feature),
+        Array(suffix="time", ctype="int16_t", values=operator.time),
+        Array(suffix="bias", ctype="int32_t", values=operator.bias),
+    )
+    numbers = {
+        "depth": depth,
+        "filters": filters,
+        "memory": operator.time.shape[1],
+        "rank": operator.rank,
+        "zero_in": operator.zero_in,
+        "kept_multiplier": operator.kept[0],
+        "kept_shift": operator.kept[1],
+        **_one_rule(operator.requantise),
+    }
+    return Kernel(
+        call="svdf(&{layer}, {in0}, {out}, (int16_t *)({state}));",
+        how="plain C, with a state",
+        snippets=("requantise", "svdf"),
+        arrays=arrays,
+        struct="svdf_layer",
+        fields=(
+            *((key, str(value)) for key, value in numbers.items()),
+            *((array.suffix, "{layer}_" + array.suffix) for array in arrays),
+        ),
+        state_bytes=2 * operator.time.size,
     )
 
 

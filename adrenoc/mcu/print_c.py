@@ -39,7 +39,9 @@ def print_self_test(
         lines.append(f"static int8_t {name}[{network.tensors[index].elements}];")
     lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4];")
     arguments = [*border_names("input", network.inputs), *results, "arena"]
-    lines += ["", "int model_self_test(void) {", f"  model_run({', '.join(arguments)});"]
+    lines += ["", "int model_self_test(void) {"]
+    lines += ["  model_reset(arena);"] if program.states else []
+    lines += [f"  model_run({', '.join(arguments)});"]
     for name, want, index in zip(results, expected, network.outputs, strict=True):
         count = network.tensors[index].elements
         lines.append(f"  for (int i = 0; i < {count}; ++i)")
@@ -101,14 +103,39 @@ def _header(program: Program) -> str:
         'extern "C" {',
         "#endif",
         "",
-        "/* Working memory, aligned to 4 bytes; nothing in it has to be kept between runs. */",
+        *_memory_lines(program),
         f"#define MODEL_ARENA_BYTES {max(program.memory.size_bytes, 4)}",
         "",
         "/* real = SCALE * (stored - ZERO_POINT); batch, height, width, channels */",
     ]
     lines += border_lines(network)
-    lines += ["", f"{_signature(program)};", "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
+    lines += ["", f"{_signature(program)};"]
+    if program.states:
+        lines += ["/* Forgets earlier runs; before the first one too. */", f"{_RESET};"]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
+
+
+_RESET = "void model_reset(void *arena)"
+
+
+def _memory_lines(program: Program) -> list[str]:
+    if not program.states:
+        return [
+            "/* Working memory, aligned to 4 bytes; nothing in it has to be kept between runs. */"
+        ]
+    kept = sum(size for _, size in program.states)
+    return [
+        "/* Working memory, aligned to 4 bytes.  It has to be kept between runs: what the model",
+        f" * remembers is in it ({kept} bytes). */",
+    ]
+
+
+def _reset_lines(program: Program) -> list[str]:
+    lines = [_RESET + " {", "  int8_t *const bytes = arena;"]
+    for at, size in program.states:
+        lines.append(f"  for (int32_t i = {at}; i < {at + size}; ++i) bytes[i] = 0;")
+    return [*lines, "}"]
 
 
 def title_text(program: Program) -> str:
@@ -157,6 +184,8 @@ def _code(program: Program) -> str:
     for step in program.steps:
         parts += [array_text(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
         parts += struct_lines(step)
+    if program.states:
+        parts += _reset_lines(program)
     parts.append(_signature(program).replace("void *arena", "void *memory") + " {")
     return "\n".join([*parts, *body_lines(program)])
 
@@ -190,7 +219,9 @@ def once(items: Iterable[str]) -> list[str]:
 def call_text(step: Step) -> str:
     """The statement that computes a layer."""
     places = {f"in{n}": place for n, place in enumerate(step.sources)}
-    return step.kernel.call.format(layer=step.name, out=step.result, scratch=step.scratch, **places)
+    return step.kernel.call.format(
+        layer=step.name, out=step.result, scratch=step.scratch, state=step.state, **places
+    )
 
 
 def struct_lines(step: Step) -> list[str]:

@@ -17,6 +17,8 @@ from adrenoc.mcu.rules import choose_kernel
 from adrenoc.mcu.schedule import Measured, Room
 from adrenoc.mcu.share_flash import share_flash
 
+STATE = "state"
+"""What the keys of blocks begin with that are kept between runs."""
 _LEAST_SCRATCH = 2048
 """Bytes that an operator may always take."""
 
@@ -31,6 +33,7 @@ class Step:
     sources: tuple[str, ...]
     result: str
     scratch: str
+    state: str
     made: int
     """The tensor that it makes."""
 
@@ -51,6 +54,15 @@ class Program:
     decisions: tuple[Decision, ...]
     rooms: Mapping[int, Room]
     """What the operator that makes a tensor may take."""
+
+    @property
+    def states(self) -> tuple[tuple[int, int], ...]:
+        """Where in the arena something is kept between runs, and its bytes."""
+        return tuple(
+            (self.memory.offsets[block.key], block.size_bytes)
+            for block in self.blocks
+            if block.key.startswith(STATE)
+        )
 
     @property
     def constant_bytes(self) -> int:
@@ -96,6 +108,7 @@ def make_program(
                 sources=tuple(_place(homes[s], memory) for s in sources_of(operator)),
                 result=_place(homes[operator.result], memory),
                 scratch=_place(scratch, memory) if kernel.scratch_bytes else "0",
+                state=_place(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
                 made=operator.result,
             )
         )
@@ -197,6 +210,10 @@ def _blocks(
     for time, (index, kernel) in enumerate(kernels):
         operator = network.operators[index]
         result, sources = homes[operator.result], [homes[s] for s in sources_of(operator)]
+        if kernel.state_bytes:
+            whole = len(kernels) - 1
+            state = kernel.state_bytes
+            blocks.append(Block(key=f"{STATE}{time}", size_bytes=state, first=0, last=whole))
         if kernel.scratch_bytes:
             key = f"scratch{time}"
             bytes_ = kernel.scratch_bytes

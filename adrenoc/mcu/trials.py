@@ -153,6 +153,7 @@ def _step(number: int, candidate: Candidate, kernel: Kernel) -> Step:
         sources=("in0", "in1"),
         result="out",
         scratch="scratch",
+        state="0",
         made=candidate.task.operator.result,
     )
 

@@ -9,10 +9,14 @@ from tests.mcu.maker import Maker, Value
 _RELUS = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
-def drawn_model(seed: int, *, operators: int = 6) -> bytes:
-    """A model of some operators side by side, each on an input of its own."""
+def drawn_model(seed: int, *, operators: int = 6, with_state: bool = False) -> bytes:
+    """A model of some operators side by side, each on an input of its own.
+
+    `with_state`: some may remember earlier runs, as not all cores can.
+    """
     make = Maker(seed=seed)
-    kinds = (_convolution, _depthwise, _depthwise, _chain, _dense, _pool, _move, _pair)
+    usual = (_convolution, _depthwise, _depthwise, _chain, _dense, _pool, _move, _pair)
+    kinds = (*usual, _enlarged, _remembered) if with_state else usual
     made: list[Value] = []
     for _ in range(operators):
         kind = kinds[int(make.random.integers(len(kinds)))]
@@ -114,6 +118,21 @@ def _move(make: Maker) -> list[Value]:
         make.conv_transpose(x, _channels(make), kernel, stride, _pick(make, "SAME", "VALID")),
         make.mean(x, _pick(make, (1, 2), (3,), (1, 2, 3), (2,)), keep=True),
     ]
+
+
+def _enlarged(make: Maker) -> list[Value]:
+    x = make.input(1, _int(make, 1, 9), _int(make, 1, 9), _int(make, 1, 6))
+    size = (_int(make, 1, 20), _int(make, 1, 20))
+    corners, half = _pick(make, (False, False), (True, False), (False, True))
+    how = {"alignCorners": corners, "halfPixelCenters": half}
+    options = "ResizeBilinearOptions"
+    shape = (1, *size, x.shape[3])
+    return [make.moved("RESIZE_BILINEAR", x, [list(size)], shape, options, **how)]
+
+
+def _remembered(make: Maker) -> list[Value]:
+    x = make.input(1, _int(make, 1, 40))
+    return [make.svdf(x, _int(make, 1, 12), _int(make, 1, 4), _int(make, 1, 16))]
 
 
 def _pair(make: Maker) -> list[Value]:

@@ -59,10 +59,11 @@ def evaluate_and_compare(content: bytes, *, seeds: int = 3) -> None:
     file = read_tflite(Path("m.tflite"), content)
     network = network_of(Path("m.tflite"), file)
     reference = Reference(content)
+    kept: dict[int, np.ndarray] = {}
     for seed in range(seeds):
         inputs = reference.inputs(seed)
         reference.compute(inputs)
-        values = evaluate(network, inputs)
+        values = evaluate(network, inputs, kept)
         for number, operator in enumerate(network.operators):
             if operator.result >= len(file.main.tensors):
                 continue  # one that the translation added

@@ -217,6 +217,27 @@ class Maker:
         options = "TransposeConvOptions"
         return self._op("TRANSPOSE_CONV", inputs, shape, out, self._zero(), options, values)
 
+    def svdf(self, x: Value, units: int, rank: int, memory: int) -> Value:
+        """Filters over time, with a state of its own."""
+        filters, depth = units * rank, x.shape[1]
+        one, two = (float(np.float32(self._scale() / 50)) for _ in range(2))
+        kept = float(np.float32(x.scale * one * np.sqrt(depth)))
+        scale = float(np.float32(kept * two * 5e6 * np.sqrt(memory * rank)))
+        time = self.random.integers(-32767, 32768, (filters, memory)).astype(np.int16)
+        bias = self.random.integers(-(1 << 20), 1 << 20, units).astype(np.int32)
+        state = T(
+            dtype="int16", shape=(1, filters * memory), scales=[kept], zeros=[0], is_variable=True
+        )
+        inputs = [
+            x.index,
+            self._constant(self._weights((filters, depth)), "int8", [one]),
+            self._constant(time, "int16", [two]),
+            self._constant(bias, "int32", [kept * two]),
+            self.graph.add(state),
+        ]
+        values = {"rank": rank, "fusedActivationFunction": _activation("RELU")}
+        return self._op("SVDF", inputs, (1, units), scale, self._zero(), "SVDFOptions", values)
+
     def finish(self, *outputs: Value) -> bytes:
         """The file."""
         self.graph.outputs.extend(value.index for value in outputs)

@@ -89,6 +89,7 @@ def _others(make: Maker) -> list[Value]:
         make.reshape(a, 1, 120),
         make.softmax(row),
         make.softmax(make.input(5, 10, scale=0.3), beta=0.5),
+        make.svdf(row, 6, 2, 7),
     ]
 
 

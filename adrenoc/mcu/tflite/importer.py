@@ -12,10 +12,11 @@ from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
 from adrenoc.mcu.tflite.filters import FILTERS
 from adrenoc.mcu.tflite.fold_shapes import fold_shapes
 from adrenoc.mcu.tflite.moves import MOVES
+from adrenoc.mcu.tflite.recurrent import RECURRENT
 from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
 
-_TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **TABLES}
+_TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
 QUANTISE_HINT = (
     "quantise it to int8: tf.lite.TFLiteConverter with optimizations, a representative_dataset "
     "and target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]"
@@ -74,6 +75,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
 def _refuse_disorder(path: Path, graph: GraphInfo) -> None:
     """Operators are computed in the order of the file: what one reads is there, and made once."""
     there = {i for i, tensor in enumerate(graph.tensors) if tensor.value is not None}
+    there |= {i for i, tensor in enumerate(graph.tensors) if tensor.is_variable}
     there |= set(graph.inputs)
     for operator in graph.operators:
         missing = [i for i in operator.inputs if i >= 0 and i not in there]

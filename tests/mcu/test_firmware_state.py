@@ -1,0 +1,79 @@
+"""Firmware that remembers earlier runs: kept in the arena, forgotten by a call."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers.tflite.file import read_tflite
+from adrenoc.mcu.folder import open_firmware
+from adrenoc.mcu.tflite.importer import network_of
+from tests.mcu.judge import Reference, needs_emulator
+from tests.mcu.maker import Maker
+
+
+def _model(path: Path) -> bytes:
+    """Two filters over time with a dense layer between them."""
+    make = Maker(seed=3)
+    x = make.svdf(make.input(1, 16, scale=0.1), 8, 2, 5)
+    content = make.finish(make.svdf(make.dense(x, 12), 5, 1, 9))
+    path.write_bytes(content)
+    return content
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc, which stands in for a core")
+def test_runs_one_after_another_are_the_references(tmp_path: Path) -> None:
+    model, out = tmp_path / "m.tflite", tmp_path / "m"
+    content = _model(model)
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    firmware = open_firmware(out)
+    assert firmware.state_bytes == 2 * (16 * 5 + 5 * 9)
+    library = tmp_path / "model.so"
+    source = str(out / "model.c")
+    subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", source, "-o", str(library)], check=True)
+    run = ctypes.CDLL(str(library))
+    arena = np.full(firmware.arena_bytes, 85, np.int8)
+    network = network_of(model, read_tflite(model, content))
+    differing = 0
+    for _ in range(2):
+        run.model_reset(arena.ctypes.data_as(ctypes.c_void_p))
+        reference = Reference(content)
+        first = None
+        for seed in (0, 0, 3, 1, 4, 6):
+            inputs = reference.inputs(seed)
+            reference.compute(inputs)
+            given = inputs[network.inputs[0]]
+            want = reference.tensor(network.outputs[0])
+            got = np.zeros_like(want)
+            pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (given, got, arena)]
+            run.model_run(*pointers)
+            assert (want == got).all()
+            first = want if first is None else first
+            differing += int((want != first).sum())
+    assert differing, "nothing was remembered: the test shows nothing"
+
+
+@needs_emulator
+def test_a_run_under_qemu_begins_anew(tmp_path: Path) -> None:
+    model, out = tmp_path / "m.tflite", tmp_path / "m"
+    _model(model)
+    assert main(["compile", str(model), "--device", "cortex-m0plus", "-o", str(out)]) == 0
+    assert main(["run", str(out), "--check", str(model)]) == 0
+
+
+def test_processors_say_that_they_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.tflite"
+    _model(model)
+    for words in (["compile", "--device", "cpu:arm64"], ["check", "--device", "cpu:arm64"]):
+        code = main([words[0], str(model), *words[1:]])
+        assert code == UnsupportedOperatorError.exit_code
+        assert "remembers earlier runs (2 of its layers do)" in capsys.readouterr().err
