@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from adrenoc.decision import DecisionLog
 
 LIBRARY = "model.so"
+CPU_LIBRARY = "cpu.so"
+"""The model as code for the CPU, where a bundle carries it."""
 PARAMS = "params.safetensors"
 DECISIONS = "decisions.json"
 LAUNCHES = "launches.json"

@@ -279,36 +279,40 @@ def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> boo
 def run_if_firmware(
     ctx: click.Context,
     path: Path,
-    files: tuple[InputFile, ...],
-    seed: int,
+    given: tuple[tuple[InputFile, ...], int, int | None],
     reference: Path | None,
     save: Path | None,
     *,
     as_json: bool,
 ) -> bool:
-    """Run a folder of C, under QEMU where need be, and compare every byte; False of a bundle."""
+    """Run a folder of C, under QEMU where need be, and compare every byte; False of a bundle.
+
+    `given`: inputs, a seed for those that are missing, and threads.
+    """
     from adrenoc.check.inputs import make_inputs
     from adrenoc.cli import console
     from adrenoc.mcu.folder import is_firmware, open_firmware
 
     if not is_firmware(path):
         return False
+    from adrenoc.mcu.core import load_core
     from adrenoc.mcu.emulator import run_firmware
 
-    refuse_others(ctx, {"bundle", "files", "seed", "reference", "save", "as_json"})
     firmware = open_firmware(path)
+    allowed = {"bundle", "files", "seed", "reference", "save", "as_json"}
+    on_processor = load_core(firmware.device).is_processor
+    refuse_others(ctx, {*allowed, "threads"} if on_processor else allowed)
+    files, seed, threads = given
     inputs = make_inputs(firmware.inputs, files, seed=seed)
     expected = None
     if reference is not None:
         from adrenoc.check.firmware import expected_outputs
 
         expected = expected_outputs(firmware, reference, inputs)
-    from adrenoc.mcu.core import load_core
-
-    if load_core(firmware.device).is_processor:
+    if on_processor:
         from adrenoc.cpu.run_cpu import run_cpu_folder
 
-        result = run_cpu_folder(path, firmware, inputs)
+        result = run_cpu_folder(path, firmware, inputs, threads=threads or 1)
     else:
         result = run_firmware(path, firmware, inputs)
     if save is not None:

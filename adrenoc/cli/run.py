@@ -116,6 +116,13 @@ if TYPE_CHECKING:
     help="Ask the driver to let others go first, or this.  [default: the driver decides]",
 )
 @click.option(
+    "--threads",
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="Of the CPU, for cpu:arm64 and for bundles that carry its code.  [default: 1 for folders, "
+    "else as many as it has]",
+)
+@click.option(
     "--check",
     "reference",
     type=InputPath(),
@@ -165,6 +172,7 @@ def run_command(
     qualcomm_programs: bool,
     perf_hint: str | None,
     priority: str | None,
+    threads: int | None,
     reference: Path | None,
     with_floor: bool,
     layers_of: Path | None,
@@ -177,7 +185,8 @@ def run_command(
 
     A folder for a microcontroller or cpu:arm64 runs under QEMU: instructions are counted.
     """
-    if run_if_firmware(ctx, bundle, files, seed, reference, save, as_json=as_json):
+    given = files, seed, threads
+    if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json):
         return
     from adrenoc.bundle.buckets import check_asked_shapes, specs_for
     from adrenoc.bundle.bundle import open_bundle
@@ -213,6 +222,7 @@ def run_command(
         else None,
         perf_hint=perf_hint or "",
         priority=priority or "",
+        threads=threads or 0,
     )
     result = _run(opened, place, inputs, options, save=save)
     compared = None if before is None else compare_with(before, result)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adrenoc.cpu.library import CPU_LIBRARY, build_cpu_library
+from adrenoc.bundle.bundle import CPU_LIBRARY
+from adrenoc.cpu.library import build_cpu_library
 from adrenoc.decision import Decision
 from adrenoc.errors import CompileError
 from adrenoc.mcu.core import load_core

@@ -6,13 +6,13 @@ import importlib.util
 import shutil
 from pathlib import Path
 
+from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
 from adrenoc.errors import DependencyError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.program import Program
 
-CPU_LIBRARY = "cpu.so"
 _OPTIONS = (
     *("-std=gnu11", "-O2", "-fPIC", "-ffreestanding", "-fno-builtin", "-fvisibility=hidden"),
     *("-fno-asynchronous-unwind-tables", "-nostdlib", "-shared", f"-Wl,-soname,{CPU_LIBRARY}"),

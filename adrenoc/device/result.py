@@ -77,6 +77,8 @@ class RunOptions:
     programs: ProgramOptions | None = None
     perf_hint: str = ""
     priority: str = ""
+    threads: int = 0
+    """Of the CPU, where a bundle's code for it stands in for a device; 0: as many as it has."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.cpu_fallback import carries_cpu, run_on_cpu
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnosed
 from adrenoc.device.fit import check_device, check_inputs
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
 from adrenoc.device.result import Progress, RunOptions, RunResult
-from adrenoc.errors import BundleError
+from adrenoc.errors import BundleError, DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,8 @@ def run_bundle(
 ) -> RunResult:
     """Run `bundle` with `inputs` (by name, shapes and dtypes of the manifest) on a device.
 
-    Of a bundle with buckets the smallest that takes the inputs runs.
+    Of a bundle with buckets the smallest that takes the inputs runs.  One with code for the CPU is
+    computed by that where there is no device, or it refuses the kernels, unless one was named.
 
     `changes` are fields of RunOptions.  `progress` learns what is done when the rest fails.
 
@@ -46,8 +48,15 @@ def run_bundle(
     _check_machine(bundle)
     fitted = fit(bundle, inputs)
     check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
-    with local_place(bundle, wanted.device) as place:
-        result = execute(place, fitted.bundle, fitted.inputs, wanted, progress or Progress())
+    told = progress or Progress()
+    try:
+        with local_place(bundle, wanted.device) as place:
+            result = execute(place, fitted.bundle, fitted.inputs, wanted, told)
+    except DeviceError as error:
+        # A device that was named is not replaced, nor one that has computed.
+        if wanted.device or told.first_ms is not None or not carries_cpu(fitted.bundle):
+            raise
+        result = run_on_cpu(fitted.bundle, fitted.inputs, wanted, reason=error.message)
     return replace(result, outputs=fitted.crop(result.outputs))
 
 

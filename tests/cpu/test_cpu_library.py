@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from adrenoc.android.elf import read_elf
-from adrenoc.cpu.library import CPU_LIBRARY, build_cpu_library
+from adrenoc.bundle.bundle import CPU_LIBRARY
+from adrenoc.cpu.library import build_cpu_library
 from adrenoc.cpu.make_cpu import C_FOLDER
 from adrenoc.cpu.print_cpu import print_cpu_model
 from adrenoc.importers.tflite.file import read_tflite

@@ -12,7 +12,7 @@ import pytest
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
-from adrenoc.errors import CompileError
+from adrenoc.errors import CompileError, DeviceError
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.mcu.onnx_models import float_model, write_quantised
@@ -187,3 +187,35 @@ def test_numbers_of_float_inputs_are_the_models_own(
         scale = np.unique(np.abs(np.diff(np.unique(expected)))).min()
         # onnxruntime's own kernels may be a quantum off its reference where halves meet.
         assert np.abs(got - expected).max() <= 1.01 * scale
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_adrenoc_run_falls_back_and_says_why(
+    threads: int,
+    carrying: Path,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(_device: str) -> None:
+        raise DeviceError("there is no OpenCL device here", hint="none")
+
+    monkeypatch.setattr("adrenoc.device.run.pick_device", refused)
+    reference = Reference(model.read_bytes())
+    inputs = reference.inputs(1)
+    reference.compute(inputs)
+    detail, result = reference.run.get_input_details()[0], reference.run.get_output_details()[0]
+    given, saved = tmp_path / "x.npz", tmp_path / "y.npz"
+    np.savez(given, **{detail["name"]: inputs[detail["index"]]})
+    command = ["run", str(carrying), "--input", str(given), "--save", str(saved), "--repeat", "2"]
+    assert main([*command, "--threads", str(threads), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["device"] == "CPU"
+    (note,) = said["notes"]
+    assert f"on {threads} thread" in note
+    assert "there is no OpenCL device here" in note
+    assert said["times"]["runs"] == 2
+    assert (np.load(saved)[result["name"]] == reference.tensor(result["index"])).all()
+    assert main([*command, "--cl-device", "0"]) == DeviceError.exit_code
+    assert "there is no OpenCL device here" in capsys.readouterr().err
