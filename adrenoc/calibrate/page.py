@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from adrenoc.calibrate.calibrate import Row
-from adrenoc.calibrate.page_parts import cell, line, number, page, safe, table
 from adrenoc.calibrate.session import Calibration
+from adrenoc.text.html_page import cell, line, number, page, safe, table
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 180, 48, 28
 
@@ -84,7 +84,7 @@ def _drawing(row: Row) -> str:
         for place, (_, y) in zip(places, row.curve, strict=True)
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    dots = "".join(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='#0969da'/>" for x, y in points)
+    dots = "".join(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3'/>" for x, y in points)
     labels = "".join(
         f"<text x='{x:.1f}' y='{_HEIGHT - 10}' text-anchor='middle'>{at:g}</text>"
         for (x, _), (at, _) in zip(points, row.curve, strict=True)
@@ -92,8 +92,8 @@ def _drawing(row: Row) -> str:
     return (
         f"<figure><figcaption>{safe(row.name)} ({safe(row.unit)})</figcaption>"
         f"<svg width='{_WIDTH}' height='{_HEIGHT}' role='img'>"
-        f"<line x1='{_LEFT}' y1='{16 + up}' x2='{_WIDTH - 12}' y2='{16 + up}' stroke='#d0d7de'/>"
+        f"<line x1='{_LEFT}' y1='{16 + up}' x2='{_WIDTH - 12}' y2='{16 + up}'/>"
         f"<text x='4' y='20'>{top:.3g}</text><text x='4' y='{16 + up}'>0</text>"
-        f"<polyline points='{line}' fill='none' stroke='#0969da' stroke-width='2'/>{dots}{labels}"
+        f"<polyline points='{line}'/>{dots}{labels}"
         f"</svg><br><span class='quiet'>{safe(row.title)}</span></figure>\n"
     )

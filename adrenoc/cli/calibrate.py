@@ -289,9 +289,9 @@ def _report(
 
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
     from adrenoc.calibrate.page import calibration_sections
-    from adrenoc.calibrate.page_parts import page
     from adrenoc.calibrate.validate.page import validation_sections
     from adrenoc.files.outputs import write_atomically
+    from adrenoc.text.html_page import page
 
     sections = []
     name = ""

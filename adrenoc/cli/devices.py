@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from adrenoc.device.adb import AdbDevice
     from adrenoc.device.find import TrackedDevice
 
+_COLUMNS = ("GPU", "driver", "facts")
+
 
 @click.command("devices", cls=Command)
 @click.option("--tracker", metavar="HOST:PORT", help="List the servers that TVM's tracker knows.")
+@click.option("--rpc", "server", metavar="HOST:PORT", help="Ask this server for its devices.")
+@click.option(
+    "--adb", metavar="SERIAL", help="Ask the phone of this serial number for its OpenCL devices."
+)
+@click.option("--key", default="", help="The key that the server asks for.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -25,8 +32,15 @@ if TYPE_CHECKING:
     help="Seconds to wait for any answer.",
 )
 @json_option()
-def devices_command(tracker: str | None, timeout_s: float, as_json: bool) -> None:
-    """List phones that are connected by adb, and the servers of a tracker.
+def devices_command(
+    tracker: str | None,
+    server: str | None,
+    adb: str | None,
+    key: str,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """List phones that are connected by adb, the servers of a tracker, or what one of them has.
 
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
@@ -34,6 +48,11 @@ def devices_command(tracker: str | None, timeout_s: float, as_json: bool) -> Non
     from adrenoc.device.find import find_tracked
     from adrenoc.device.tracker import HostPort
 
+    if sum(place is not None for place in (tracker, server, adb)) > 1:
+        raise click.UsageError("--rpc, --tracker and --adb name different places")
+    if server is not None or adb is not None:
+        _describe(server, adb, key, timeout_s, as_json=as_json)
+        return
     if tracker is not None:
         example = "adrenoc devices --tracker 127.0.0.1:9190"
         where = HostPort.parse(tracker, what="the tracker", example=example)
@@ -50,6 +69,44 @@ def devices_command(tracker: str | None, timeout_s: float, as_json: bool) -> Non
         console.print_json({"adb": phones})
         return
     _show_phones(phones)
+
+
+def _describe(
+    server: str | None, adb: str | None, key: str, timeout_s: float, *, as_json: bool
+) -> None:
+    """One server, or a server of ours on a phone: what runs there, and its OpenCL devices."""
+    from adrenoc.cli import console
+    from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.device.remote import describe
+
+    place = choose_place(
+        cl_device="",
+        server=server,
+        tracker=None,
+        adb=adb,
+        runtime=None,
+        key=key,
+        timeout_s=timeout_s,
+    )
+    with reached(place) as address:
+        assert address is not None
+        found = describe(address)
+    if as_json:
+        console.print_json({"server": found})
+        return
+    count = console.counted(len(found.devices), "OpenCL device")
+    console.print_title(adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}")
+    if found.devices:
+        console.print_table(_COLUMNS, [_facts(device) for device in found.devices])
+
+
+def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:
+    """Name, driver and what it can of one OpenCL device."""
+    return (
+        str(facts.get("name", "")),
+        str(facts.get("driver", "")),
+        f"OpenCL C {facts['c_version'] / 100:.1f}{', fp16' if facts['fp16'] else ''}",
+    )
 
 
 def _show_phones(phones: tuple[AdbDevice, ...]) -> None:
@@ -73,16 +130,10 @@ def _show_tracked(tracked: tuple[TrackedDevice, ...]) -> None:
 
     console.print_title("tracker", f"{len(tracked)} server{'s' * (len(tracked) != 1)}")
     rows: list[Any] = [
-        (
-            device.key,
-            device.address,
-            str(facts.get("name", "")),
-            str(facts.get("driver", "")),
-            f"OpenCL C {facts['c_version'] / 100:.1f}{', fp16' if facts['fp16'] else ''}",
-        )
+        (device.key, device.address, *_facts(facts))
         for device in tracked
         for facts in device.devices
     ]
     rows += [(d.key, d.address, d.trouble, "", "") for d in tracked if not d.devices]
     if rows:
-        console.print_table(("key", "address", "GPU", "driver", "facts"), rows)
+        console.print_table(("key", "address", *_COLUMNS), rows)

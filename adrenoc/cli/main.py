@@ -18,6 +18,7 @@ from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.doctor import doctor_command
+from adrenoc.cli.fleet import fleet_command
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
@@ -75,6 +76,7 @@ for _command in (
     tune_command,
     tune_log_command,
     calibrate_command,
+    fleet_command,
     verify_device_command,
     warm_command,
 ):

@@ -51,7 +51,10 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
     help="The report, for --device-report FILE.",
 )
 @json_option()
+@click.pass_context
 def verify_device_command(
+    ctx: click.Context,
+    /,
     cl_device: str,
     server: str | None,
     tracker: str | None,
@@ -72,6 +75,7 @@ def verify_device_command(
     """
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.errors import CheckFailedError
     from adrenoc.files.outputs import write_atomically
     from adrenoc.prove.session import Request, chosen, run_verification
     from adrenoc.target.device_report import report_json
@@ -98,10 +102,10 @@ def verify_device_command(
         )
         done = run_verification(request, say=_silent if as_json else _say)
     write_atomically(output, report_json(done.report))
-    if as_json:
+    if as_json:  # one object, whatever it says
         console.print_json(_plain(done, output))
-    else:
-        _show(done, output)
+        ctx.exit(CheckFailedError.exit_code if done.left else 0)
+    _show(done, output)
     _raise_if_left(done)
 
 

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("prove",),
-    ("calibrate",),
+    ("calibrate", "fleet"),
     ("check", "tune"),
     ("compile",),
     ("pipeline",),

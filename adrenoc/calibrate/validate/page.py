@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.calibrate.page_parts import cell, line, number, safe, table
 from adrenoc.calibrate.validate.findings import Timed
 from adrenoc.calibrate.validate.session import Validation
 from adrenoc.target.cost.cost import Cost
+from adrenoc.text.html_page import cell, line, number, safe, table
 
 _SIDE, _EDGE = 180, 8
 

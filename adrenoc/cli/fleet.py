@@ -1,0 +1,294 @@
+"""`adrenoc fleet`: models on many devices at once, in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from adrenoc.cli.durations import DurationParam
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange, TargetParam, json_option, preset_option
+
+if TYPE_CHECKING:
+    from adrenoc.fleet.members import Member, Tracked
+    from adrenoc.fleet.table import Line
+    from adrenoc.fleet.work import Job, Result
+    from adrenoc.target.target import Target
+
+_DEEDS = ("run", "verify-device", "calibrate", "tune")
+
+
+@click.command("fleet", cls=Command)
+@click.argument("models", type=InputPath(), nargs=-1, metavar="MODEL...")
+@click.option(
+    "--rpc",
+    "servers",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="A device where `adrenoc serve` or `adrenoc_rpc` runs; may be repeated.",
+)
+@click.option(
+    "--tracker",
+    metavar="HOST:PORT",
+    help="All devices of each --key that TVM's tracker there knows.",
+)
+@click.option("--adb", "serials", multiple=True, metavar="SERIAL", help="A phone; may be repeated.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    help="With --tracker a kind of device, may be repeated; else the key of the servers.",
+)
+@click.option(
+    "--device",
+    "target",
+    type=TargetParam(),
+    default=None,
+    metavar="DEVICE",
+    help="What to compile for.  [default: what each device says it is]",
+)
+@preset_option()
+@click.option(
+    "--do",
+    "deeds",
+    type=click.Choice(_DEEDS),
+    multiple=True,
+    default=("run",),
+    show_default=True,
+    help="What to do on each device; may be repeated.",
+)
+@click.option(
+    "--check/--no-check",
+    default=True,
+    help="Compare with onnxruntime or LiteRT.  [default: check]",
+)
+@click.option(
+    "--tolerance",
+    type=FiniteRange(min=0.0),
+    help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Runs to time."
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=DurationParam(),
+    default="5m",
+    show_default=True,
+    metavar="TIME",
+    help="For one calibration or tuning.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=DurationParam(),
+    default="30m",
+    show_default=True,
+    metavar="TIME",
+    help="For any one command; then it is stopped.",
+)
+@click.option(
+    "--patience",
+    "patience_s",
+    type=DurationParam(),
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How long a device may be away before it counts as left.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(min=0.1, max=MOST_SECONDS),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for any answer of a device.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="Commands side by side on this computer, some 0.5 GB each.",
+)
+@click.option("--again", is_flag=True, help="Do again what failed before.")
+@click.option(
+    "--baseline",
+    type=InputPath(),
+    metavar="FILE.json",
+    help="Compare the times with a fleet whose --json output is there.",
+)
+@click.option(
+    "--slower-than",
+    "slower_percent",
+    type=FiniteRange(min=0.0, max=1000.0),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="With --baseline: what counts as slower, where clocks let anybody tell.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=OutputPath(),
+    default=Path("fleet"),
+    show_default=True,
+    metavar="DIR",
+    help="Bundles and results; the same command goes on where one stopped.",
+)
+@click.option(
+    "--html", "page", type=OutputPath(is_file=True), metavar="FILE", help="The table as a page."
+)
+@click.option(
+    "--junit",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="The table as JUnit's XML, for continuous integration.",
+)
+@json_option()
+@click.pass_context
+def fleet_command(
+    ctx: click.Context,
+    /,
+    models: tuple[Path, ...],
+    servers: tuple[str, ...],
+    tracker: str | None,
+    serials: tuple[str, ...],
+    keys: tuple[str, ...],
+    target: Target | None,
+    preset: str | None,
+    deeds: tuple[str, ...],
+    check: bool,
+    tolerance: float | None,
+    repeat: int,
+    budget_s: float,
+    limit_s: float,
+    patience_s: float,
+    timeout_s: float,
+    jobs: int,
+    again: bool,
+    baseline: Path | None,
+    slower_percent: float,
+    folder: Path,
+    page: Path | None,
+    junit: Path | None,
+    as_json: bool,
+) -> None:
+    """Run MODELs on many devices at once: right, how fast, how much memory, in one table.
+
+    Each bundle is made once for each kind of GPU.  A device that leaves is a row of the table, and
+    no error; the same command goes on where one was stopped, and measures nothing twice.
+    """
+    from adrenoc.cli import console
+    from adrenoc.errors import CheckFailedError
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.fleet.fleet import run_fleet
+    from adrenoc.fleet.plan import FleetOptions
+    from adrenoc.fleet.store import Store
+    from adrenoc.fleet.table import lines_of, read_fleet_baseline
+
+    if not models and not set(deeds) <= {"verify-device", "calibrate"}:
+        raise click.UsageError("Missing argument 'MODEL...'")
+    members, tracked = _places(servers, tracker, serials, keys)
+    options = FleetOptions(
+        models=models,
+        deeds=tuple(dict.fromkeys(deeds)),
+        target="" if target is None else target.option,
+        preset=preset or "",
+        check=check,
+        tolerance=tolerance,
+        repeat=repeat,
+        budget_s=budget_s,
+        limit_s=limit_s,
+        patience_s=patience_s,
+        timeout_s=timeout_s,
+        jobs=jobs,
+    )
+    before = None if baseline is None else read_fleet_baseline(baseline)
+    report = run_fleet(
+        options,
+        members,
+        tracked,
+        Store(folder),
+        again=again,
+        on_end=_silent if as_json else _say,
+    )
+    lines = lines_of(report, before, slower_percent=slower_percent)
+    if page is not None:
+        from adrenoc.fleet.page import fleet_html
+
+        write_atomically(page, fleet_html(lines))
+    if junit is not None:
+        from adrenoc.fleet.junit import junit_xml
+
+        write_atomically(junit, junit_xml(lines))
+    bad = [line for line in lines if line.is_bad]
+    if as_json:
+        console.print_json({"fleet": lines})
+        ctx.exit(CheckFailedError.exit_code if bad else 0)
+    _show(lines)
+    if bad:
+        raise CheckFailedError(
+            f"{len(bad)} of {console.counted(len(lines), 'row')} "
+            f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
+            f"{_named(bad[0])}",
+            hint="--again does again what was wrong or failed; -o OTHER measures all anew",
+        )
+
+
+def _named(line: Line) -> str:
+    what = Path(line.model).name or line.deed
+    where = f" on {line.device}" if line.device else ""
+    return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"
+
+
+def _places(
+    servers: tuple[str, ...], tracker: str | None, serials: tuple[str, ...], keys: tuple[str, ...]
+) -> tuple[tuple[Member, ...], tuple[Tracked, ...]]:
+    """The devices that the options name."""
+    from adrenoc.device.tracker import HostPort
+    from adrenoc.fleet.members import Tracked, phone, server
+
+    if not (servers or serials or tracker):
+        raise click.UsageError("name devices: --rpc HOST:PORT, --tracker HOST:PORT or --adb SERIAL")
+    if tracker is not None:
+        if servers or serials:
+            raise click.UsageError("--tracker names its devices by --key, without --rpc or --adb")
+        if not keys:
+            raise click.UsageError("--tracker needs --key, the kind of device")
+        example = "--tracker 127.0.0.1:9190"
+        where = HostPort.parse(tracker, what="the tracker", example=example)
+        return (), tuple(Tracked(tracker=where, key=key) for key in dict.fromkeys(keys))
+    if len(keys) > 1:
+        raise click.UsageError("servers without a tracker have one --key")
+    found = [server(address, keys[0] if keys else "") for address in servers]
+    found += [phone(serial) for serial in serials]
+    return tuple({member.name: member for member in found}.values()), ()
+
+
+def _silent(job: Job, result: Result) -> None:
+    """With --json nothing is said before the end."""
+
+
+def _say(job: Job, result: Result) -> None:
+    """One line of stderr for each job that ends."""
+    from adrenoc.cli.terminal import say_aside
+
+    where = f" on {job.device}" if job.device else ""
+    what = f" {Path(job.model).name}" if job.model else ""
+    target = f" for {job.target}" if job.deed == "compile" else ""
+    ending = "" if result.exit_code == 0 else f": {result.error or 'wrong values'}"
+    say_aside(f"  {job.deed}{what}{target}{where}, {result.took_s:.1f} s{ending}")
+
+
+def _show(lines: tuple[Line, ...]) -> None:
+    from adrenoc.cli import console
+    from adrenoc.fleet.table import COLUMNS, NUMBERS
+
+    good = sum(line.status in ("right", "done") for line in lines)
+    console.print_title("fleet", f"{console.counted(len(lines), 'row')}, {good} good")
+    console.print_table(COLUMNS, [line.cells() for line in lines], right=NUMBERS)

@@ -1,0 +1,66 @@
+"""The table of a fleet as one HTML file: devices against models, then each job with figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from adrenoc.fleet.table import COLUMNS, NUMBERS, Line
+from adrenoc.fleet.work import RUN
+from adrenoc.text.html_page import cell, line, number, page, table
+
+_KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
+
+
+def fleet_html(lines: Sequence[Line]) -> str:
+    """The whole page."""
+    bad = sum(job.is_bad for job in lines)
+    devices = len({job.device for job in lines})
+    return page(
+        "A fleet",
+        f"<h1>A fleet</h1>\n<p>{devices} devices, {len(lines)} jobs, {bad} that are wrong, slower "
+        f"or failed.</p>\n<h2>p50 of each model</h2>\n{_grid(lines)}"
+        f"<h2>All jobs</h2>\n{_jobs(lines)}",
+    )
+
+
+def _grid(lines: Sequence[Line]) -> str:
+    """A row for each device, a column for each model."""
+    runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
+    models = list(dict.fromkeys(model for _, model in runs))
+    devices = list(dict.fromkeys(device for device, _ in runs))
+    rows = [
+        line(
+            cell(device),
+            cell(next((ln.gpu for (d, _), ln in runs.items() if d == device and ln.gpu), "")),
+            *(_time(runs.get((device, model))) for model in models),
+        )
+        for device in devices
+    ]
+    return table(("device", "GPU", *(Path(model).stem for model in models)), "".join(rows))
+
+
+def _time(job: Line | None) -> str:
+    if job is None:
+        return cell("")
+    if job.p50_ms is None or job.is_bad:
+        return cell(job.status, _KINDS.get(job.status, "quiet"))
+    return number(f"{job.p50_ms:.2f} ms")
+
+
+def _jobs(lines: Sequence[Line]) -> str:
+    """A row for each job; columns of figures that no job has are left out."""
+    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
+    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
+    kinds = [_KINDS.get(job.status, "quiet") for job in lines]
+    rows = [
+        line(*(_cell(name, text[name], kind) for name in names))
+        for text, kind in zip(texts, kinds, strict=True)
+    ]
+    return table(names, "".join(rows))
+
+
+def _cell(name: str, text: str, kind: str) -> str:
+    if name in NUMBERS:
+        return number(text)
+    return cell(text, kind if name == "result" else "")

@@ -1,0 +1,63 @@
+"""One HTML file of tables, whole in itself: it asks no network, and shows any text as a text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --quiet: #57606a; --line: #d0d7de;
+  --box: #f6f8fa; --good: #1a7f37; --bad: #cf222e; --mark: #0969da; --paper: #fff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --quiet: #9198a1; --line: #3d444d;
+  --box: #161b22; --good: #3fb950; --bad: #f85149; --mark: #4493f8; --paper: #0d1117; } }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 84em; padding: 0 1em;
+  color: var(--ink); background: var(--paper); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; margin: 0.6em 0 2em; }
+td, th { padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+td { overflow-wrap: break-word; } td:last-child { min-width: 14em; overflow-wrap: anywhere; }
+td:first-child { white-space: nowrap; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.good { color: var(--good); } .bad { color: var(--bad); } .quiet { color: var(--quiet); }
+pre { overflow-x: auto; padding: 0.8em; background: var(--box); }
+svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: var(--quiet); }
+svg line { stroke: var(--line); } svg polyline { stroke: var(--mark); fill: none; stroke-width: 2; }
+svg circle { fill: var(--mark); }
+figure { display: inline-block; margin: 0; } figcaption { font-weight: 600; }
+"""
+
+
+def page(title: str, *sections: str) -> str:
+    """The whole file; sections are HTML."""
+    return (
+        "<!doctype html>\n<html lang='en'><meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width'>\n"
+        f"<title>{safe(title)}</title>\n<style>{_STYLE}</style>\n{''.join(sections)}</html>\n"
+    )
+
+
+def table(names: Sequence[str], body: str) -> str:
+    """A table of these columns, which scrolls where it is too wide; `body` is its rows."""
+    head = "".join(f"<th scope='col'>{safe(name)}</th>" for name in names)
+    return f"<div class='wide'><table><tr>{head}</tr>\n{body}</table></div>\n"
+
+
+def line(*cells: str) -> str:
+    """A row of these cells."""
+    return f"<tr>{''.join(cells)}</tr>\n"
+
+
+def cell(text: str, kind: str = "") -> str:
+    """A cell; `kind` is "number", "good", "bad", "quiet" or nothing."""
+    return f"<td{kind and f' class={kind!r}'}>{safe(text)}</td>"
+
+
+def number(text: str) -> str:
+    """A cell of a figure, set to the right."""
+    return cell(text, "number")
+
+
+def safe(text: str) -> str:
+    """A text that is only shown, whatever it holds."""
+    return html.escape("".join(c if c.isprintable() or c == "\n" else "?" for c in text))

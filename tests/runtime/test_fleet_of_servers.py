@@ -1,0 +1,92 @@
+"""A fleet of servers on this machine: side by side, one that is not there, killed and gone on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.cli.main import main
+from tests.hostile.models import relu
+from tests.runtime.servers import free_port, native_server, tvm_process, wait_until
+
+
+def _fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "adrenoc", "fleet", *map(str, words), "--json"]
+    return subprocess.Popen(
+        [*command, "-o", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
+    said, aside = process.communicate(timeout=300)
+    assert process.returncode == 0, aside + said
+    rows: list[dict[str, object]] = json.loads(said)["fleet"]
+    return rows
+
+
+def test_a_fleet_that_is_killed_goes_on(runtime: Runtime, opencl: str, tmp_path: Path) -> None:
+    models = [tmp_path / name for name in ("a.onnx", "b.onnx")]
+    for model in models:
+        model.write_bytes(relu(model.stem))
+    folder, dead = tmp_path / "fleet", f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        ports = [stack.enter_context(native_server(runtime, opencl))[1] for _ in range(2)]
+        places = [f"127.0.0.1:{port}" for port in ports]
+        words = [*models, *(word for place in (*places, dead) for word in ("--rpc", place))]
+        words += ["--patience", "5s", "--repeat", "2"]
+        first = _fleet(*words, folder=folder)
+        results = folder / "results"
+        wait_until(lambda: results.is_dir() and len(list(results.glob("*.json"))) > 2)
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+        kept = {path: path.read_bytes() for path in results.glob("*.json")}
+        rows = _rows(_fleet(*words, folder=folder))
+    assert {path: path.read_bytes() for path in kept} == kept
+    ran = [(row["device"], Path(str(row["model"])).name) for row in rows if row["deed"] == "run"]
+    assert sorted(ran) == sorted((place, model.name) for place in places for model in models)
+    assert {row["status"] for row in rows if row["deed"] == "run"} == {"right"}
+    (left,) = [row for row in rows if row["device"] == dead]
+    assert (left["status"], left["deed"]) == ("left", "identify")
+
+
+def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> None:
+    model = tmp_path / "a.onnx"
+    model.write_bytes(relu())
+    with ExitStack() as stack:
+        tracker = f"127.0.0.1:{stack.enter_context(tvm_process('rpc_tracker'))}"
+        words = ("--tracker", tracker, "--key", "phone")
+        for _ in range(2):
+            stack.enter_context(native_server(runtime, opencl, *words))
+        rows = _rows(
+            _fleet(model, *words, "--device", "host", "--repeat", "1", folder=tmp_path / "fleet")
+        )
+    assert [row["status"] for row in rows] == ["right", "right"]
+    assert len({str(row["device"]) for row in rows}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["M"], "name devices: --rpc HOST:PORT, --tracker HOST:PORT or --adb SERIAL"),
+        (["--rpc", "127.0.0.1:1"], "missing argument 'MODEL...'"),
+        (["M", "--tracker", "127.0.0.1:1"], "--tracker needs --key"),
+        (["M", "--tracker", "h:1", "--key", "k", "--adb", "A"], "--tracker names its devices by"),
+        (["M", "--rpc", "h:1", "--key", "a", "--key", "b"], "servers without a tracker have one"),
+        (["M", "--rpc", "h"], "the address of the server is"),
+    ],
+)
+def test_devices_that_nobody_can_mean(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(relu())
+    told = [str(tmp_path / "m.onnx") if word == "M" else word for word in words]
+    assert main(["fleet", *told, "-o", str(tmp_path / "fleet")]) != 0
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "fleet").exists()
