@@ -39,6 +39,22 @@ def _(operator: Depthwise, network: Network) -> Kernel:
 def _filtered(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
     if isinstance(operator, Convolution) and operator.joined is not None:
         raise TypeError("a sum was given to a convolution whose own code has no place for it")
+    arrays, fields = plain_parts(operator, network)
+    return Kernel(
+        call=name + "(&{layer}, {in0}, {out});",
+        how="plain C",
+        snippets=("requantise", "plain_layer", name),
+        arrays=arrays,
+        struct="plain_layer",
+        fields=fields,
+        gap_bytes=_gap(operator, images_of(operator, network)),
+    )
+
+
+def plain_parts(
+    operator: Convolution | Depthwise, network: Network
+) -> tuple[tuple[Array, ...], tuple[tuple[str, str], ...]]:
+    """The constants of a filter and the fields of its `plain_layer`."""
     rule = operator.requantise
     arrays = [
         Array(suffix="weights", ctype="int8_t", values=operator.weights),
@@ -72,15 +88,7 @@ def _filtered(operator: Convolution | Depthwise, network: Network, name: str) ->
     fields = [(key, str(value)) for key, value in numbers.items()]
     fields.append(("single", "requantise_single" if single else "0"))
     fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
-    return Kernel(
-        call=name + "(&{layer}, {in0}, {out});",
-        how="plain C",
-        snippets=("requantise", "plain_layer", name),
-        arrays=tuple(arrays),
-        struct="plain_layer",
-        fields=tuple(fields),
-        gap_bytes=_gap(operator, images),
-    )
+    return tuple(arrays), tuple(fields)
 
 
 def images_of(

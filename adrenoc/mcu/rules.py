@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.dsp.depthwise import depthwise_choices
+from adrenoc.mcu.dsp.paired_depthwise import paired_kernel
 from adrenoc.mcu.dsp.products import product_choices
 from adrenoc.mcu.kernel import Kernel
 from adrenoc.mcu.mve.depthwise import vector_depthwise_choices
@@ -57,7 +59,7 @@ def choose_kernel(
         return _on_processor(operator, network, subject, decisions)
     schedules = schedules_of(operator, network, core)
     if not schedules.ways:
-        kernel = plain_kernel(operator, network)
+        kernel = _without_schedules(operator, network, core)
     else:
         digest = digest_of(operator, network, core)
         times_us = measured.times_us.get(digest, {})
@@ -69,6 +71,13 @@ def choose_kernel(
     if schedules.refused:
         decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
     return kernel
+
+
+def _without_schedules(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
+    if isinstance(operator, Depthwise) and core.has_dsp:
+        with suppress(NotImplementedError):
+            return paired_kernel(operator, network)
+    return plain_kernel(operator, network)
 
 
 def _tuned(subject: str, chosen: Choice, times_us: Mapping[str, float], *, known: bool) -> Decision:

@@ -52,6 +52,28 @@ def anomalies(*, width: int = 640, seed: int = 0) -> bytes:
     return make.finish(make.dense(x, width))
 
 
+def recurrent(*, width: int = 8, steps: int = 4, depth: int = 10, seed: int = 0) -> bytes:
+    """A keyword LSTM, unrolled as converters do it: a split of gates at each step."""
+    make = Maker(seed=seed)
+    frames = make.input(1, steps, depth, scale=0.05)
+    xs = make.parted("UNPACK", frames, [None], [(1, depth)] * steps, "UnpackOptions")
+    state = make.dense(xs[0], width)
+    cell = make.unary("TANH", make.dense(xs[0], width), scale=1 / 128, zero=0)
+    for x in xs:
+        both = make.add(make.dense(x, 4 * width), make.dense(state, 4 * width))
+        shapes = [(1, width)] * 4
+        gates = make.parted("SPLIT", both, [1, None], shapes, "SplitOptions")
+        enter, forget, leave = (
+            make.unary("LOGISTIC", gate, scale=1 / 256, zero=-128) for gate in gates[:3]
+        )
+        fresh = make.unary("TANH", gates[3], scale=1 / 128, zero=0)
+        kept = make.binary("MUL", forget, cell, "MulOptions")
+        cell = make.add(kept, make.binary("MUL", enter, fresh, "MulOptions"))
+        shown = make.unary("TANH", cell, scale=1 / 128, zero=0)
+        state = make.binary("MUL", leave, shown, "MulOptions")
+    return make.finish(make.softmax(make.dense(state, 12)))
+
+
 def _classified(make: Maker, x: Value, classes: int) -> Value:
     x = make.pool(x, "AVERAGE_POOL_2D", (x.shape[1], x.shape[2]))
     x = make.reshape(x, 1, x.shape[3])

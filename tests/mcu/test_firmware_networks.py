@@ -14,6 +14,7 @@ SMALL = {
     "wake_words": lambda: networks.wake_words(size=32),
     "images": lambda: networks.images(size=8),
     "anomalies": lambda: networks.anomalies(width=40),
+    "recurrent": networks.recurrent,
 }
 
 

@@ -287,6 +287,14 @@ def test_code_of_what_is_left_is_the_reference(tmp_path: Path) -> None:
     run_and_compare(make.finish(*_swallowed(make)), tmp_path / "m")
 
 
+@needs_emulator
+def test_a_dilation_of_one_tap_needs_no_room(tmp_path: Path) -> None:
+    """What dilates a window of one tap means nothing; the board tells what is written beyond."""
+    make = Maker(seed=2)
+    x = make.input(1, 1, 50, 24)
+    run_and_compare(make.finish(make.conv(x, 8, dilations=(3, 2))), tmp_path / "m")
+
+
 def test_a_sum_goes_into_the_convolution_before_it() -> None:
     make = Maker(seed=3)
     content = make.finish(*_residuals(make))

@@ -245,6 +245,10 @@ def patch_fields(operator: Convolution, network: Network) -> str:
     """The struct `patch_layer` of a convolution."""
     (in_height, in_width, depth), (_, width, _) = images_of(operator, network)
     window = operator.window
+    # What dilates a window of one tap means nothing, and would be taken for a border.
+    dilations = [
+        d if taps > 1 else 1 for d, taps in zip(window.dilations, window.kernel, strict=True)
+    ]
     patch = {
         "in_height": in_height,
         "in_width": in_width,
@@ -253,8 +257,8 @@ def patch_fields(operator: Convolution, network: Network) -> str:
         "kernel_width": window.kernel[1],
         "stride_y": window.strides[0],
         "stride_x": window.strides[1],
-        "dilation_y": window.dilations[0],
-        "dilation_x": window.dilations[1],
+        "dilation_y": dilations[0],
+        "dilation_x": dilations[1],
         "top": window.top,
         "left": window.left,
         "out_width": width,
