@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.options import TargetParam, json_option
 from adrenoc.cli.place_options import place_options
@@ -27,6 +28,15 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
     default=None,
     metavar="DEVICE",
     help="The device whose kernels to verify.  [default: what it calls itself]",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=DurationParam(),
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="After so long nothing more is tried against what is wrong.",
 )
 @click.option(
     "--precision",
@@ -63,6 +73,7 @@ def verify_device_command(
     key: str,
     timeout_s: float,
     listed: Target | None,
+    budget_s: float,
     precisions: tuple[str, ...],
     only: tuple[str, ...],
     output: Path,
@@ -96,6 +107,7 @@ def verify_device_command(
             place=address,
             cl_device=cl_device,
             limit_s=timeout_s,
+            budget_s=budget_s,
             listed=listed,
             only=only,
             precisions=precisions,
@@ -131,7 +143,7 @@ def _show(done: Verification, output: Path) -> None:
     console.print_title(report.device.name, f"driver {report.device.driver}")
     for finding in report.findings:
         console.print_fields([(finding.case, finding.text)])
-    for text in done.once:
+    for text in report.failed_once:
         console.print_fields([("failed once", f"{text}; in parts it did not come again")])
     for quirk in report.quirks:
         console.print_fields([("avoid", quirk.text)])

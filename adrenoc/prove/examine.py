@@ -18,6 +18,10 @@ MOST_FAILED = 6
 """Cases that fail with no numbers, after which the rest of such a suite is left unseen."""
 
 
+class GoneError(Exception):
+    """The device did not come back, so that nothing more can be said of it: no fault of a case."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runs:
     """The outputs of the first and of the last run of a bundle."""
@@ -35,6 +39,7 @@ class Bench(Protocol):
         Raises:
             DeviceError: the driver refused something, or gave an error.
             RemoteError: no answer came in time, or the session was lost.
+            GoneError: and nothing answers any more.
         """
 
 
@@ -43,12 +48,14 @@ class Examined:
     """What was found of one suite; `unseen` cases were left out after too many failed."""
 
     findings: list[Finding] = field(default_factory=list)
+    made: Made
     kernels: int = 0
     launches: int = 0
+    outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Of the first run; none where the suite failed."""
     unseen: list[str] = field(default_factory=list)
     once: str = ""
     """What failed as a whole and not in parts: a failure that did not come again."""
-    made: Made | None = None
 
 
 def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examined:
@@ -58,9 +65,11 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
         AdrenocError: the suite cannot be compiled.
     """
     made = make_suite(suite, target, folder)
-    found = Examined(kernels=made.kernels(), launches=len(made.bundle.launches()), made=made)
+    found = Examined(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
     try:
-        found.findings += _run(bench, made)
+        runs = bench.run(made)
+        found.outputs = runs.first
+        found.findings += _judged(made, runs)
     except (DeviceError, RemoteError) as error:
         _split(bench, suite, target, folder, found, error)
         if not found.findings:
@@ -68,8 +77,25 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     return found
 
 
-def _run(bench: Bench, made: Made) -> tuple[Finding, ...]:
-    runs = bench.run(made)
+def in_other_order(
+    bench: Bench, examined: Examined, target: Target, folder: Path
+) -> tuple[Finding, ...]:
+    """Run the cases in the other order: their kernels and data are the same, so are the bits.
+
+    What is wrong already is no news.  Where it fails, that is noted as a failure.
+    """
+    if not examined.outputs or examined.findings:
+        return ()
+    suite = examined.made.suite
+    turned = make_suite(replace(suite, cases=suite.cases[::-1]), target, folder)
+    try:
+        return differing(turned, examined.outputs, bench.run(turned).last)
+    except (DeviceError, RemoteError) as error:
+        examined.once = one_line(error)
+        return ()
+
+
+def _judged(made: Made, runs: Runs) -> tuple[Finding, ...]:
     wrong = judge(made, runs.first)
     known = {finding.title for finding in wrong}
     unsteady = differing(made, runs.first, runs.last)
@@ -105,7 +131,8 @@ def _split(
             found.unseen += [case.title for case in cases]
             continue
         try:
-            found.findings += _run(bench, make_suite(half, target, folder))
+            made = make_suite(half, target, folder)
+            found.findings += _judged(made, bench.run(made))
         except (DeviceError, RemoteError) as again:
             _split(bench, half, target, folder, found, again)
 

@@ -13,7 +13,7 @@ from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import Kind
 from adrenoc.prove.case import Case
 from adrenoc.prove.suite import Suite
-from adrenoc.target.avoid import FUSIONS
+from adrenoc.target.avoid import FUSIONS, OVERRIDES
 from adrenoc.target.gpu import Quirk
 
 FEW_THREADS = 64
@@ -28,11 +28,15 @@ Applies = Callable[[Case, Suite], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A way to do without something; `of` makes its quirk for a case and the kernels of that."""
+    """A way to do without something; `of` makes its quirk for a case and the kernels of that.
 
-    text: str
+    It makes none where that would change nothing.
+    """
+
     applies: Applies
-    of: Callable[[Case, Sequence[KernelInfo]], Quirk]
+    of: Callable[[Case, Sequence[KernelInfo]], Quirk | None]
+    is_broad: bool = False
+    """Whether it changes all kernels, which may help what goes wrong in company alone."""
 
 
 def quirk(text: str, **fields: object) -> Quirk:
@@ -41,16 +45,18 @@ def quirk(text: str, **fields: object) -> Quirk:
 
 
 def _without(text: str, word: str, applies: Applies) -> Form:
-    def of(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
+    def of(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk | None:
         named = word.format(family=case.family, fusion=case.fusion)
         return quirk(text.format(family=case.family), avoid=(named,))
 
-    return Form(text=text, applies=applies, of=of)
+    return Form(applies=applies, of=of, is_broad=word in OVERRIDES)
 
 
-def _other_groups(case: Case, kernels: Sequence[KernelInfo]) -> Quirk:
+def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
     groups = {k.work_group for k in kernels if len(k.work_group) == 3}
     shapes = tuple(sorted((x, y, z) for x, y, z in groups if x * y * z > 1))
+    if not shapes:
+        return None
     return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
 
 
@@ -91,13 +97,13 @@ FORMS: tuple[Form, ...] = (
     _without(
         "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
     ),
-    Form(text="other work-groups", applies=_always, of=_other_groups),
-    Form(text="small work-groups", applies=_always, of=_few_threads),
+    Form(applies=_always, of=_other_groups),
+    Form(applies=_always, of=_few_threads, is_broad=True),
     _without("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _without(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
     ),
-    Form(text="narrow images", applies=_textured, of=_narrow),
+    Form(applies=_textured, of=_narrow),
     _without("Textures give wrong values.", "textures", _textured),
     _without(
         "Halves are stored or read wrongly.",

@@ -16,9 +16,10 @@ from adrenoc.errors import AdrenocError, RemoteError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.prove.case import Case
 from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.examine import Runs
-from adrenoc.prove.suite import PRECISIONS, Made, Suite, all_suites
-from adrenoc.prove.verify_device import Say, Verification, verify_device
+from adrenoc.prove.examine import GoneError, Runs
+from adrenoc.prove.search import Say
+from adrenoc.prove.suite import MEMORIES, PRECISIONS, Made, Suite, all_suites
+from adrenoc.prove.verify_device import Verification, verify_device
 from adrenoc.target.target import Target, host_twin
 from adrenoc.tune.local import local_server
 
@@ -38,9 +39,11 @@ class Request:
     place: RemoteAddress | None
     cl_device: str
     limit_s: float
+    budget_s: float
     listed: Target | None = None
     only: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
+    memories: tuple[str, ...] = MEMORIES
 
 
 def run_verification(request: Request, *, say: Say = lambda what, told: None) -> Verification:
@@ -60,7 +63,16 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         device = Device.of(facts)
         target = _target(request.listed or listed_for(device), there)
         bench = RemoteBench(address, request.cl_device)
-        return verify_device(bench, device, target, wanted(request, target), folder, say=say)
+        suites = wanted(request, target)
+        try:
+            return verify_device(
+                bench, device, target, suites, folder, budget_s=request.budget_s, say=say
+            )
+        except GoneError as gone:
+            raise RemoteError(
+                f"the device did not come back after it failed: {gone}",
+                hint="look at the device and at the server's output, and begin again with --only",
+            ) from gone
 
 
 def chosen(only: tuple[str, ...]) -> tuple[Case, ...]:
@@ -72,7 +84,7 @@ def wanted(request: Request, target: Target) -> tuple[Suite, ...]:
     """The suites that were asked for."""
     suites = all_suites(chosen(request.only), half_arithmetic=target.limits.fp16)
     precisions = request.precisions or PRECISIONS
-    return tuple(suite for suite in suites if suite.precision in precisions)
+    return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
 
 
 def _target(listed: Target, there: RemoteDevice) -> Target:
@@ -98,16 +110,21 @@ class RemoteBench:
                 repeat=REPEATS,
                 progress=progress,
             )
-        except RemoteError:
+        except RemoteError as error:
             # The next suite is not to be blamed for what this one left behind.
-            self._wait()
+            self._wait(error)
             raise
         return Runs(first=progress.outputs, last=result.outputs)
 
-    def _wait(self) -> None:
-        """Wait until the server answers again; a session that hangs is ended there."""
+    def _wait(self, error: RemoteError) -> None:
+        """Wait until the server answers again; a session that hangs is ended there.
+
+        Raises:
+            GoneError: it does not.
+        """
         for pause_s in PAUSES_S:
             time.sleep(pause_s)
             with suppress(AdrenocError):
                 describe(self._address)
                 return
+        raise GoneError(error.message) from error

@@ -5,36 +5,20 @@ It ends when, with all that has to be avoided, every case is right, or nothing h
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.calibrate.device import Device
-from adrenoc.device.compiled_for import adreno_number
-from adrenoc.errors import TargetError
-from adrenoc.prove.case import Case
-from adrenoc.prove.examine import Bench, Examined, examine, right_titles, spread_sample
-from adrenoc.prove.forms import FORMS, Form
+from adrenoc.prove.examine import Bench, Examined, examine, in_other_order
 from adrenoc.prove.judge import Finding
-from adrenoc.prove.suite import MEMORIES, Suite, make_suite, part_of
-from adrenoc.target.device_report import (
-    FORMAT,
-    DeviceReport,
-    ReportedDevice,
-    ReportedFinding,
-    ReportedSuites,
-    with_report,
-)
-from adrenoc.target.gpu import Quirk
+from adrenoc.prove.search import Say, Search, empty_report, named
+from adrenoc.prove.suite import Suite, make_suite
+from adrenoc.target.device_report import DeviceReport, ReportedFinding, ReportedSuites
 from adrenoc.target.target import Target
 
 MOST_ROUNDS = 8
-SAMPLE = 4
-"""Cases of a suite that forms are tried on at a time."""
-
-Say = Callable[[str, str], None]
 
 
 @dataclass(kw_only=True)
@@ -48,27 +32,6 @@ class Verification:
     """Of the first round: the device as it is."""
     left: tuple[Finding, ...]
     """Of the last: what nothing helps."""
-    once: tuple[str, ...]
-    """Failures that did not come again."""
-
-
-@dataclass(kw_only=True)
-class _Search:
-    bench: Bench
-    device: Device
-    base: Target
-    folder: Path
-    say: Say
-    quirks: list[Quirk] = field(default_factory=list)
-    helped: dict[str, list[Quirk]] = field(default_factory=dict)
-    """Case -> the quirks that were found for it."""
-    hopeless: set[tuple[str, str]] = field(default_factory=set)
-    """(suite, case) that nothing helps."""
-
-    def target(self, *more: Quirk) -> Target:
-        """The target without what was found so far, and without `more`."""
-        quirks = named((*self.quirks, *more), self.device)
-        return with_report(self.base, _report(self.device, quirks), Path("device.json"))
 
 
 def verify_device(
@@ -78,51 +41,47 @@ def verify_device(
     suites: tuple[Suite, ...],
     folder: Path,
     *,
+    budget_s: float,
     say: Say = lambda what, told: None,
 ) -> Verification:
     """Run suites on a device; `folder` is for files.
 
+    After `budget_s` nothing more is tried; what was found is proven all the same.
+
     Raises:
         AdrenocError: a suite cannot be compiled, or the device went away for good.
     """
-    search = _Search(bench=bench, device=device, base=target, folder=folder, say=say)
+    end = time.monotonic() + budget_s
+    search = Search(bench=bench, device=device, base=target, folder=folder, say=say, end=end)
     first: dict[str, Examined] = {}
-    left: list[Finding] = []
+    now: dict[str, Examined] = {}
     for turn in range(MOST_ROUNDS):
         now = _round(search, suites, of_first=turn == 0)
         first = first or now
-        left = [finding for seen in now.values() for finding in seen.findings]
-        open_ = {
-            suite: [
-                f for f in now[suite.name].findings if (suite.name, f.title) not in search.hopeless
-            ]
-            for suite in suites
-            if suite.name in now
-        }
-        todo = next(((s, f) for s, f in open_.items() if f), None)
-        if todo is None:
+        todo = next(
+            (
+                (suite, open_)
+                for suite in suites
+                if suite.name in now and (open_ := _open(search, suite, now[suite.name]))
+            ),
+            None,
+        )
+        if todo is None or search.is_over:
             break
-        _find_help(search, *todo, made=now[todo[0].name])
-    findings = tuple(finding for seen in first.values() for finding in seen.findings)
-    once = tuple(seen.once for seen in first.values() if seen.once)
-    report = replace(
-        _report(device, named(search.quirks, device)),
-        suites=ReportedSuites(
-            names=tuple(first),
-            cases=sum(len(suite.cases) for suite in suites),
-            kernels=sum(seen.kernels for seen in first.values()),
-            launches=sum(seen.launches for seen in first.values()),
-        ),
-        is_right=not left and not any(seen.unseen for seen in now.values()),
-        findings=tuple(_reported(finding, search) for finding in findings),
-    )
-    return Verification(
-        device=device, target=target, report=report, findings=findings, left=tuple(left), once=once
-    )
+        search.find_help(*todo, now[todo[0].name])
+    return _verification(search, suites, first, now)
 
 
-def _round(search: _Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict[str, Examined]:
-    """Run each suite as it is compiled now; one that has become another is left out."""
+def _open(search: Search, suite: Suite, examined: Examined) -> list[Finding]:
+    """What is wrong and may be helped yet."""
+    return [f for f in examined.findings if (suite.name, f.title) not in search.hopeless]
+
+
+def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict[str, Examined]:
+    """Run each suite as it is compiled now; one that has become another is left out.
+
+    The first suite runs in the other order too.
+    """
     target, seen, found = search.target(), set(), {}
     for suite in suites:
         made = make_suite(suite, target, search.folder)
@@ -130,97 +89,45 @@ def _round(search: _Search, suites: tuple[Suite, ...], *, of_first: bool) -> dic
         if key in seen:
             continue
         seen.add(key)
-        found[suite.name] = examine(search.bench, suite, target, search.folder)
-        count = len(found[suite.name].findings)
-        told = f"{len(suite.cases)} cases, {found[suite.name].kernels} kernels: "
+        examined = found[suite.name] = examine(search.bench, suite, target, search.folder)
+        if suite == suites[0]:
+            examined.findings += in_other_order(search.bench, examined, target, search.folder)
+        count = len(examined.findings)
+        told = f"{len(suite.cases)} cases, {examined.kernels} kernels: "
         told += "all right" if not count else f"{count} wrong"
+        if examined.once:
+            told += f"; failed once: {examined.once}"
         search.say(suite.name if of_first else f"{suite.name}, with what helps", told)
     return found
 
 
-def _find_help(search: _Search, suite: Suite, findings: list[Finding], *, made: Examined) -> None:
-    """Try forms on some of the cases that go wrong, and keep what helps."""
-    open_ = set(spread_sample(findings, SAMPLE))
-    cases = {case.title: case for case in suite.cases}
-    for form in FORMS:
-        asked = {t for t in open_ if form.applies(cases[t], suite)}
-        for quirk_ in _quirks_of(form, [cases[t] for t in sorted(asked)], made):
-            if not asked or quirk_ in search.quirks:
-                continue
-            try:
-                target = search.target(quirk_)
-                right = right_titles(search.bench, part_of(suite, asked), target, search.folder)
-            except TargetError:  # a quirk that no target can hold
-                continue
-            if not right:
-                continue
-            search.say(f"{quirk_.text}", f"helps {', '.join(sorted(right))}")
-            search.quirks.append(quirk_)
-            for title in right:
-                search.helped.setdefault(title, []).append(quirk_)
-            open_ -= right
-            asked -= right
-        if not open_:
-            return
-    for title in open_:
-        search.say(title, "nothing helps")
-        # Buffers were among what was tried.
-        search.hopeless |= {(replace(suite, memory=memory).name, title) for memory in MEMORIES}
-
-
-def _quirks_of(form: Form, cases: list[Case], made: Examined) -> list[Quirk]:
-    """The form's quirk of each case, each once."""
-    found: dict[Quirk, None] = {}
-    for case in cases:
-        found.setdefault(form.of(case, _kernels_of(case, made)))
-    return [
-        quirk
-        for quirk in found
-        if quirk
-        != replace(
-            quirk,
-            avoid=(),
-            banned_work_groups=(),
-            work_group_items_below=None,
-            image_extent_below=None,
-        )
-    ]
-
-
-def _kernels_of(case: Case, examined: Examined) -> list[KernelInfo]:
-    """The kernels that compute a case, by the names of their tensors."""
-    made = examined.made
-    if made is None:
-        return []
-    prefix = next(name for name, title in made.of_case.items() if title == case.title)
-    prefix = prefix.rpartition("_")[0]
-    names = {launch.kernel for launch in made.bundle.launches() if launch.node.startswith(prefix)}
-    return [kernel for kernel in made.bundle.manifest.kernels if kernel.name in names]
-
-
-def named(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:
-    """Quirks with names and their source."""
-    source = f"adrenoc verify-device on {device.name}, driver {device.driver}"
-    return tuple(
-        replace(quirk, name=f"verified-{number}", source=source)
-        for number, quirk in enumerate(quirks, 1)
-    )
-
-
-def _report(device: Device, quirks: tuple[Quirk, ...]) -> DeviceReport:
-    return DeviceReport(
-        format=FORMAT,
-        device=ReportedDevice(
-            name=device.name, driver=device.driver, gpu=adreno_number(device.facts)
+def _verification(
+    search: Search,
+    suites: tuple[Suite, ...],
+    first: Mapping[str, Examined],
+    last: Mapping[str, Examined],
+) -> Verification:
+    findings = tuple(finding for seen in first.values() for finding in seen.findings)
+    left = tuple(finding for seen in last.values() for finding in seen.findings)
+    unseen = any(seen.unseen for seen in last.values())
+    report = replace(
+        empty_report(search.device, named(search.quirks, search.device)),
+        suites=ReportedSuites(
+            names=tuple(first),
+            cases=sum(len(suite.cases) for suite in suites),
+            kernels=sum(seen.kernels for seen in first.values()),
+            launches=sum(seen.launches for seen in first.values()),
         ),
-        date=str(datetime.datetime.now(datetime.timezone.utc).date()),
-        suites=ReportedSuites(names=(), cases=0, kernels=0, launches=0),
-        is_right=False,
-        quirks=quirks,
+        is_right=not left and not unseen,
+        findings=tuple(_reported(finding, search) for finding in findings),
+        failed_once=tuple(seen.once for seen in first.values() if seen.once),
+    )
+    return Verification(
+        device=search.device, target=search.base, report=report, findings=findings, left=left
     )
 
 
-def _reported(finding: Finding, search: _Search) -> ReportedFinding:
+def _reported(finding: Finding, search: Search) -> ReportedFinding:
     helps = search.helped.get(finding.title, [])
     return ReportedFinding(
         case=finding.title,

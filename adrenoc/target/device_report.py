@@ -69,6 +69,8 @@ class DeviceReport:
     is_right: bool
     quirks: tuple[Quirk, ...] = ()
     findings: tuple[ReportedFinding, ...] = ()
+    failed_once: tuple[str, ...] = ()
+    """What the driver said of failures that did not come again."""
 
 
 def report_json(report: DeviceReport) -> str:

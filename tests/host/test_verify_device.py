@@ -1,16 +1,25 @@
-"""`adrenoc verify-device` with drivers that misbehave on order (`tests/faulty/`)."""
+"""`adrenoc verify-device` with drivers that misbehave on order (`tests/faulty/`).
+
+Where it does not matter how a driver goes wrong, a bench that knows what is right stands for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from adrenoc.calibrate.device import Device
+from adrenoc.errors import DeviceError, RemoteError
+from adrenoc.prove.cases.table import CASES
+from adrenoc.prove.examine import GoneError, Runs
 from adrenoc.prove.judge import judge
 from adrenoc.prove.session import RemoteBench, Request, run_verification, wanted
-from adrenoc.prove.suite import make_suite
-from adrenoc.prove.verify_device import Verification
+from adrenoc.prove.suite import Made, Suite, all_suites, make_suite
+from adrenoc.prove.verify_device import Verification, verify_device
 from adrenoc.target.device_report import read_report, report_json, with_report
 from adrenoc.target.target import load_target
 from adrenoc.tune.local import local_server
@@ -26,7 +35,15 @@ def layer(tmp_path_factory: pytest.TempPathFactory, device: Any) -> Path:
 
 
 def _request(*only: str) -> Request:
-    return Request(place=None, cl_device="", limit_s=LIMIT_S, only=only, precisions=("mixed",))
+    return Request(
+        place=None,
+        cl_device="",
+        limit_s=LIMIT_S,
+        budget_s=600.0,
+        only=only,
+        precisions=("mixed",),
+        memories=("textures",),
+    )
 
 
 def _right_as_reported(done: Verification, request: Request, folder: Path) -> bool:
@@ -52,3 +69,111 @@ def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
         assert [q.avoid for q in done.report.quirks] == [("operator:softmax",)]
         assert done.report.is_right and not done.left
         assert _right_as_reported(done, request, tmp_path)
+
+
+Spoil = Callable[[Made, str, np.ndarray], np.ndarray]
+"""(suite, case, what is right) -> what the last run gives."""
+
+
+class PlantedBench:
+    """Gives what is right but for what a test spoils."""
+
+    def __init__(self, spoil: Spoil = lambda made, title, value: value) -> None:
+        self._spoil = spoil
+        self.failures: list[Exception] = []
+        """What the next runs raise."""
+        self.runs = 0
+
+    def run(self, made: Made) -> Runs:
+        self.runs += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        last = {
+            name: self._spoil(made, made.of_case[name], value)
+            for name, value in made.expected.items()
+        }
+        return Runs(first=last, last=last)
+
+
+PLANTED = ("softmax: along channels", "map: Tanh")
+
+
+def _suites(*titles: str) -> tuple[Suite, ...]:
+    cases = tuple(case for case in CASES if case.title in titles)
+    assert len(cases) == len(titles)
+    return all_suites(cases, half_arithmetic=False)[:2]
+
+
+def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:
+    device = Device.of({"name": "a device", "driver": "1.0"})
+    target = load_target("host")
+    return verify_device(
+        bench, device, target, _suites(*(titles or PLANTED)), folder, budget_s=600.0
+    )
+
+
+def test_a_device_that_is_right_has_nothing_to_avoid(tmp_path: Path) -> None:
+    bench = PlantedBench()
+    done = _verified(bench, tmp_path)
+    assert done.report.is_right and not done.report.quirks and not done.findings
+    assert done.report.suites.cases == 4 and done.report.suites.kernels > 4
+    assert bench.runs == 3  # two memories, and the other order
+
+
+def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
+    done = _verified(PlantedBench(lambda _, title, value: value + (title == "map: Tanh")), tmp_path)
+    assert not done.report.is_right and not done.report.quirks
+    assert {finding.title for finding in done.left} == {"map: Tanh"}
+    assert {finding.helps for finding in done.report.findings} == {()}
+
+
+def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:
+    bench = PlantedBench()
+    bench.failures = [DeviceError("CL_OUT_OF_RESOURCES", hint="")]
+    done = _verified(bench, tmp_path)
+    assert done.report.is_right and not done.findings
+    assert done.report.failed_once == ("CL_OUT_OF_RESOURCES",)
+
+
+def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:
+    class Hangs(PlantedBench):
+        def run(self, made: Made) -> Runs:
+            if any(kernel.family == "softmax" for kernel in made.bundle.manifest.kernels):
+                raise RemoteError("no answer", hint="")
+            return super().run(made)
+
+    done = _verified(Hangs(), tmp_path)
+    assert {finding.title for finding in done.findings} == {"softmax: along channels"}
+    assert {finding.text for finding in done.findings} == {"no answer"}
+    assert [quirk.avoid for quirk in done.report.quirks] == [("operator:softmax",)]
+    assert done.report.is_right
+
+
+def test_what_is_wrong_in_company_alone_is_tried_in_company(tmp_path: Path) -> None:
+    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+        is_alone = len(made.suite.cases) == 1
+        off = made.options.textures and not is_alone and title == "softmax: along channels"
+        return value + np.float32(off)
+
+    done = _verified(PlantedBench(spoil), tmp_path)
+    assert [quirk.avoid for quirk in done.report.quirks] == [("textures",)]
+    assert done.report.is_right
+
+
+def test_what_depends_on_the_order_is_found(tmp_path: Path) -> None:
+    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+        is_turned = len(made.suite.cases) > 1 and made.suite.cases[0].family == "softmax"
+        return value * np.float32(1 + 2**-20) if is_turned and title == "map: Tanh" else value
+
+    done = _verified(PlantedBench(spoil), tmp_path)
+    assert [(finding.title, finding.kind) for finding in done.findings] == [
+        ("map: Tanh", "unsteady")
+    ]
+    assert not done.report.quirks and not done.report.is_right
+
+
+def test_a_device_that_is_gone_ends_it(tmp_path: Path) -> None:
+    bench = PlantedBench()
+    bench.failures = [GoneError("it is gone")]
+    with pytest.raises(GoneError, match="it is gone"):
+        _verified(bench, tmp_path)

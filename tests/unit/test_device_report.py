@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adrenoc.cli.main import main
 from adrenoc.errors import TargetError
 from adrenoc.options import resolve_options
 from adrenoc.target.avoid import FEATURES
@@ -149,3 +150,26 @@ def test_words_of_the_quirks_that_ship() -> None:
     assert {word.partition(":")[2] for word in words if word.startswith("operator:")} <= set(
         OPERATORS
     )
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "tune"])
+@pytest.mark.parametrize(
+    ("device", "code", "said"),
+    [
+        ("adreno:750", 16, "is of Adreno 640, expected one of Adreno 750"),
+        ("cortex-m4", 2, "--device-report is for GPUs"),
+    ],
+)
+def test_commands_read_it_before_the_model(
+    command: str,
+    device: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = _written(tmp_path, report_json(REPORT))
+    model = str(tmp_path / "model.onnx")
+    words = [command, model, "--device-report", str(path), "--device", device]
+    assert main(words) == code
+    assert said in capsys.readouterr().err.replace("\n", " ")
