@@ -11,6 +11,7 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
+from tests.one_unit import write_unit
 from tests.runtime.programs import Finished
 
 Execute = Callable[..., Finished]
@@ -46,12 +47,12 @@ def build_damage(folder: Path) -> Path:
 def build_with_readers(source: str, folder: Path, readers: Sequence[str] = READERS) -> Path:
     """Compile a file of this folder with readers of the runtime, with sanitizers."""
     program = folder / Path(source).stem
-    sources = [NATIVE / f"{name}.cc" for name in readers]
+    sources = [Path(__file__).with_name(source), *(NATIVE / f"{name}.cc" for name in readers)]
+    unit = write_unit(folder / f"{program.name}_unit.cc", sources)
     command = ["c++", "-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", f"-I{NATIVE / 'runtime' / 'src'}"]
-    command += [str(path) for path in (Path(__file__).with_name(source), *sources)]
-    subprocess.run([*command, "-o", str(program)], check=True)
+    subprocess.run([*command, str(unit), "-o", str(program)], check=True)
     return program
 
 

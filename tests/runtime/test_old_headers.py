@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import adrenoc
+from tests.one_unit import write_unit
 
 NATIVE = Path(adrenoc.__file__).parent / "native"
 RUNTIME = NATIVE / "runtime"
@@ -47,19 +48,12 @@ def _compile(*files: Path, warnings: str = "-Werror=return-type") -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _together(folder: Path, sources: list[Path]) -> Path:
-    """A file that includes all of them: TVM's headers, which take the time, are read once."""
-    unit = folder / "unit.cc"
-    unit.write_text("".join(f'#include "{source}"\n' for source in sources))
-    return unit
-
-
 def test_the_opencl_runtime(tmp_path: Path) -> None:
-    _compile(_together(tmp_path, sorted((NATIVE / "src").rglob("*.cc"))))
+    _compile(write_unit(tmp_path / "unit.cc", sorted((NATIVE / "src").rglob("*.cc"))))
 
 
 def test_the_runtime_without_python(tmp_path: Path) -> None:
-    _compile(*sorted((RUNTIME / "src").rglob("*.cc")))
+    _compile(write_unit(tmp_path / "unit.cc", sorted((RUNTIME / "src").rglob("*.cc"))))
 
 
 def test_programs_and_public_headers(tmp_path: Path) -> None:
@@ -76,4 +70,4 @@ def test_what_is_taken_of_tvm(tmp_path: Path) -> None:
     sources += [tvm / "vm" / f"{name}.cc" for name in ("builtin", "bytecode", "executable", "vm")]
     left_out = {"builtin_fp16", "rpc_pipe_impl", "testing", "backtrace_win"}
     kept = sorted(source for source in sources if source.stem not in left_out)
-    _compile(_together(tmp_path, kept), warnings="-w")
+    _compile(write_unit(tmp_path / "unit.cc", kept), warnings="-w")
