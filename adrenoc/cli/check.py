@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     FiniteRange,
     clml_options,
@@ -58,6 +58,12 @@ _COUNT = click.IntRange(min=0)
     help="Write a report with the graph and the memory over time: one file, for any browser.",
 )
 @firmware_options()
+@click.option(
+    "--tuning-log",
+    type=InputPath(as_text=True),
+    metavar="FILE",
+    help="For microcontrollers: with the schedules that `adrenoc tune` measured.",
+)
 @json_option()
 @click.pass_context
 def check_command(
@@ -71,6 +77,7 @@ def check_command(
     clml_version: int | None,
     show_all: bool,
     html: Path | None,
+    tuning_log: str | None,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -81,14 +88,18 @@ def check_command(
     """
     from adrenoc.mcu.core import Core
 
-    flash_kib, ram_kib = limits.pop("max_flash_kib"), limits.pop("max_ram_kib")
+    sizes = [limits.pop(key) for key in ("max_flash_kib", "max_ram_kib", "spare_flash_kib")]
     if isinstance(target, Core):
         from adrenoc.cli.firmware import check_firmware
 
-        check_firmware(ctx, model, target, flash_kib, ram_kib, as_json=as_json)
+        wishes = tuning_log, sizes[2] or 0
+        check_firmware(ctx, model, target, (sizes[0], sizes[1]), wishes=wishes, as_json=as_json)
         return
-    if flash_kib is not None or ram_kib is not None:
-        raise click.UsageError("--max-flash-kib and --max-ram-kib are for microcontrollers")
+    if any(given is not None for given in (*sizes, tuning_log)):
+        raise click.UsageError(
+            "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --tuning-log are for "
+            "microcontrollers here"
+        )
     from adrenoc.check.check_model import check_model
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console

@@ -95,12 +95,6 @@ if TYPE_CHECKING:
 @click.option(
     "--object", "with_object", is_flag=True, help="For microcontrollers: a compiled model.o too."
 )
-@click.option(
-    "--spare-flash-kib",
-    type=click.IntRange(min=1),
-    metavar="K",
-    help="For microcontrollers: so much more that weights may take, where that saves instructions.",
-)
 @json_option()
 @click.pass_context
 def compile_command(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adrenoc.mcu.make import MadeFirmware, Wishes
 
 _LIMITS = ("max_flash_kib", "max_ram_kib")
+_WISHES = ("tuning_log", "spare_flash_kib")
 
 
 def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
@@ -54,8 +55,7 @@ def compile_firmware(
     wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
 
     allowed = {"model", "target", "output", "explain", "as_json", *_LIMITS}
-    more = {"with_object", "tuning_log", "spare_flash_kib"}
-    refuse_others(ctx, allowed if core.is_processor else {*allowed, *more})
+    refuse_others(ctx, allowed if core.is_processor else {*allowed, "with_object", *_WISHES})
     if any(limits):
         budget = _budget(model, core, limits, wanted)
         if budget.broken:
@@ -188,22 +188,27 @@ def check_firmware(
     ctx: click.Context,
     model: Path,
     core: Core,
-    max_flash_kib: int | None,
-    max_ram_kib: int | None,
+    limits: tuple[int | None, int | None],
     *,
+    wishes: tuple[str | None, int],
     as_json: bool,
 ) -> None:
-    """Say what a model would take of a core, and fail where limits are broken."""
+    """Say what a model would take of a core, and fail where limits are broken.
+
+    `limits` and `wishes` are as of `compile_firmware`.
+    """
     from adrenoc.cli import console
     from adrenoc.cpu.count_cpu import count_on_cpu
     from adrenoc.mcu.budget import budget_of
     from adrenoc.mcu.count import count_layers
     from adrenoc.mcu.folder import plain_firmware
-    from adrenoc.mcu.make import plan_firmware
+    from adrenoc.mcu.make import Wishes, plan_firmware
 
-    refuse_others(ctx, {"model", "target", "as_json", *_LIMITS})
-    program, firmware = plan_firmware(model, core)
-    budget = budget_of(program, max_flash_kib=max_flash_kib, max_ram_kib=max_ram_kib)
+    allowed = {"model", "target", "as_json", *_LIMITS}
+    refuse_others(ctx, allowed if core.is_processor else {*allowed, *_WISHES})
+    wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
+    program, firmware = plan_firmware(model, core, wanted)
+    budget = budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
     count = count_on_cpu if core.is_processor else count_layers
     counts = count(program, firmware)
     if as_json:

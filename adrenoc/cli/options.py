@@ -358,7 +358,7 @@ def memory_option() -> Decorator:
 
 
 def firmware_options() -> Decorator:
-    """`--max-flash-kib` and `--max-ram-kib`: what a microcontroller has."""
+    """`--max-flash-kib`, `--max-ram-kib`, `--spare-flash-kib`: what a microcontroller has."""
     size = click.IntRange(min=1)
     flash = click.option(
         "--max-flash-kib",
@@ -372,4 +372,11 @@ def firmware_options() -> Decorator:
         metavar="K",
         help="For microcontrollers and CPUs: fail beyond so much RAM, inputs and outputs with it.",
     )
-    return joined(flash, ram)
+    spare = click.option(
+        "--spare-flash-kib",
+        type=size,
+        metavar="K",
+        help="For microcontrollers: so much more that weights may take, where that saves "
+        "instructions.",
+    )
+    return joined(flash, ram, spare)

@@ -111,8 +111,13 @@ def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> Non
         *("-o", str(tmp_path / "m"), "--json"),
     )
     assert made.exit_code == 0, made.errors
-    reasons = [d["reason"] for d in json.loads(made.output)["decisions"]]
-    assert any(reason.startswith("the fastest of the tuning log") for reason in reasons)
+    decisions = json.loads(made.output)["decisions"]
+    told = [d for d in decisions if d["reason"].startswith("the fastest of the tuning log")]
+    assert told
+    checked = adrenoc(
+        "check", str(model), "--device", "cortex-m4", "--tuning-log", str(log), "--json"
+    )
+    assert json.loads(checked.output)["decisions"] == decisions
 
 
 @needs_compiler
@@ -165,6 +170,18 @@ def test_flash_is_spent_where_it_saves_most() -> None:
         assert last <= program.constant_bytes <= lean.constant_bytes + spare
         last = program.constant_bytes
     assert last > lean.constant_bytes
+
+
+def test_spare_flash_is_asked_for_by_name(tmp_path: Path, adrenoc: Adrenoc) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(_layers())
+    words = ("check", str(model), "--json", "--device")
+    usual = json.loads(adrenoc(*words, "cortex-m4").output)
+    larger = json.loads(adrenoc(*words, "cortex-m4", "--spare-flash-kib", "64").output)
+    assert larger["constant_bytes"] > usual["constant_bytes"]
+    assert larger["arena_bytes"] <= usual["arena_bytes"]
+    for device in ("cpu:arm64", "adreno"):
+        assert adrenoc(*words, device, "--spare-flash-kib", "64").exit_code == 2
 
 
 def test_a_log_of_failures_alone_forbids_nothing() -> None:
