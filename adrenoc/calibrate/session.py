@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from adrenoc.calibrate.differences import Difference, differences
 from adrenoc.calibrate.measure import Measure
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, ProbeError, Tensor
 from adrenoc.calibrate.table import MEASURES
-from adrenoc.calibrate.target_file import Measured, target_toml
+from adrenoc.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import DeviceError, TargetError
@@ -81,7 +80,7 @@ def run_calibration(
     listed = request.listed or listed_for(device)
     measured = Measured(
         device=device,
-        base=re.sub("^host:(?=a|sm)", "adreno:", listed.name),
+        base=base_of(listed),
         cost=listed.cost,
         date=datetime.datetime.now(datetime.timezone.utc).date(),
         rows=rows,

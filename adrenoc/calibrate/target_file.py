@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ from adrenoc.calibrate.calibrate import Row
 from adrenoc.calibrate.derive import Value
 from adrenoc.calibrate.device import Device
 from adrenoc.target.cost.cost import Cost
-from adrenoc.target.own_file import clamped
+from adrenoc.target.own_file import OwnFile, clamped
+from adrenoc.target.target import Target
 
 _HELD = "held to what kernels are written for"
 _MOST_LAYERS = 2048
+_ANY = "adreno"
+"""What stands for all GPUs."""
 _WAVES = tuple(float(1 << power) for power in range(11))
 
 
@@ -35,6 +39,13 @@ class Measured:
         return (
             f"measured on {self.device.name}, driver {self.device.driver}, {self.date.isoformat()}"
         )
+
+
+def base_of(target: Target) -> str:
+    """The listed device that a file has to build on to be like a target."""
+    if target.own is not None:
+        return OwnFile.base(target.own.sourced()) or _ANY
+    return _ANY if target.name == "host" else re.sub("^host:(?=a|sm)", "adreno:", target.name)
 
 
 def target_toml(measured: Measured) -> str:

@@ -22,7 +22,7 @@ from adrenoc.calibrate.validate.fitted_file import fitted_toml, with_line
 from adrenoc.calibrate.validate.forms import JOINS, forms_of
 from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
 from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
-from adrenoc.calibrate.validate.table import layer_rows, wanted_rows
+from adrenoc.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.cli.main import cli
 from adrenoc.errors import DeviceError, RemoteError
 from adrenoc.options import resolve_options
@@ -258,6 +258,13 @@ def test_the_table_has_thirty_layers_and_a_split() -> None:
         kept = {row.kept_out for row in ROWS if row.family == family}
         assert kept == {True, False}, family
     assert {row.join for row in ROWS} == {"", *JOINS}
+
+
+def test_a_short_budget_reaches_all_families() -> None:
+    rows = families_in_turn(ROWS)
+    families = {row.family for row in ROWS}
+    assert {row.family for row in rows[: len(families)]} == families
+    assert sorted(row.layer.name for row in rows) == sorted(row.layer.name for row in ROWS)
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if r.join], ids=lambda row: row.layer.name)

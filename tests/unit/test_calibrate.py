@@ -24,7 +24,7 @@ from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
 from adrenoc.calibrate.page import calibration_html
 from adrenoc.calibrate.session import Calibration, listed_for
 from adrenoc.calibrate.table import MEASURES
-from adrenoc.calibrate.target_file import Measured, target_toml
+from adrenoc.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.errors import RemoteError, TargetError
 from adrenoc.target.own_file import check_output_name
 from adrenoc.target.target import load_target
@@ -519,3 +519,20 @@ def test_memory_counts_each_way(name, ways):
     for probe in probes[1::2]:
         (turns,) = re.findall(r"turn < (\d+)u", probe.kernel.source)
         assert probe.work == ways * int(turns) * probe.x * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("host", "adreno"),
+        ("adreno", "adreno"),
+        ("host:750", "adreno:a750"),
+        ("adreno:sm8650", "adreno:sm8650"),
+        ("host:h100", "host:h100"),
+    ],
+)
+def test_a_file_builds_on_what_it_stands_beside(name: str, base: str, tmp_path: Path) -> None:
+    assert base_of(load_target(name)) == base
+    path = tmp_path / "own.toml"
+    path.write_text(f'title = "t"\nbase = "{base}"\n')
+    assert base_of(load_target(str(path))) == base

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from adrenoc.calibrate.target_file import base_of
 from adrenoc.calibrate.validate.fit import Fit
 from adrenoc.calibrate.validate.session import Validation
 
@@ -19,8 +20,7 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
     if target.own is not None:
         text = target.own.text
     else:
-        base = target.name.replace("host:", "adreno:", 1)
-        text = f'title = "{device.name}, fitted"\nbase = "{base}"\n'
+        text = f'title = "{device.name}, fitted"\nbase = "{base_of(target)}"\n'
     kernels = fit.fitted.before.kernels
     source = (
         f"fitted to schedules of {kernels} kernels, measured on {device.name}, driver "

@@ -25,7 +25,7 @@ from adrenoc.calibrate.validate.findings import (
 )
 from adrenoc.calibrate.validate.forms import Forms, forms_of
 from adrenoc.calibrate.validate.kernel_times import CONTESTS, KernelClock, KernelTimes
-from adrenoc.calibrate.validate.table import LayerRow
+from adrenoc.calibrate.validate.table import LayerRow, families_in_turn
 from adrenoc.errors import AdrenocError, RemoteError
 from adrenoc.options import CompileOptions
 from adrenoc.target.target import Target
@@ -111,7 +111,7 @@ class _Run:
 
     def layers(self) -> None:
         """Measure all that the budget allows."""
-        rows = self._request.rows
+        rows = families_in_turn(self._request.rows)
         for number, row in enumerate(rows):
             left_s = self._request.budget_s - self.spent_s
             if left_s <= 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from adrenoc.calibrate.validate.layer import Layer
@@ -44,6 +46,16 @@ def _row(fields: Mapping[str, Any]) -> LayerRow:
     )
     kernels = tuple(known.pop("kernels", ()))
     return LayerRow(layer=layer, kernels=kernels, **known)
+
+
+def families_in_turn(rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
+    """The first layer of each family, then the second ones, so that little time reaches all."""
+    seen: Counter[str] = Counter()
+    places = []
+    for row in rows:
+        places.append(seen[row.family])
+        seen[row.family] += 1
+    return tuple(row for _, row in sorted(zip(places, rows, strict=True), key=itemgetter(0)))
 
 
 def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
