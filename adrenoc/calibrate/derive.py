@@ -16,6 +16,7 @@ from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Performance
 
 NOMINAL_MHZ = 1000
+_FLOAT4_BYTES = 16
 MOST_DOUBT = 0.25
 """Of a value that a target file gets."""
 
@@ -150,6 +151,22 @@ def _launch(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
     return None if row is None else (row.value or 0.0, (row.name,), "kernels that do nothing")
 
 
+def _local_bytes(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
+    """What makes vectors of four floats take as long as they did."""
+    wide = asked.rows.get("local.float4")
+    if wide is None:
+        return None
+    rate = _FLOAT4_BYTES * asked.wave / _wave_clocks(asked, wide)
+    return rate, (wide.name,), "of four floats a thread"
+
+
+def _local_width(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
+    rows = ("local.half4", "local.float4")
+    if not all(name in asked.rows for name in rows):
+        return None
+    return 1.0, rows, "both widths were measured, so that nothing is left to weigh"
+
+
 def _local_clocks(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
     narrow, wide = asked.rows.get("local.half4"), asked.rows.get("local.float4")
     if narrow is None:
@@ -199,6 +216,8 @@ RULES: Mapping[str, Derive] = {
     "performance.launch_us": _launch,
     "cost.pipes.bytes_per_clock": _bytes,
     "cost.pipes.local_read_clocks": _local_clocks,
+    "cost.pipes.local_bytes_per_clock": _local_bytes,
+    "cost.pipes.local_by_width": _local_width,
     "cost.pipes.texture_latency_clocks": _latency("latency.texel"),
     "cost.pipes.buffer_latency_clocks": _latency("latency.buffer.64k"),
 }

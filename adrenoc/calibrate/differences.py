@@ -36,6 +36,14 @@ _MEANS = {
         "local memory is slower than reckoned: kernels that read it less win",
         "local memory is faster than reckoned: kernels that share through it win",
     ),
+    "local_bytes_per_clock": (
+        "wide reads of local memory cost less: float and larger tiles through it win",
+        "wide reads of local memory cost more: kernels that read it less win",
+    ),
+    "local_by_width": (
+        "wide reads of local memory are sure to cost more, which was weighed with the contrary",
+        "wide reads of local memory cost no more, which was weighed with the contrary",
+    ),
     "texture_latency_clocks": ("more texels at once win", "fewer texels at once are enough"),
     "buffer_latency_clocks": ("more loads at once win", "fewer loads at once are enough"),
 }

@@ -172,6 +172,8 @@ def test_values_are_what_was_planted():
         "performance.launch_us": LAUNCH_US,
         "cost.pipes.bytes_per_clock": 64.0,
         "cost.pipes.local_read_clocks": 8.0,
+        "cost.pipes.local_bytes_per_clock": 128.0,
+        "cost.pipes.local_by_width": 1.0,
         "cost.pipes.texture_latency_clocks": 150,
         "cost.pipes.buffer_latency_clocks": 300,
     }

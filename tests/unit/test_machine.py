@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from adrenoc.families.shared.machine import Machine
@@ -57,3 +60,50 @@ def test_a_gpu_that_launches_single_waves() -> None:
     machine = _machine("a610")
     assert machine.waves_together == 1
     assert machine.waves_of_groups(128, 16384, 32768) == 2
+
+
+def _with_pipes(**values: float) -> Machine:
+    target = load_target("adreno:750")
+    pipes = replace(target.cost.pipes, **values)
+    return Machine.of(target.performance, replace(target.cost, pipes=pipes))
+
+
+def _clocks(machine: Machine, busiest: float, vector_bytes: int) -> float:
+    return machine.hedged(busiest, 10.0, vector_bytes, lambda busy: busy + 100.0)
+
+
+@pytest.mark.parametrize(
+    ("sure", "vector_bytes", "clocks"),
+    [
+        (1.0, 16, 420.0),  # 10 reads of 128 threads at 64 bytes a clock
+        (1.0, 8, 260.0),
+        (1.0, 2, 180.0),  # no read is faster than the narrowest
+        (1e-9, 16, 180.0),
+        (0.5, 16, math.sqrt(180.0 * 420.0)),
+        (7.0, 16, 420.0),
+    ],
+)
+def test_local_memory_by_width(sure: float, vector_bytes: int, clocks: float) -> None:
+    machine = _with_pipes(local_read_clocks=8.0, local_bytes_per_clock=64.0, local_by_width=sure)
+    assert _clocks(machine, 0.0, vector_bytes) == pytest.approx(clocks)
+
+
+def test_what_another_pipe_hides_costs_nothing() -> None:
+    machine = _with_pipes(local_bytes_per_clock=64.0, local_by_width=0.5)
+    assert _clocks(machine, 1000.0, 16) == 1100.0
+
+
+def test_where_nobody_knows_the_least_estimate_has_the_least_regret() -> None:
+    """Reads of one schedule are few and wide, those of another one many and narrow."""
+    machine, last = _with_pipes(local_bytes_per_clock=64.0, local_by_width=0.5), 20.0
+    tiles = [(4.0, 16), (6.0, 8), (9.0, 4), (2.0, 16), (3.0, 8)]
+
+    def clocks(of: Machine, tile: tuple[float, int]) -> float:
+        return of.hedged(1.0, *tile, lambda busy: busy + last)
+
+    def regret(tile: tuple[float, int]) -> float:
+        known = {"local_bytes_per_clock": 64.0}
+        sure = [_with_pipes(**known, local_by_width=value) for value in (1e-12, 1.0)]
+        return math.prod(clocks(of, tile) / min(clocks(of, t) for t in tiles) for of in sure)
+
+    assert min(tiles, key=lambda tile: clocks(machine, tile)) == min(tiles, key=regret)

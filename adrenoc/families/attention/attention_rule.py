@@ -192,10 +192,7 @@ def estimate_clocks(
     waves_a_group = math.ceil(wide * high / threads)
     groups = work.heads * math.ceil(work.rows / (ROWS * high))
     texture = texels / machine.texels_of(work.storage_bytes)
-    busiest = max(
-        threads * max(slots / machine.lanes, texture),
-        threads / machine.wave * local * rates.local_read_clocks,
-    )
+    busiest = threads * max(slots / machine.lanes, texture)
     waits = work.depth_blocks + tile.run / LANES
     serial = runs * (waits / tile.unroll + cost.run_waits) * rates.texture_latency_clocks
     serial += threads / rates.threads_a_slot * slots
@@ -208,6 +205,10 @@ def estimate_clocks(
     by_memory = machine.waves_of_groups(
         wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
     )
-    here = math.ceil(groups * waves_a_group / machine.processors)
     resident = max(1, min(by_registers, by_memory))
-    return max(here * busiest, math.ceil(here / resident) * serial)
+    return machine.hedged(
+        busiest,
+        threads / machine.wave * local,
+        LANES * max(work.query_bytes, work.power_bytes),
+        lambda busy: machine.clocks(groups * waves_a_group, busy, serial, resident),
+    )

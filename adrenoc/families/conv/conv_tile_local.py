@@ -166,7 +166,6 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     busiest = max(
         machine.wave * alu / machine.lanes,
         machine.wave * texels / machine.texels_of(work.load_bytes),
-        counts.reads * rates.local_read_clocks,
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
@@ -176,8 +175,20 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     waits = min(waits, texels + counts.chunks * _loads(work, tile))
     serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
     resident = machine.resident_waves(counts.registers)
-    pipes = machine.clocks(waves_of(work, tile, machine.wave), busiest, serial, resident)
-    return machine.with_memory(pipes, machine.memory_clocks(bytes_of(work, tile)), resident)
+    waves, memory = waves_of(work, tile, machine.wave), machine.memory_clocks(bytes_of(work, tile))
+    return machine.hedged(
+        busiest,
+        counts.reads,
+        vector_bytes(work),
+        lambda busy: machine.with_memory(
+            machine.clocks(waves, busy, serial, resident), memory, resident
+        ),
+    )
+
+
+def vector_bytes(work: ConvWork) -> int:
+    """Of four numbers in local memory, which are as arithmetic takes them."""
+    return LANES * (2 if work.half else FLOAT_BYTES)
 
 
 def local_counts(

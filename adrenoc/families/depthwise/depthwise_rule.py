@@ -143,7 +143,6 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     busiest = max(
         machine.wave * (mads + other) / machine.lanes,
         machine.wave * texels / reads,
-        taps * rates.local_read_clocks,
     )
     rows = rows_read(geometry, tile.rows)
     serial = machine.slots_a_wave * (mads + taps + other)
@@ -162,8 +161,15 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     if vectors + cost.other_registers > machine.registers / 2:
         serial *= rates.spilled
     resident = machine.resident_waves(registers)
-    pipes = machine.clocks(waves, busiest, serial, resident)
-    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work)), resident)
+    memory = machine.memory_clocks(_bytes(work))
+    return machine.hedged(
+        busiest,
+        taps,
+        LANES * bytes_of(ACCUMULATOR),
+        lambda busy: machine.with_memory(
+            machine.clocks(waves, busy, serial, resident), memory, resident
+        ),
+    )
 
 
 def _bytes(work: ConvWork) -> int:

@@ -180,7 +180,6 @@ def estimate_clocks(
     busiest = max(
         machine.wave * counts.alu / machine.lanes,
         machine.wave * counts.texels / machine.texels_of(work.storage_bytes),
-        counts.reads * rates.local_read_clocks,
     )
     waves = math.ceil(tile.threads / machine.wave)
     groups = region.down.count * region.across.count * e.n
@@ -193,8 +192,15 @@ def estimate_clocks(
     shared = local_bytes(work, tile, region)
     by_memory = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
-    pipes = machine.clocks(groups * waves, busiest, serial, resident)
-    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work)), resident)
+    memory = machine.memory_clocks(_bytes(work))
+    return machine.hedged(
+        busiest,
+        counts.reads,
+        LANES * work.element_bytes,
+        lambda busy: machine.with_memory(
+            machine.clocks(groups * waves, busy, serial, resident), memory, resident
+        ),
+    )
 
 
 def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:

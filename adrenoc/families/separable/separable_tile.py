@@ -16,6 +16,7 @@ from adrenoc.families.conv.conv_tile_local import (
     groups_of,
     in_parts,
     local_counts,
+    vector_bytes,
     waves_of,
     weights_of,
 )
@@ -144,7 +145,6 @@ def estimate_clocks(
     busiest = max(
         machine.wave * alu / machine.lanes,
         machine.wave * k_steps * texels / machine.texels_of(work.pointwise.storage_bytes),
-        reads * rates.local_read_clocks,
     )
     waits: float = k_steps * max(1, passes) + cost.chunk_waits * (counts.chunks - 1)
     waits += cost.last_waits + math.log2(tile.split_k)
@@ -156,8 +156,16 @@ def estimate_clocks(
     threads, shared = math.prod(tile.work_group or (1,)), local_bytes(work, tile)
     by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
-    pipes = machine.clocks(waves_of(work.pointwise, tile, machine.wave), busiest, serial, resident)
-    return machine.with_memory(pipes, machine.memory_clocks(_bytes(work, tile)), resident)
+    waves = waves_of(work.pointwise, tile, machine.wave)
+    memory = machine.memory_clocks(_bytes(work, tile))
+    return machine.hedged(
+        busiest,
+        reads,
+        vector_bytes(work.pointwise),
+        lambda busy: machine.with_memory(
+            machine.clocks(waves, busy, serial, resident), memory, resident
+        ),
+    )
 
 
 def _registers(work: SeparableWork, tile: SeparableTile, texels: int, costs: Cost) -> float:

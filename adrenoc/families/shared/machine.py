@@ -6,6 +6,7 @@ Rates that the target file does not state are those of its cost table, `[unstate
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.ir.layout import LANES
@@ -80,6 +81,26 @@ class Machine:
             waves_together=p.wave_granularity or u.wave_granularity,
             cost=cost,
         )
+
+    def hedged(
+        self, busiest: float, vectors: float, vector_bytes: int, finish: Callable[[float], float]
+    ) -> float:
+        """Clocks of a kernel that reads so many vectors of local memory a thread.
+
+        `busiest` is how long a wave keeps the other pipes, and `finish` makes the clocks of the
+        kernel of how long it keeps the busiest of all.  Nobody knows whether wide reads take longer
+        than narrow ones (`local_by_width`), so a schedule is as good as it is under both.
+        """
+        cost = self.cost.pipes
+        narrow = vectors * cost.local_read_clocks
+        wide = vectors * vector_bytes * self.wave / cost.local_bytes_per_clock
+        sure = min(cost.local_by_width, 1.0)
+        if max(busiest, wide) <= max(busiest, narrow):
+            return finish(max(busiest, narrow))
+        by_width = finish(max(busiest, wide))
+        if sure == 1.0 or math.isinf(by_width):
+            return by_width
+        return finish(max(busiest, narrow)) ** (1.0 - sure) * by_width**sure
 
     def memory_clocks(self, *sizes: int) -> float:
         """Clocks that DRAM needs to move so many bytes, each once.

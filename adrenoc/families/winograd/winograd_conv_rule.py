@@ -161,7 +161,6 @@ def conv_clocks(
         * chunks
         * (cost.texels_a_row + own * textured)
         / machine.texels_of(work.storage_bytes),
-        rates.local_read_clocks * (chunks * (LANES + loads + reads) + ended),
         machine.wave * chunks * loaded * BYTES_A_LOAD / rates.bytes_per_clock,
     )
     waits = chunks * (cost.chunk_waits + (k_steps if direct else 0)) + cost.end_waits * ends
@@ -172,10 +171,16 @@ def conv_clocks(
     if not resident:
         return math.inf
     groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
-    here = math.ceil(groups * math.ceil(tile.threads / machine.wave) / machine.processors)
-    pipes = max(here * busiest, math.ceil(here / resident) * serial)
+    waves = groups * math.ceil(tile.threads / machine.wave)
     memory = machine.memory_clocks(_bytes(work, tiling, tile))
-    return machine.with_memory(pipes, memory, resident)
+    return machine.hedged(
+        busiest,
+        chunks * (LANES + loads + reads) + ended,
+        LANES * (2 if work.half else FLOAT_BYTES),
+        lambda busy: machine.with_memory(
+            machine.clocks(waves, busy, serial, resident), memory, resident
+        ),
+    )
 
 
 def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, WinogradInstructions]:

@@ -14,9 +14,14 @@ class PipeCost:
     threads_a_slot: int
     """Of a wave, that one issued instruction serves."""
     bytes_per_clock: float
-    """Of texels, of buffers and of local memory, each."""
+    """Of texels and of buffers, each."""
     local_read_clocks: float
-    """Of a wave that reads one vector a thread from local memory."""
+    """Of a wave that reads one vector a thread from local memory, at least."""
+    local_bytes_per_clock: float
+    """Of local memory, if what a read takes grows with its width."""
+    local_by_width: float
+    """How sure that is: 1 it does, 0.5 nobody knows, and near 0 it does not.  The estimate is that
+    of both, as powers of this and of the rest, so that the least one has the least regret."""
     texture_latency_clocks: int
     buffer_latency_clocks: int
     spilled: float
