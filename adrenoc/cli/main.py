@@ -23,6 +23,7 @@ from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
+from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
 from adrenoc.cli.serve import serve_command
@@ -77,6 +78,7 @@ for _command in (
     tune_log_command,
     calibrate_command,
     fleet_command,
+    report_command,
     verify_device_command,
     warm_command,
 ):

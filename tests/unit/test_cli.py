@@ -68,6 +68,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "devices",
         "doctor",
         "fleet",
+        "report",
         "runtime",
         "serve",
         "tune",

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("prove",),
-    ("calibrate", "fleet"),
+    ("calibrate", "fleet", "report"),
     ("check", "tune"),
     ("compile",),
     ("pipeline",),

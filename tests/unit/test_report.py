@@ -1,72 +1,136 @@
-"""The HTML report: whole in itself, laid out without overlap."""
+"""What users send: figures of a device, and no word that is theirs."""
 
 from __future__ import annotations
 
+import copy
 import json
-import re
-import time
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from adrenoc.check.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
-from adrenoc.check.report.page import page
-from tests.unit.verdicts import node, verdict
+from adrenoc.cli.main import main
+from adrenoc.errors import InputError
+from adrenoc.report.kinds import KINDS
+from adrenoc.report.picks import Names
+from adrenoc.report.report import collect, report_text
+
+SECRET = "Plan-9-from-Anna"
+RUN: dict[str, Any] = {
+    "device": f"Adreno 750 at {SECRET}:9000",
+    "driver": "V@0615.0",
+    "times": {"p50_ms": 1.5, SECRET: 2.0},
+    "launching": {"mode": "kept arguments", "launches": 3, "reason": SECRET},
+    "outputs": {SECRET: {"shape": [1], "dtype": "float32"}},
+    "notes": [f"adrenoc compile {SECRET}.onnx --device adreno:750"],
+    "nodes": [{"name": SECRET, "time_ms": 1.0}],
+    "check": {"passed": True, "tolerance": 0.01, "tensors": [{"name": SECRET, "rmse": 0.5}]},
+}
+FLEET: dict[str, Any] = {
+    "fleet": [
+        {"deed": "run", "device": SECRET, "model": f"/home/{SECRET}.onnx", "p50_ms": 1.0},
+        {"deed": "run", "device": SECRET, "model": "b.onnx", "target": f"{SECRET}.toml"},
+        {"deed": "run", "device": "10.1.2.3:9", "model": "b.onnx", "note": SECRET},
+    ]
+}
 
 
-def _chain(length: int) -> dict[str, tuple[str, ...]]:
-    names = [f"n{i}" for i in range(length)]
-    return {names[0]: (), **{b: (a,) for a, b in pairwise(names)}}
+def _write(folder: Path, plain: object, name: str = "a.json") -> Path:
+    (folder / name).write_text(json.dumps(plain))
+    return folder / name
 
 
-def _overlaps(centres: dict[str, tuple[float, float]]) -> bool:
-    placed = sorted(centres.values(), key=lambda at: (at[1], at[0]))
-    return any(
-        (y0 == y1 and x1 - x0 < NODE_WIDTH) or 0 < y1 - y0 < NODE_HEIGHT
-        for (x0, y0), (x1, y1) in pairwise(placed)
+def _sent(folder: Path, *plains: object) -> str:
+    return report_text(collect([_write(folder, p, f"{n}.json") for n, p in enumerate(plains)]))
+
+
+def test_figures_go_and_names_stay(tmp_path: Path) -> None:
+    told = _sent(tmp_path, RUN, FLEET)
+    assert SECRET not in told
+    run, fleet = (part["content"] for part in json.loads(told)["parts"])
+    assert (run["device"], run["times"], run["launching"]["launches"]) == (
+        "Adreno 750",
+        {"p50_ms": 1.5},
+        3,
     )
+    assert run["check"]["tensors"] == [{"rmse": 0.5}]
+    rows = fleet["fleet"]
+    assert [row["device"] for row in rows] == ["device 1", "device 1", "device 2"]
+    assert [row["model"] for row in rows] == ["model 1", "model 2", "model 2"]
+    assert "target" not in rows[1]
 
 
-@pytest.mark.parametrize("length", [1, 7, 1500])
-def test_a_chain_is_wrapped_into_columns(length: int) -> None:
-    centres = layered_layout(_chain(length))
-    assert len(centres) == length
-    assert not _overlaps(centres)
-    width = max(x for x, _ in centres.values()) - min(x for x, _ in centres.values()) + NODE_WIDTH
-    height = max(y for _, y in centres.values()) + NODE_HEIGHT
-    if length == 1500:
-        assert 1 < width / height < 3
+def _places(plain: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a part can be replaced."""
+    if not isinstance(plain, dict | list):
+        return [at]
+    items = plain.items() if isinstance(plain, dict) else enumerate(plain)
+    return [at, *(place for key, below in items for place in _places(below, (*at, key)))]
 
 
-def test_branches_stand_beside_each_other() -> None:
-    reads = {"x": (), "a": ("x",), "b": ("x",), "c": ("a", "b"), "skip": ("x", "c")}
-    centres = layered_layout(reads)
-    assert centres["a"][1] == centres["b"][1] > centres["x"][1]
-    assert centres["a"][0] < centres["b"][0]
-    assert centres["c"][1] > centres["a"][1]
-    assert not _overlaps(centres)
+@given(st.sampled_from([RUN, FLEET]), st.data())
+def test_what_nobody_listed_does_not_go(plain: dict[str, Any], data: st.DataObject) -> None:
+    """A new key anywhere stays here, with all that is below it; so does a part of another kind."""
+    changed = copy.deepcopy(plain)
+    places = [p for p in _places(changed) if isinstance(_part(changed, p), dict)]
+    for place in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
+        new = data.draw(st.sampled_from(["novel", "name2", "path", "weights"]))
+        _part(changed, place)[new] = {"x": SECRET, SECRET: [SECRET]}
+    kind = next(kind for kind in KINDS if kind.keys <= changed.keys())
+    assert SECRET not in json.dumps(kind.pick(changed, Names()))
 
 
-def test_the_layout_of_a_large_graph_takes_no_time() -> None:
-    reads = {f"n{i}": tuple(f"n{j}" for j in (i - 1, i - 7) if j >= 0) for i in range(15_000)}
-    started = time.process_time()
-    layered_layout(reads)
-    assert time.process_time() - started < 5
+def _part(plain: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        plain = plain[key]
+    return plain
 
 
-def test_nothing_is_loaded_and_data_cannot_break_out() -> None:
-    text = page(verdict((node("</script><b>&"), node("y", "</script><b>&"))))
-    own = text.replace(_library(), "")
-    assert not re.search(r"""(src|href|@import|url\()\s*=?\s*["']?https?:""", own)
-    assert "<link" not in own
-    assert own.count("</script>") == 3
-    data = re.search(r'<script id="data" type="application/json">(.*?)</script>', own, re.DOTALL)
-    assert data is not None
-    assert json.loads(data[1])["verdict"]["nodes"][0]["tensor"] == "</script><b>&"
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("failed in /home/anna/x.cc:3 of it", "failed in (path):3 of it"),
+        ("ask anna@example.org now", "ask (address) now"),
+        ("at 192.168.0.7:9090 it", "at (address) it"),
+        ("ANNA-PC said annabel", "(name) said annabel"),
+        ("\x1b[2Jclear", " [2Jclear"),
+        ("x" * 1000, "x" * 300),
+        ("~/secret and ./there", "(path) and (path)"),
+        ("12 GB/s of 3.5 ms", "12 GB/s of 3.5 ms"),
+    ],
+)
+def test_texts_lose_what_is_the_users(text: str, kept: str) -> None:
+    assert Names(own_words=("anna-pc",)).without_own(text) == kept
 
 
-def _library() -> str:
-    import adrenoc.check.report.page as module
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", "", "is neither JSON nor TOML"),
+        ("a.json", "[1]", "is nothing that adrenoc writes"),
+        ("a.json", '{"a": 1}', "is nothing that adrenoc writes"),
+        ("a.toml", "[", "is neither JSON nor TOML"),
+        ("a.json", "[" * 100_000, "is neither JSON nor TOML"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        collect([tmp_path / name])
 
-    return (Path(module.__file__).parent / "cytoscape/cytoscape.min.js").read_text()
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("value", [None, 1, "x", [], {}, [[]], {"a": []}])
+def test_parts_of_another_form_break_nothing(kind: Any, value: object) -> None:
+    assert isinstance(kind.pick(dict.fromkeys(kind.keys, value), Names()), dict)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = _write(tmp_path, RUN), tmp_path / "r.json"
+    assert main(["report", str(file), "-o", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"][0]["kind"] == "run"
+    assert json.loads(out.read_text())["adrenoc_report"] == 1
+    assert main(["report", str(file), "-o", str(file)]) != 0  # an input is not replaced
+    assert json.loads(file.read_text()) == RUN
