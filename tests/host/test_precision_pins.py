@@ -122,3 +122,38 @@ def test_what_becomes_infinite_is_a_decision(
     assert "32 of 32 values" in told.reason and "1e+05" in told.reason
     pinned = _compiled(ops, tmp_path, "mixed", ("t0",))
     assert not [d for d in pinned.log if d.taken == "infinite in float16"]
+
+
+def _block(*, expands: bool) -> Ops:
+    """A depthwise convolution beside a 1x1 one, which one kernel computes."""
+    ops = Ops(seed=5)
+    channels = 8 if expands else 24
+    x = ops("Conv", ops.input(1, 3, 28, 28), ops.weight(channels, 3, 3, 3), pads=[1, 1, 1, 1])
+    if expands:
+        x = ops("Relu", ops("Conv", x, ops.weight(24, 8, 1, 1), ops.weight(24)))
+    d = ops("Conv", x, ops.weight(24, 1, 3, 3), ops.weight(24), group=24, pads=[1, 1, 1, 1])
+    d = ops("Relu", d)
+    if not expands:
+        d = ops("Relu", ops("Conv", d, ops.weight(24, 24, 1, 1), ops.weight(24)))
+    ops.output(ops("AveragePool", d, kernel_shape=[2, 2], strides=[2, 2]))
+    return ops
+
+
+@pytest.mark.parametrize(
+    ("expands", "joined"), [(True, "expand_depthwise_conv2d"), (False, "separable_conv2d")]
+)
+def test_pinned_convolutions_join_as_others_do(
+    device: Any, tmp_path: Path, expands: bool, joined: str
+) -> None:
+    """Two kernels would cost more than float32 does: the wide tensor between them is written."""
+    ops = _block(expands=expands)
+    free = _compiled(ops, tmp_path, "mixed", ())
+    nodes = [node for node in free.graph.nodes if node.op == joined]
+    assert len(nodes) == 1
+    pinned = _compiled(ops, tmp_path, "mixed", (nodes[0].output,))
+    (node,) = [node for node in pinned.graph.nodes if node.op == joined]
+    assert pinned.graph.placements[node.output].dtype == "float32"
+    assert _error(ops, pinned, device) < _error(ops, free, device)
+    source = _compiled(ops, tmp_path, "mixed", (nodes[0].inputs[0],))
+    assert not [node for node in source.graph.nodes if node.op == joined]
+    assert _error(ops, source, device) < 2e-3

@@ -28,3 +28,9 @@ class CostModel:
     def in_float(self) -> CostModel:
         """The same with arithmetic in float32."""
         return replace(self, options=replace(self.options, compute_dtype="float32"))
+
+    @property
+    def in_float32(self) -> CostModel:
+        """The same with arithmetic and storage in float32."""
+        wide = replace(self.options, compute_dtype="float32", storage_dtype="float32")
+        return replace(self, options=wide)

@@ -36,7 +36,9 @@ class Model:
     """With the sums in float that the first convolutions of a deep network will have."""
 
     def of(self, pointwise: Node) -> CostModel:
-        """With the arithmetic that a 1x1 convolution will have."""
+        """With the arithmetic that a 1x1 convolution will have, and what it stores."""
+        if self.widened.precision(pointwise.output).float32:
+            return self.costs.in_float32
         wide = self.widened.precision(pointwise.output).wide_sums
         return self.costs.in_float if wide else self.costs
 
@@ -167,9 +169,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
         or reader.inputs[0] != name
         or any(name in body.sources.values() for body in reader.bodies),
         "a prologue": node.prologue is not None or reader.prologue is not None,
-        "one of them is kept in float32, or is whole numbers": any(
-            graph.precision(n).is_special for n in (node.inputs[0], name, reader.output)
-        )
+        "one of them is kept in float32, or is whole numbers": not _alike(graph, node, reader)
         or out.memory is Memory.BYTES,
         "not in blocks of four channels": source.memory not in blocks or mine.memory not in blocks,
         f"other axes than {reader.name}": not agree(mine.roles, out.roles, (2,) * len(mine.shape)),
@@ -181,6 +181,17 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
         and not finite_at_zero(node.epilogue),
     }
     return next((reason for reason, found in obstacles.items() if found), None)
+
+
+def _alike(graph: Graph, node: Node, reader: Node) -> bool:
+    """Whether one kernel is as exact as both ask for: it has the precision of its result.
+
+    In float32 it reads halves, too, for kernels convert where they load.
+    """
+    asked = [graph.precision(n) for n in (node.inputs[0], node.output, reader.output)]
+    if any(one.rounded for one in asked):
+        return False
+    return asked[-1].float32 or not any(one.float32 for one in asked)
 
 
 def _of_channels(graph: Graph, node: Node) -> bool:
