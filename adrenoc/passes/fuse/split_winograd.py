@@ -11,7 +11,7 @@ or, of tiles of 2 x 2 outputs:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from adrenoc.decision import DecisionLog
@@ -33,6 +33,7 @@ from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.context import Context
+from adrenoc.passes.fuse.winograd_budget import ADDED, ADDED_BY_PLANES, Saving, within_budget
 from adrenoc.target.cost.machine_cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
@@ -48,9 +49,17 @@ class _Way:
     """One way to run a convolution by the algorithm."""
 
     clocks: float
+    direct: float
+    """Clocks of the convolution as it is."""
     tiling: Tiling
     whole: bool
     """In one kernel."""
+
+    @property
+    def saving(self) -> Saving:
+        """What it gains, and the roundings that it adds."""
+        added = ADDED if self.whole else ADDED_BY_PLANES
+        return Saving(clocks=self.clocks, direct=self.direct, added=added)
 
     def beats(self, clocks: float, worth: JoinCost) -> bool:
         """Whether it wins against another way by as much as it has to."""
@@ -62,22 +71,38 @@ def split_winograd(graph: Graph, context: Context) -> Graph:
     costs, log = context.costs, context.log
     if not costs.options.winograd:
         return graph
+    found: dict[str, tuple[ConvGeometry, _Way]] = {}
+    for node in graph.nodes:
+        geometry = _geometry(graph, node, costs.options, log)
+        best = None if geometry is None else _best(graph, node, geometry, costs, log)
+        if geometry is not None and best is not None:
+            found[node.output] = geometry, best
+    savings = {name: way.saving for name, (_, way) in found.items()}
+    taken = within_budget(graph, savings, costs.options, log)
+    return _split(graph, {name: found[name] for name in taken}, log)
+
+
+def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: DecisionLog) -> Graph:
+    """The graph with what makes these tensors computed so."""
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
     for node in graph.nodes:
-        geometry, best = _geometry(graph, node, costs.options, log), None
-        if geometry is not None:
-            best = _best(graph, node, geometry, costs, log)
-        if geometry is None or best is None:
+        if node.output not in ways:
             nodes.append(node)
             continue
-        tiling = best.tiling
-        if best.whole:
-            attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
+        geometry, way = ways[node.output]
+        outputs = way.tiling.transform.outputs
+        log.add(
+            node.name,
+            f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if way.whole else 'three'}",
+            f"estimated {way.clocks:.0f} clocks, {way.direct:.0f} without",
+        )
+        if way.whole:
+            attrs = {**node.attrs, "geometry": geometry, "tiling": way.tiling}
             nodes.append(replace(node, op=WHOLE, attrs=attrs))
             continue
-        for part, tensor, placement in _parts(graph, node, geometry, tiling):
+        for part, tensor, placement in _parts(graph, node, geometry, way.tiling):
             nodes.append(part)
             if tensor is not None and placement is not None:
                 tensors[tensor.name] = tensor
@@ -150,7 +175,7 @@ def _best(
         tiling = Tiling.of(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
             clocks = winograd_conv.scored(work, tiling, limits, machine, options.textures).least
-            found.append(_Way(clocks=clocks, tiling=tiling, whole=True))
+            found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=True))
         if work.out.h * work.out.w < machine.winograd_least_pixels:
             continue
         if options.textures and (
@@ -181,17 +206,8 @@ def _best(
                 machine.memory_clocks(planes, result),
             )
         )
-        found.append(_Way(clocks=clocks, tiling=tiling, whole=False))
-    best = _winner(found, direct, worth)
-    if best is None:
-        return None
-    outputs = best.tiling.transform.outputs
-    log.add(
-        node.name,
-        f"Winograd F({outputs} x {outputs}, 3 x 3) in {'one kernel' if best.whole else 'three'}",
-        f"estimated {best.clocks:.0f} clocks, {direct:.0f} without",
-    )
-    return best
+        found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=False))
+    return _winner(found, direct, worth)
 
 
 def _winner(ways: list[_Way], direct: float, worth: JoinCost) -> _Way | None:

@@ -1,0 +1,73 @@
+"""Convolutions by Winograd's algorithm in halves: as many as the rounding of a network allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from adrenoc.decision import DecisionLog
+from adrenoc.options import resolve_options
+from adrenoc.passes.fuse.winograd_budget import MOST, Saving, within_budget
+from adrenoc.pipeline import State, run_stages
+from adrenoc.pipeline.state import graph_of
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from tests.models import graph, write
+
+LAYERS = 6
+CHANNELS = 64
+
+
+def _chain() -> onnx.ModelProto:
+    """3x3 convolutions that the algorithm wins at, one behind the other."""
+    random = np.random.default_rng(0)
+    shape = (CHANNELS, CHANNELS, 3, 3)
+    weights = {f"w{i}": random.normal(0, 0.04, shape).astype(np.float32) for i in range(LAYERS)}
+    nodes = [
+        helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4)
+        for i in range(LAYERS)
+    ]
+    return graph(nodes, {"t0": [1, CHANNELS, 96, 96]}, [f"t{LAYERS}"], weights)
+
+
+def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
+    """How many of them go by the algorithm, and why others do not."""
+    target = load_target("adreno:750")
+    options = resolve_options(target, preset=preset).options
+    state = State(model=write(_chain(), folder), target=target, options=options)
+    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="split_winograd")
+    count = sum(node.op.startswith("winograd_") for node in graph_of(state).nodes)
+    left = [d.reason for d in state.log if d.taken == "not by Winograd's algorithm"]
+    return count, left
+
+
+def test_mixed_takes_what_its_rounding_allows_and_says_what_it_leaves(tmp_path: Path) -> None:
+    count, left = _by_winograd(tmp_path, "mixed")
+    assert 0 < count < LAYERS
+    assert len(left) == LAYERS - count
+    assert all("it would save" in reason and f"beyond {MOST}" in reason for reason in left)
+
+
+def test_floats_take_all(tmp_path: Path) -> None:
+    assert _by_winograd(tmp_path, "fp32") == (LAYERS, [])
+
+
+def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
+    target = load_target("adreno:750")
+    options = resolve_options(target, preset="mixed").options
+    state = State(model=write(_chain(), tmp_path), target=target, options=options)
+    state, _ = run_stages(state, reporter=SilentReporter(), stop_after="fuse_depthwise")
+    placed = graph_of(state)
+    names = [node.output for node in placed.nodes if node.op == "conv2d"]
+    savings = {
+        name: Saving(clocks=1000 - 100 * number, direct=2000, added=3.0)
+        for number, name in enumerate(names)
+    }
+    taken = within_budget(placed, savings, options, DecisionLog())
+    assert 0 < len(taken) < len(names)
+    assert taken == frozenset(names[-len(taken) :])
+    halves = resolve_options(target, preset="fp16").options
+    assert within_budget(placed, savings, halves, DecisionLog()) == frozenset(names)
