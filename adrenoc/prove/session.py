@@ -22,6 +22,7 @@ from adrenoc.prove.suite import MEMORIES, PRECISIONS, Made, Suite, all_suites
 from adrenoc.prove.verify_device import Verification, verify_device
 from adrenoc.target.target import Target, host_twin
 from adrenoc.tune.local import local_server
+from adrenoc.tune.session import START_S
 
 REPEATS = 6
 """Warm runs of a suite: the driver's recordings are tried from the second on."""
@@ -58,7 +59,8 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         address = request.place or stack.enter_context(local_server())
         folder = stack.enter_context(TemporaryFolder("verify"))
         address = replace(address, timeout_s=request.limit_s)
-        there = describe(address)
+        # Its first session may be one that loads libraries and looks for drivers.
+        there = describe(replace(address, timeout_s=max(START_S, request.limit_s)))
         _, facts = choose_device(list(there.devices), request.cl_device)
         device = Device.of(facts)
         target = _target(request.listed or listed_for(device), there)
