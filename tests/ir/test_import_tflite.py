@@ -68,7 +68,21 @@ def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
     with pytest.raises(errors.UnsupportedOperatorError) as caught:
         import_model(path, shapes={})
     assert "LSH_PROJECTION (1x), SKIP_GRAM (2x)" in caught.value.message
-    assert "'output': not supported" in caught.value.message
+    reason = "'output': not supported, expected an operator that adrenoc translates"
+    assert reason in caught.value.message
+
+
+def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
+    build = pytest.importorskip("tests.tflite.cases")
+    case = build.recipe(
+        "BITCAST", "", [build.f(3, 4)], [build.it("int16")], "BitcastOptions"
+    ).case()
+    path = tmp_path / "m.tflite"
+    path.write_bytes(case.model)
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(path, shapes={})
+    expected = "from float32 of 4 bytes to int16 of 2, expected the same size"
+    assert expected in caught.value.message
 
 
 def test_repeated_tensor_names_are_told_apart(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def _while(node: Node) -> list[Result]:
     for _ in range(MOST_ITERATIONS):
         known = constant_value(node.call(condition, values)[0].expr)
         if known is None:
-            raise NotImplementedError("the number of iterations depends on data at run time")
+            raise NotImplementedError("iterations as many as data tell, expected a constant number")
         if not known.reshape(-1)[0]:
             return list(values)
         values = node.call(body, values)
-    raise NotImplementedError(f"more than {MOST_ITERATIONS} iterations")
+    raise NotImplementedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
 
 
 CONTROL_OPS: dict[str, Convert] = {

@@ -66,10 +66,10 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
         if scale is not None:
             value = constant_value(bias)
             if value is None:
-                raise NotImplementedError("a computed bias of quantised data")
+                raise NotImplementedError("a computed bias of quantised data, expected a constant")
             bias = make_constant(value.astype(np.float32))
         elif not dtype_of(bias).startswith("float"):
-            raise NotImplementedError(f"a bias of {dtype_of(bias)} with data in float")
+            raise NotImplementedError(f"a bias of {dtype_of(bias)}, expected float as the data")
         else:
             bias = node.real(bias_index)
         total = node.emit(relax.op.add(total, bias))

@@ -102,7 +102,7 @@ class TensorInfo:
             NotImplementedError: it has one for each channel.
         """
         if self.scales.size != 1:
-            raise NotImplementedError(f"'{self.name}' has a scale for each channel")
+            raise NotImplementedError(f"'{self.name}' has {self.scales.size} scales, expected one")
         return float(self.scales[0])
 
     @property

@@ -239,7 +239,7 @@ class _Converter:
         table = CUSTOM_OPS if operator.custom else OPS
         convert = table.get(operator.kind)
         if convert is None:
-            raise NotImplementedError("not supported")
+            raise NotImplementedError("not supported, expected an operator that adrenoc translates")
         inputs = [self._input(graph, env, i) for i in operator.inputs]
         check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
         node = Node(

@@ -213,7 +213,8 @@ def _bitcast(node: Node) -> Result:
     wanted = node.results[0].dtype
     bits = [np.dtype(d).itemsize for d in (node.dtype(), wanted)]
     if bits[0] != bits[1]:
-        raise NotImplementedError(f"from {node.dtype()} to {wanted}, which has another size")
+        seen = f"from {node.dtype()} of {bits[0]} bytes to {wanted} of {bits[1]}"
+        raise NotImplementedError(f"{seen}, expected the same size")
 
     def compute(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *at: tirx.reinterpret(wanted, x(*at)), name="bits")

@@ -301,7 +301,8 @@ def _dilate(node: Node) -> Result:
     x, shape = node.data(), list(node.shape())
     fill = node.data(2)
     if dtype_of(fill) != dtype_of(x):
-        raise NotImplementedError("a value of another dtype")
+        seen = f"a value of {dtype_of(fill)} between elements of {dtype_of(x)}"
+        raise NotImplementedError(f"{seen}, expected the same dtype")
     fill = node.emit(relax.op.reshape(fill, []))
     for axis, step in enumerate(node.ints(1)):
         if step == 1:

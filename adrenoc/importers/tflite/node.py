@@ -187,7 +187,8 @@ class Node:
             return relax.op.clip(expr, low, high)
         if kind == _TANH:
             return relax.op.tanh(expr)
-        raise NotImplementedError(f"fused activation {kind}")
+        known = ", ".join(map(str, (0, *_BOUNDS, _TANH)))
+        raise NotImplementedError(f"the fused activation number {kind}, expected one of {known}")
 
 
 _TANH = 4

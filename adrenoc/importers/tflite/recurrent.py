@@ -34,7 +34,8 @@ _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
 def _activation(node: Node) -> Callable[[Expr], Expr]:
     kind = int(node.option("FusedActivationFunction", 0))
     if kind not in _ACTIVATIONS:
-        raise NotImplementedError(f"activation {kind}")
+        known = ", ".join(map(str, _ACTIVATIONS))
+        raise NotImplementedError(f"the activation number {kind}, expected one of {known}")
     return _ACTIVATIONS[kind]
 
 
@@ -111,7 +112,7 @@ def _both_ways(
 def _rnn_both_ways(node: Node) -> list[Result]:
     _forgets(node)
     if any(node.has(i) for i in range(9, len(node.inputs))):
-        raise NotImplementedError("auxiliary data")
+        raise NotImplementedError("auxiliary inputs, expected none")
     return _both_ways(node, lambda steps, first: _rnn_steps(node, steps, first), 5, 1)
 
 
@@ -195,13 +196,13 @@ def _normalised(node: Node, x: Expr, number: int) -> Expr:
 def _float_lstm(node: Node) -> None:
     _forgets(node)
     if node.info().is_quantised:
-        raise NotImplementedError("an LSTM on quantised data")
+        raise NotImplementedError(f"an LSTM on {node.info().dtype}, expected float32")
 
 
 def _lstm(node: Node) -> list[Result] | Result:
     _float_lstm(node)
     if int(node.option("KernelType", 0)) == 1 or len(node.inputs) == 5:
-        raise NotImplementedError("the basic kernel, with one matrix for all gates")
+        raise NotImplementedError("one matrix for all gates, expected a matrix for each of them")
     norm = 20 if len(node.inputs) > 20 else None
     at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
     return _lstm_steps(node, [node.real()], at)[0]
@@ -219,7 +220,7 @@ def _lstm_sequence(node: Node) -> Result:
 def _lstm_both_ways(node: Node) -> list[Result]:
     _float_lstm(node)
     if any(node.has(i) for i in range(39, len(node.inputs))):
-        raise NotImplementedError("auxiliary data")
+        raise NotImplementedError("auxiliary inputs, expected none")
 
     def run(steps: Sequence[Expr], first: int) -> list[Expr]:
         at = _LstmInputs(
@@ -239,7 +240,7 @@ def _svdf(node: Node) -> Result:
     """Of a memory of zeros only the newest place counts: the last column of the time weights."""
     _forgets(node)
     if node.info().is_quantised:
-        raise NotImplementedError("SVDF on quantised data")
+        raise NotImplementedError(f"SVDF on {node.info().dtype}, expected float32")
     rank = int(node.option("Rank", 1))
     filters, memory = node.shape(2)
     newest = _product(node, node.real(0), 1)

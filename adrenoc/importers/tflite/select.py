@@ -88,8 +88,9 @@ def _detection_postprocess(node: Node) -> list[Result]:
     classes = int(node.option("num_classes"))
     total = int(node.option("max_detections"))
     regular = bool(node.option("use_regular_nms", False))
-    if not regular and int(node.option("max_classes_per_detection", 1)) != 1:
-        raise NotImplementedError("several classes for a detection")
+    each = int(node.option("max_classes_per_detection", 1))
+    if not regular and each != 1:
+        raise NotImplementedError(f"{each} classes for a detection, expected 1")
     corners = _decoded(node)
     scores = emit(relax.op.reshape(node.real(1), [boxes, labels]))
     scores = emit(relax.op.strided_slice(scores, [1], [labels - classes], [labels]))
