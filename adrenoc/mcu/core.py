@@ -54,11 +54,6 @@ class Core:
         return self.facts.arithmetic in ("dsp", "mve")
 
     @property
-    def has_vectors(self) -> bool:
-        """Whether it multiplies sixteen bytes at once (MVE, Helium)."""
-        return self.facts.arithmetic == "mve"
-
-    @property
     def is_processor(self) -> bool:
         """Whether it is a phone's or a computer's, with threads and files."""
         return self.board is None
