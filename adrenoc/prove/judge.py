@@ -82,7 +82,8 @@ def _judged(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) -> F
     else:
         spread = float(expected.max() - expected.min()) or float(np.abs(expected).max()) or 1.0
         allowed = TOLERANCES[made.suite.precision] * case.slack * spread
-        off = ~(np.abs(seen.astype(np.float64) - expected) <= allowed)
+        with np.errstate(invalid="ignore"):  # whatever bits a device gives
+            off = ~(np.abs(seen.astype(np.float64) - expected) <= allowed)
     return _finding(made, case, WRONG, off, seen, expected) if off.any() else None
 
 

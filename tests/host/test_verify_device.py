@@ -121,7 +121,12 @@ def test_a_device_that_is_right_has_nothing_to_avoid(tmp_path: Path) -> None:
 
 
 def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
-    done = _verified(PlantedBench(lambda _, title, value: value + (title == "map: Tanh")), tmp_path)
+    def spoil(_: Made, title: str, value: np.ndarray) -> np.ndarray:
+        signalling = np.full_like(value.view(np.uint32), 0x7FA00000).view(np.float32)
+        return signalling if title == "map: Tanh" else value
+
+    with np.errstate(invalid="raise"):
+        done = _verified(PlantedBench(spoil), tmp_path)
     assert not done.report.is_right and not done.report.quirks
     assert {finding.title for finding in done.left} == {"map: Tanh"}
     assert {finding.helps for finding in done.report.findings} == {()}
