@@ -11,11 +11,11 @@ from adrenoc.families.shared.machine import Machine
 
 def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:
     """Have everything compiled with other values of `[joins]`."""
-    known = Machine.of
+    known = Machine.from_performance
 
-    def of(*facts: object) -> Machine:
+    def change(*facts: object) -> Machine:
         machine = known(*facts)
         cost = machine.cost
         return replace(machine, cost=replace(cost, joins=replace(cost.joins, **values)))
 
-    patch.setattr(Machine, "of", of)
+    patch.setattr(Machine, "from_performance", change)

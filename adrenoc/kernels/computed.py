@@ -60,12 +60,12 @@ class ComputedAccess(Access):
         return evaluator
 
     @property
-    def of_channels(self) -> tuple[Access, ...]:
+    def channel_reads(self) -> tuple[Access, ...]:
         """The tensors that it reads a texel of for each block, whatever the row and column."""
         return tuple(self._of_channels.values())
 
     def give(self, texels: Sequence[Expr]) -> None:
-        """Take these texels for those of `of_channels` from now on: a kernel has them at hand."""
+        """Take these texels for those of `channel_reads` from now on: a kernel has them at hand."""
         for buffer, texel in zip(self._of_channels, texels, strict=True):
             self._reads[buffer] = partial(_same, texel)
 

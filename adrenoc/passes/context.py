@@ -31,7 +31,7 @@ class Context:
     @property
     def costs(self) -> CostModel:
         """What estimates of clocks go by."""
-        return CostModel.of(self.options, self.target)
+        return CostModel.from_target(self.options, self.target)
 
     def avoids(self, word: str) -> bool:
         """Whether the target is to do without this, by a word of `adrenoc/target/avoid.py`."""

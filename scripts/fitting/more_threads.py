@@ -98,7 +98,9 @@ def _because(row: Any, state: Any, kernel: Any, goal: int) -> str:
         return f"the {row.waits} pipe is always busy"
     launch = kernel.launch
     started = math.prod(launch.grid) * math.prod(launch.work_group)
-    of_one = started / Machine.of(state.target.performance, state.target.cost).processors
+    of_one = (
+        started / Machine.from_performance(state.target.performance, state.target.cost).processors
+    )
     if of_one < goal:
         return f"the kernel has {of_one:.0f} threads a processor in all"
     return "latency is the bound"

@@ -38,7 +38,7 @@ TILES = (
 )
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(tile: ConvTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
+    monkeypatch.setattr(rules, "score_tiles", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     ops = Ops()
     x = ops.input(2, 18, 9, 13)  # five input blocks: no k-step of several divides them
     for kernel, attrs in (

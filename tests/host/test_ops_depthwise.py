@@ -23,7 +23,7 @@ TILES = (
 def test_a_tile(
     tile: DepthwiseTile, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
+    monkeypatch.setattr(rules, "score_tiles", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
     ops = Ops()
     x = ops.input(2, 10, 9, 13)  # images of three blocks: a work-group holds parts of two
     for kernel, attrs in (

@@ -56,8 +56,8 @@ def _between(ops: Ops, kind: str, x: str) -> str:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
-    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
-    monkeypatch.setattr(fuse_expansion, "scored", lambda *of: SimpleNamespace(least=0.0))
+    monkeypatch.setattr(rules, "score_tiles", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
+    monkeypatch.setattr(fuse_expansion, "score_tiles", lambda *of: SimpleNamespace(least=0.0))
     ops = Ops()
     x = ops("Tanh", ops.input(2, 14, 9, 13))
     # The last of the five wide blocks is not full.
@@ -79,8 +79,8 @@ def test_any_candidate(seed: int, device: Any, monkeypatch: pytest.MonkeyPatch) 
         tile = choice.choice(list(candidates(work, limits, machine.cost)))
         return Scored(lambda: [tile], lambda _: 0.0)
 
-    monkeypatch.setattr(rules, "scored", one)
-    monkeypatch.setattr(fuse_expansion, "scored", lambda *of: SimpleNamespace(least=0.0))
+    monkeypatch.setattr(rules, "score_tiles", one)
+    monkeypatch.setattr(fuse_expansion, "score_tiles", lambda *of: SimpleNamespace(least=0.0))
     kernel, stride, dilation = (
         choice.choice((3, 5)),
         choice.choice((1, 2)),
@@ -124,7 +124,7 @@ def test_of_one_channel(
     size: int, joined: Any, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A 1x1 convolution of one channel is a depthwise one, too; the other tells which it is."""
-    monkeypatch.setattr(joined, "scored", lambda *of: SimpleNamespace(least=0.0))
+    monkeypatch.setattr(joined, "score_tiles", lambda *of: SimpleNamespace(least=0.0))
     ops = Ops()
     x = ops("Tanh", ops.input(1, 1, 9, 13))
     convs = [

@@ -10,7 +10,7 @@ from run_op import Ops
 
 from adrenoc.families.separable import separable_rule as rules
 from adrenoc.families.separable.separable import SeparableTile
-from adrenoc.families.separable.separable_tile import scored
+from adrenoc.families.separable.separable_tile import score_tiles
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.scored import Scored
 from adrenoc.passes.fuse import fuse_separable
@@ -43,8 +43,8 @@ CASES = (
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 def test_a_tile(number: int, preset: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, kernel, attrs, between = CASES[number]
-    monkeypatch.setattr(rules, "scored", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
-    monkeypatch.setattr(fuse_separable, "scored", lambda *of: SimpleNamespace(least=0.0))
+    monkeypatch.setattr(rules, "score_tiles", lambda *_: Scored(lambda: [tile], lambda _: 0.0))
+    monkeypatch.setattr(fuse_separable, "score_tiles", lambda *of: SimpleNamespace(least=0.0))
     ops = Ops()
     x = ops("Tanh", ops.input(2, 18, 9, 13))  # the last of its five blocks is not full
     d = ops("Conv", x, ops.weight(18, 1, kernel, kernel), ops.weight(18), group=18, **attrs)
@@ -73,13 +73,13 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
     offered: dict[tuple[int, bool], SeparableTile] = {}
 
     def keep(work: Any, limits: Any, machine: Any) -> Scored[SeparableTile]:
-        found = scored(work, limits, machine)
+        found = score_tiles(work, limits, machine)
         for tile in found:
             offered.setdefault((tile.split_k, tile.rolled), tile)
         return found
 
-    monkeypatch.setattr(rules, "scored", keep)
-    monkeypatch.setattr(fuse_separable, "scored", lambda *of: SimpleNamespace(least=0.0))
+    monkeypatch.setattr(rules, "score_tiles", keep)
+    monkeypatch.setattr(fuse_separable, "score_tiles", lambda *of: SimpleNamespace(least=0.0))
 
     def check() -> None:
         ops = Ops()
@@ -94,5 +94,5 @@ def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -
     assert {split_k for split_k, _ in offered} >= {1, 2, 4}
     for tile in list(offered.values()):
         only = Scored(lambda tile=tile: [tile], lambda _: 0.0)
-        monkeypatch.setattr(rules, "scored", lambda *_, only=only: only)
+        monkeypatch.setattr(rules, "score_tiles", lambda *_, only=only: only)
         check()

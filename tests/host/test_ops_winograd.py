@@ -24,8 +24,10 @@ from tests.joins import set_joins
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three kernels: the cost model would not choose them for images as small as these."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
-    known = Machine.of
-    monkeypatch.setattr(Machine, "of", lambda *of: replace(known(*of), winograd_least_pixels=1))
+    known = Machine.from_performance
+    monkeypatch.setattr(
+        Machine, "from_performance", lambda *of: replace(known(*of), winograd_least_pixels=1)
+    )
     set_joins(monkeypatch, winograd_least_launches=0)
 
 
@@ -81,7 +83,9 @@ def test_every_schedule_of_one_kernel(
 ) -> None:
     """Blocks, tiles and pixels beyond the last; chunks of which the last is filled up."""
     only = TILES[number : number + 1]
-    monkeypatch.setattr(winograd_conv, "scored", lambda *_: Scored(lambda: only, lambda _: 0.0))
+    monkeypatch.setattr(
+        winograd_conv, "score_tiles", lambda *_: Scored(lambda: only, lambda _: 0.0)
+    )
     ops = Ops()
     x = ops.input(2, 22, 13, 17)
     for pads in ([0, 0, 0, 0], [2, 0, 1, 1]):

@@ -37,8 +37,10 @@ def _weights(*shape: int) -> np.ndarray:
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Winograd's algorithm in three kernels, in whatever is large enough for it to count."""
     monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
-    known = Machine.of
-    monkeypatch.setattr(Machine, "of", lambda *of: replace(known(*of), winograd_least_pixels=1))
+    known = Machine.from_performance
+    monkeypatch.setattr(
+        Machine, "from_performance", lambda *of: replace(known(*of), winograd_least_pixels=1)
+    )
 
 
 def _ladder() -> onnx.ModelProto:

@@ -72,7 +72,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
         storage_bytes=2 if half else 4,
         half=half,
     )
-    tiling = Tiling.of(winograd(2), work.out)
+    tiling = Tiling.cover(winograd(2), work.out)
     for tile in conv_candidates(work, tiling, LIMITS, TARGET.cost, textures=True):
         assert tile.threads <= LIMITS.max_work_group_size
         assert tile.chunk % (tile.split_k * tile.unroll) == 0
@@ -83,7 +83,7 @@ def test_schedules_of_winograd_in_one_kernel_fit(
 
 @pytest.mark.parametrize("half", [False, True])
 def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
-    machine = Machine.of(TARGET.performance, TARGET.cost)
+    machine = Machine.from_performance(TARGET.performance, TARGET.cost)
 
     def work() -> ConvWork:
         return ConvWork(
@@ -95,8 +95,8 @@ def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
             half=half,
         )
 
-    tiles = conv_tile.scored(work(), LIMITS, machine)
-    assert conv_tile.scored(work(), LIMITS, machine) is tiles
+    tiles = conv_tile.score_tiles(work(), LIMITS, machine)
+    assert conv_tile.score_tiles(work(), LIMITS, machine) is tiles
     assert conv_tile.least_clocks(work(), LIMITS, machine) == tiles.least
     for tile in list(tiles)[::100]:
         assert tiles(tile) == conv_tile.estimate_clocks(work(), tile, machine)
@@ -105,7 +105,9 @@ def test_a_convolution_is_searched_once_by_all_passes(half: bool) -> None:
 def _registers_660(work: ConvWork, **actions: Any) -> float:
     tile = ConvTile(route=Route.LOCAL, work_group=(4, 32, 1), **actions)
     target = load_target("adreno:a660")
-    return local_counts(work, tile, Machine.of(target.performance, target.cost)).registers
+    return local_counts(
+        work, tile, Machine.from_performance(target.performance, target.cost)
+    ).registers
 
 
 def test_registers_of_convolutions_as_built() -> None:
@@ -147,5 +149,7 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
         storage_bytes=2 if half else 4,
         half=half,
     )
-    tiles = conv_tile.scored(work, target.limits, Machine.of(target.performance, target.cost))
+    tiles = conv_tile.score_tiles(
+        work, target.limits, Machine.from_performance(target.performance, target.cost)
+    )
     assert min(tiles, key=tiles).route is Route.LOCAL

@@ -26,7 +26,7 @@ def test_a_work_group_computes_all_that_it_reads(seed: int) -> None:
     extent = choice.randint(max(1, least - 2 * padding), 40)
     out = (extent + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
     made = choice.randint(1, out)
-    span = Span.of(extent, out, made, kernel, stride, dilation, padding)
+    span = Span.from_extents(extent, out, made, kernel, stride, dilation, padding)
     for number in range(span.count):
         first = number * span.step - span.padding
         origin = max(first, 0)
@@ -65,7 +65,9 @@ def test_tiles_of_halves_fit_as_floats_too(channels: int, size: int) -> None:
     tiles = list(candidates(work, limits, target.cost))
     assert tiles
     for tile in tiles:
-        region = Region.of(work.depthwise, work.source, work.out, tile.rows, tile.columns)
+        region = Region.from_geometry(
+            work.depthwise, work.source, work.out, tile.rows, tile.columns
+        )
         assert local_bytes(replace(work, half=False), tile, region) <= limits.local_mem_bytes
 
 

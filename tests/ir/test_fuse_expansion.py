@@ -97,9 +97,9 @@ def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.M
     passes = {"expansion": fuse_expansion, "separable": fuse_separable}
     real = passes[other].scored
     monkeypatch.setattr(
-        passes[other], "scored", lambda *of: SimpleNamespace(least=real(*of).least + 1000)
+        passes[other], "score_tiles", lambda *of: SimpleNamespace(least=real(*of).least + 1000)
     )
-    monkeypatch.setattr(passes[better], "scored", lambda *of: SimpleNamespace(least=1.0))
+    monkeypatch.setattr(passes[better], "score_tiles", lambda *of: SimpleNamespace(least=1.0))
     set_joins(monkeypatch, pair=0.0)
     net = Net(8)
     _, d = _pair(net)
@@ -122,7 +122,7 @@ def test_pairs_save_the_most_together(
     monkeypatch.setattr(depthwise_pairs, "apart_clocks", apart_clocks)
     none = SimpleNamespace(least=1.0)
     for place in (fuse_separable, fuse_expansion):
-        monkeypatch.setattr(place, "scored", lambda *_: none)
+        monkeypatch.setattr(place, "score_tiles", lambda *_: none)
     net = Net(8)
     x = "x"
     for _ in range(2):

@@ -120,8 +120,10 @@ def test_what_is_no_number_beyond_the_last_channel_stays_out(channels: int, fuse
 
 
 def test_the_cost_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = machine.Machine.of
-    monkeypatch.setattr(machine.Machine, "of", lambda *of: replace(known(*of), launch_clocks=-1e9))
+    known = machine.Machine.from_performance
+    monkeypatch.setattr(
+        machine.Machine, "from_performance", lambda *of: replace(known(*of), launch_clocks=-1e9)
+    )
     net = Net(4)
     x = net.conv("x", 8)
     read = net.norm(x)

@@ -67,7 +67,7 @@ def test_every_pixel_is_given(
     geometry = ConvGeometry(
         kernel=(1, taps), strides=(1, stride), dilation=(1, dilation), padding=(0, padding)
     )
-    plan = RowPlan.of(spec, geometry, Extents(2, 8, 3, columns), pixels)
+    plan = RowPlan.from_image(spec, geometry, Extents(2, 8, 3, columns), pixels)
     assert plan is not None
     assert plan.count >= len(list(plan.loads))
     for first in range(0, plan.last + 1, plan.step):
@@ -83,7 +83,7 @@ def test_every_pixel_is_given(
 
 def test_aligned_rows_take_a_load_for_four_numbers() -> None:
     geometry = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1))
-    plan = RowPlan.of(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
+    plan = RowPlan.from_image(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
     assert plan is not None
     assert [load.reach for load in plan.loads] == [Reach.EITHER, Reach.WITHIN, Reach.WITHIN]
     assert (plan.aligned, plan.count) == (True, 9)
@@ -91,7 +91,7 @@ def test_aligned_rows_take_a_load_for_four_numbers() -> None:
 
 def test_rows_of_odd_widths_are_not_aligned() -> None:
     geometry = ConvGeometry(kernel=(3, 3), padding=(1, 1))
-    plan = RowPlan.of(_image("NCHW", 3, 223), geometry, Extents(1, 32, 223, 223), 4)
+    plan = RowPlan.from_image(_image("NCHW", 3, 223), geometry, Extents(1, 32, 223, 223), 4)
     assert plan is not None
     assert not plan.aligned
 
@@ -99,5 +99,5 @@ def test_rows_of_odd_widths_are_not_aligned() -> None:
 def test_other_orders_have_no_plan() -> None:
     geometry = ConvGeometry(kernel=(3, 3), padding=(1, 1))
     out = Extents(2, 8, 3, 8)
-    assert RowPlan.of(_image("NCWH", 3, 8), geometry, out, 1) is None
-    assert RowPlan.of(_image("NCHW", 5, 8), geometry, out, 1) is None
+    assert RowPlan.from_image(_image("NCWH", 3, 8), geometry, out, 1) is None
+    assert RowPlan.from_image(_image("NCHW", 5, 8), geometry, out, 1) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from adrenoc.families.separable.separable_tile import SeparableWork, scored
+from adrenoc.families.separable.separable_tile import SeparableWork, score_tiles
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
@@ -31,10 +31,10 @@ WORK = SeparableWork(
 def test_an_activation_between_the_two_takes_registers() -> None:
     """With it, twelve sums of floats and the texels of three pixels spill on the Adreno 660."""
     target = load_target("adreno:a660")
-    machine = Machine.of(target.performance, target.cost)
+    machine = Machine.from_performance(target.performance, target.cost)
 
     def held(finish_work: int) -> int:
-        tiles = scored(replace(WORK, finish_work=finish_work), target.limits, machine)
+        tiles = score_tiles(replace(WORK, finish_work=finish_work), target.limits, machine)
         tile = min(tiles, key=tiles)
         return tile.pixels * tile.out_blocks
 
@@ -54,7 +54,9 @@ def test_threads_that_share_sums_take_registers() -> None:
         ),
         finish_work=8,
     )
-    tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
+    tiles = score_tiles(
+        work, target.limits, Machine.from_performance(target.performance, target.cost)
+    )
     tile = min(tiles, key=tiles)
     assert tile.split_k == 1 or tile.pixels * tile.out_blocks < 9
 
@@ -72,7 +74,9 @@ def test_pixels_that_lie_apart_take_registers() -> None:
         ),
         finish_work=8,
     )
-    tiles = scored(work, target.limits, Machine.of(target.performance, target.cost))
+    tiles = score_tiles(
+        work, target.limits, Machine.from_performance(target.performance, target.cost)
+    )
     tile = min(tiles, key=tiles)
     assert tile.rolled or (tile.pixels, tile.out_blocks) != (2, 4)
 
@@ -88,7 +92,9 @@ def test_kernels_hold_what_the_device_has() -> None:
             WORK.pointwise, out=Extents(1, 116, 14, 14), in_blocks=29, storage_bytes=4
         ),
     )
-    tiles = list(scored(work, target.limits, Machine.of(target.performance, target.cost)))
+    tiles = list(
+        score_tiles(work, target.limits, Machine.from_performance(target.performance, target.cost))
+    )
     assert len(tiles) > 500
     for tile in tiles:
         threads = math.prod(tile.work_group or ())

@@ -13,7 +13,7 @@ from adrenoc.target.target import load_target
 
 def _machine(gpu: str) -> Machine:
     target = load_target(f"adreno:{gpu}")
-    return Machine.of(target.performance, target.cost)
+    return Machine.from_performance(target.performance, target.cost)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from adrenoc.families.shared import rounding
-from adrenoc.families.shared.rounding import rounded
+from adrenoc.families.shared.rounding import round_constant
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -21,9 +21,9 @@ def test_parts_are_what_the_whole_is(
         held.append(len(part))
         return np.repeat(part.astype(np.float64) ** 2, 2, axis=-1)
 
-    made = rounded(constant, dtype, squared)
+    made = round_constant(constant, dtype, squared)
     assert max(held) == min(rows, 65)
-    whole = rounded(squared(constant), dtype)
+    whole = round_constant(squared(constant), dtype)
     np.testing.assert_array_equal(made.value, whole.value)
     assert made.value.dtype == dtype
     assert (made.lost, made.largest) == (whole.lost, whole.largest)
@@ -31,10 +31,10 @@ def test_parts_are_what_the_whole_is(
 
 
 def test_without_rows_the_other_extents_are_right() -> None:
-    made = rounded(np.zeros((0, 3), np.float32), "float16", lambda part: part[:, :2])
+    made = round_constant(np.zeros((0, 3), np.float32), "float16", lambda part: part[:, :2])
     assert made.value.shape == (0, 2)
 
 
 def test_what_was_infinite_before_is_not_lost() -> None:
-    made = rounded(np.array([np.inf, 1e6, -np.nan, 2.0]), "float16")
+    made = round_constant(np.array([np.inf, 1e6, -np.nan, 2.0]), "float16")
     assert (made.lost, made.largest) == (1, 1e6)

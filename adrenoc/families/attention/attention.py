@@ -141,13 +141,13 @@ class _Attention:
             self._run(iconst(full * run), rest)
         total = self._total()
         for r in range(ROWS):
-            with builder.when(self._stored(r)):
+            with builder.when(self._row_exists(r)):
                 value = self._mixed[r] / splat(lane(total, r))
                 if self._of.value_scale != 1.0:
                     value = value * splat(fconst(self._of.value_scale, ACCUMULATOR))
                 self._of.write(self._n, self._h, self._row[r], self._x, value)
 
-    def _stored(self, r: int) -> Expr | None:
+    def _row_exists(self, r: int) -> Expr | None:
         """Whether row `r` of the thread exists; None where it always does."""
         covered = -(-self._rows // (ROWS * self._high)) * ROWS * self._high
         if covered == self._rows:
@@ -156,7 +156,7 @@ class _Attention:
 
     def _run(self, first: Expr, keys: int) -> None:
         """Everything for `keys` keys from `first` on; fewer than a run are the last ones."""
-        rows = self._scored(first, keys)
+        rows = self._compute_scores(first, keys)
         self._end_folds()
         self._share_maxima(rows)
         self._builder.barrier()
@@ -190,13 +190,13 @@ class _Attention:
         """Where a channel of the thread's rows lies."""
         return (block * iconst(LANES) + iconst(channel)) * iconst(self._high) + self._y
 
-    def _scored(self, first: Expr, keys: int) -> list[Rows]:
+    def _compute_scores(self, first: Expr, keys: int) -> list[Rows]:
         """The thread's scores, by block of four keys."""
         builder, q = self._builder, self._of.q
         blocks = [self._key_block(first, j, keys) for j in range(self._tile.key_blocks)]
         self._scores.fill(0.0)
         at = [
-            builder.let(self._clamped(block * iconst(LANES) + iconst(i), keys), "key")
+            builder.let(self._clamp_key(block * iconst(LANES) + iconst(i), keys), "key")
             for block in blocks
             for i in range(LANES)
         ]
@@ -210,7 +210,7 @@ class _Attention:
                     self._multiply([first + iconst(u) for u in range(self._tile.unroll)], at)
             for last in range(q.extents.blocks - rest, q.extents.blocks):
                 self._multiply([iconst(last)], at)
-        return [self._rescored(block, j, keys) for j, block in enumerate(blocks)]
+        return [self._rescore_block(block, j, keys) for j, block in enumerate(blocks)]
 
     def _multiply(self, depths: list[Expr], keys: list[Expr]) -> None:
         """Add the products of some blocks of depth, all of which are asked for first."""
@@ -235,11 +235,11 @@ class _Attention:
             block = minimum(block, iconst(-(-self._keys // LANES) - 1))
         return self._builder.let(block, "keys")
 
-    def _clamped(self, key: Expr, keys: int) -> Expr:
+    def _clamp_key(self, key: Expr, keys: int) -> Expr:
         """A key, or the last one where that lies behind it."""
         return minimum(key, iconst(self._keys - 1)) if keys < self._tile.run else key
 
-    def _rescored(self, block: Expr, j: int, keys: int) -> Rows:
+    def _rescore_block(self, block: Expr, j: int, keys: int) -> Rows:
         """Block `j` of the scores by row, as the softmax gets them; what is no key counts none."""
         builder = self._builder
         rows = []

@@ -96,7 +96,7 @@ class _DotConv(LocalConv):
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
         return dot_products(weights, lane(pixel, channel), total)
 
-    def finished(self, total: Expr, block: Expr) -> Expr:
+    def finish_sums(self, total: Expr, block: Expr) -> Expr:
         rest = load_vector(self.rest.buffer, block, 0, "int32")
         return cast(total + rest, "float32x4")
 

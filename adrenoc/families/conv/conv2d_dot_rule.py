@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from adrenoc.families.conv.conv2d_dot import conv2d_dot, pack_words
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
-from adrenoc.families.conv.conv_tile import scored
+from adrenoc.families.conv.conv_tile import score_tiles
 from adrenoc.families.conv.conv_tile_local import local_candidates, local_clocks
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, Oihw
@@ -56,7 +56,7 @@ def dot_conv(
         lambda tile: local_clocks(words, tile, machine),
     )
     context.byte_costs.add(
-        local_clocks(words, tile, machine), scored(work, context.limits, machine).least
+        local_clocks(words, tile, machine), score_tiles(work, context.limits, machine).least
     )
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, f"{family}_dot")

@@ -51,4 +51,4 @@ class _ImageConv(LocalConv):
         return self.rows.texels(row)
 
     def reads(self, row: Expr) -> Expr:
-        return self.rows.inside(row)
+        return self.rows.is_inside(row)

@@ -30,7 +30,7 @@ from adrenoc.families.conv.phases import Phases
 from adrenoc.families.conv.split_k import add_split_k, vectors_added
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
-from adrenoc.families.shared.conv_weights import as_texels
+from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
@@ -165,7 +165,7 @@ class LocalConv:
 
     def vectors(self, loaded: Expr) -> list[Expr]:
         """What was loaded, as vectors of four."""
-        return as_texels(self.b, loaded)
+        return unpack_texels(self.b, loaded)
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
         """An input block of a pixel: a vector of four."""
@@ -179,7 +179,7 @@ class LocalConv:
         """`total` and what one lane of a pixel adds to four output channels."""
         return splat(lane(pixel, channel)) * weights + total
 
-    def finished(self, total: Expr, block: Expr) -> Expr:
+    def finish_sums(self, total: Expr, block: Expr) -> Expr:
         """The sums of an output block as the epilogue takes them."""
         return total
 
@@ -191,13 +191,13 @@ class LocalConv:
     # The loops
 
     @property
-    def added(self) -> int:
+    def split_sums(self) -> int:
         """Sums in local memory at a time where those of splits are added; 0 without splits."""
         count = self.tile.pixels * self.tile.out_blocks
         return vectors_added(count, self.tile.split_k, self.threads)
 
     @property
-    def reused(self) -> bool:
+    def sums_reuse_weights(self) -> bool:
         """Whether they lie where the weights did: work-groups wait for local memory."""
         return self.sum_dtype == self.weight_dtype
 
@@ -211,11 +211,11 @@ class LocalConv:
         tile, plan, builder, span = self.tile, self.plan, self.b, self.span
         kh = self.geometry.kernel[0]
         weights = vectors_held(span * plan.vectors, self.threads, half=self.half)
-        if self.reused:
-            weights = max(weights, self.added)
+        if self.sums_reuse_weights:
+            weights = max(weights, self.split_sums)
         shared = self.shared = builder.shared(weights, dtype=self.weight_dtype)
         self.beside = [
-            (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._of_channels()
+            (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._channel_reads()
         ]
         block = self.super
         if weights_by_row:
@@ -298,9 +298,9 @@ class LocalConv:
             return in_block
         return minimum(in_block, iconst(self.plan.blocks - 1))
 
-    def _of_channels(self) -> Sequence[Access]:
+    def _channel_reads(self) -> Sequence[Access]:
         """What the prologue reads of each input block beside the activations."""
-        return self.x.of_channels if isinstance(self.x, ComputedAccess) else ()
+        return self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
 
     def _bring_beside(self, start: Expr, span: int) -> None:
         """Of so many input blocks from `start` on, each thread one."""
@@ -371,8 +371,8 @@ class LocalConv:
         builder, tile, e = self.b, self.tile, self.grid
         if tile.split_k > 1:
             shared = self.shared
-            if not self.reused:
-                shared = builder.shared(self.added, dtype=self.sum_dtype)
+            if not self.sums_reuse_weights:
+                shared = builder.shared(self.split_sums, dtype=self.sum_dtype)
             elif self.last:  # else there was one after the last chunk
                 builder.barrier()
             count = tile.pixels * tile.out_blocks
@@ -394,7 +394,7 @@ class LocalConv:
                     in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
                     in_blocks = None if full else block < iconst(e.blocks)
                     with builder.when(in_row if p else None), builder.when(in_blocks):
-                        value = self.finished(self.sums[b * tile.pixels + p], block)
+                        value = self.finish_sums(self.sums[b * tile.pixels + p], block)
                         at = (block, self.gy, self.left + iconst(p))
                         inside = None
                         if phases is not None:

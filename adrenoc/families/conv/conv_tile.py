@@ -40,7 +40,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """The tiles that suit a convolution, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
@@ -50,7 +50,7 @@ def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]
 
 def conv_clocks(_node: Node, work: ConvWork, costs: CostModel) -> float:
     """The least estimate of a convolution's work by the tiles that suit it."""
-    return scored(work, costs.limits, costs.machine).least
+    return score_tiles(work, costs.limits, costs.machine).least
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
@@ -65,7 +65,7 @@ def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
 @lru_cache(maxsize=512)
 def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
     """The tiles of the least estimates; a network repeats the same few convolutions."""
-    tiles = scored(work, limits, machine)
+    tiles = score_tiles(work, limits, machine)
     return nsmallest(MOST_TILES, tiles, key=tiles)
 
 

@@ -180,7 +180,7 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
         busiest,
         counts.reads,
         vector_bytes(work),
-        lambda busy: machine.with_memory(
+        lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
@@ -201,7 +201,7 @@ def local_counts(
     texels = blocks * work.loads(tile.pixels)
     mads = blocks * sums * LANES * work.channels * kw * max(1, work.words)
     reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
-    flush = sums * LANES if in_parts(work, tile) else 0
+    flush = sums * LANES if adds_in_parts(work, tile) else 0
     k_steps = kh * math.ceil(work.in_blocks / (tile.split_k * blocks))
     chunks = kh * math.ceil(work.in_blocks / (tile.split_k * tile.chunk))
     loads = _loads(work, tile)
@@ -278,7 +278,7 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost)
             other += cost.stride_registers if work.geometry.strides[1] > 1 else 0
     if not work.half:
         return sums + texels + waiting + other
-    partial = 2 if in_parts(work, tile) else 1
+    partial = 2 if adds_in_parts(work, tile) else 1
     return (sums * partial + texels + waiting) / 2 + other
 
 
@@ -290,7 +290,7 @@ def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> floa
     return cost.stem_registers + (cost.bands_registers if tile.bands > 1 else 0)
 
 
-def in_parts(work: ConvWork, tile: ConvTile) -> bool:
+def adds_in_parts(work: ConvWork, tile: ConvTile) -> bool:
     """Whether the products of a pass are added up before they are added to the total."""
     passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
     return work.half and passes > tile.split_k

@@ -10,7 +10,7 @@ from adrenoc.families.conv.conv2d import conv2d
 from adrenoc.families.conv.conv2d_dot_rule import dot_conv, no_dot_conv
 from adrenoc.families.conv.conv2d_image import conv2d_image
 from adrenoc.families.conv.conv2d_local import conv2d_local
-from adrenoc.families.conv.conv_tile import scored
+from adrenoc.families.conv.conv_tile import score_tiles
 from adrenoc.families.conv.image_rows import Normalise
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry
@@ -37,13 +37,15 @@ def dense_conv(
     work = conv_work(context.graph, node, geometry, context.options)
     if suits_dot(context, node, oihw, no_dot_conv(geometry)):
         return dot_conv(context, node, family, geometry, work, oihw)
-    tiles = scored(work, context.limits, context.machine)
+    tiles = score_tiles(work, context.limits, context.machine)
     tile = context.choose(node, family, tiles, tiles)
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.folded_input()
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
-        weight = kernel.packed(weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups))
+        weight = kernel.pack_constant(
+            weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups)
+        )
     elif tile.route is Route.LOCAL:
         kind = f"{family}_local{tile.packed_as}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *tile.packing))
@@ -66,7 +68,7 @@ def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
     node = kernel.node
     finished = Finished(kernel.builder, node.prologue, kernel.accesses, image.spec)
 
-    def made(n: Expr, row: Expr, column: Expr, texel: Expr) -> Expr:
+    def normalise(n: Expr, row: Expr, column: Expr, texel: Expr) -> Expr:
         return finished.value(n, iconst(0), row, column, texel, {node.inputs[0]: texel})
 
-    return made
+    return normalise

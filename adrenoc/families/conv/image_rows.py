@@ -53,7 +53,7 @@ class ImageRows:
         first = minimum(left * iconst(plan.pitch), iconst(plan.last))
         self._first = statements.share(first, "first")
 
-    def inside(self, row: Expr) -> Expr:
+    def is_inside(self, row: Expr) -> Expr:
         """Whether a row is one of the image."""
         return (row >= 0) & (row < iconst(self._x.extents.h))
 
@@ -66,9 +66,9 @@ class ImageRows:
         strides = _strides(self._x.spec.roles, self._x.spec.shape)
         start = self._n * iconst(strides.get("N", 0)) + row * iconst(strides.get("H", 0))
         start = self._statements.share(start, "start")
-        with self._statements.computing(self._given):
+        with self._statements.computing(self._loaded_dtype):
             runs = [self._numbers(start, run * strides.get("C", 0)) for run in range(plan.runs)]
-        zero = fconst(0.0, self._given)
+        zero = fconst(0.0, self._loaded_dtype)
         # TVM puts an expression that only has a name into each place that uses it.
         found = self._statements.registers(len(plan.columns))
         for place, column in enumerate(plan.columns):
@@ -77,15 +77,15 @@ class ImageRows:
                 lanes = [run[at] for run in runs]
             else:
                 lanes = [runs[0][at + i] for i in range(plan.pitch)]
-            found[place] = self._normalised(row, at, lanes + [zero] * (LANES - channels))
+            found[place] = self._normalise_texel(row, at, lanes + [zero] * (LANES - channels))
         return {column: found[place] for place, column in enumerate(plan.columns)}
 
     @property
-    def _given(self) -> str:
+    def _loaded_dtype(self) -> str:
         """The dtype of what is loaded."""
         return self._statements.compute if self._normalise is None else "float32"
 
-    def _normalised(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
+    def _normalise_texel(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
         """The texel of a pixel of which these are the numbers, from place `at` on."""
         plan, compute = self._plan, self._statements.compute
         if self._normalise is None:

@@ -14,20 +14,20 @@ from adrenoc.ir.graph import Node
 
 def conv1d_rule(context: RuleContext, node: Node) -> KernelCall:
     """A convolution along W."""
-    return conv2d_rule(context, as_one_row(node))
+    return conv2d_rule(context, lift_to_2d(node))
 
 
 def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     """A transposed convolution along W."""
-    return conv2d_transpose_rule(context, as_one_row(node))
+    return conv2d_transpose_rule(context, lift_to_2d(node))
 
 
-def as_one_row(node: Node) -> Node:
+def lift_to_2d(node: Node) -> Node:
     """The node with the attributes of two dimensions."""
-    return replace(node, attrs=_with_rows(node.attrs))
+    return replace(node, attrs=_lift_attrs_to_2d(node.attrs))
 
 
-def _with_rows(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _lift_attrs_to_2d(attrs: Mapping[str, Any]) -> dict[str, Any]:
     left, right = attrs["padding"]
     return {
         **attrs,

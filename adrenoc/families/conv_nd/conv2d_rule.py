@@ -8,7 +8,12 @@ from adrenoc.families.conv.dense_rule import dense_conv
 from adrenoc.families.depthwise.depthwise_rule import blocks_held, depthwise_rule
 from adrenoc.families.matmul.gemv_rule import gemv_rule, suits_gemv
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw, conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_geometry import (
+    ConvGeometry,
+    conv_geometry,
+    is_depthwise,
+    transpose_to_oihw,
+)
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.ir.graph import Node
 
@@ -17,7 +22,7 @@ def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
     """A convolution, dense, grouped or depthwise, of an activation by constant weights."""
     kernel_layout = str(node.attrs["kernel_layout"])
     geometry = conv_geometry(context.graph, node)
-    oihw = partial(as_oihw, layout=kernel_layout)
+    oihw = partial(transpose_to_oihw, layout=kernel_layout)
     held = blocks_held(geometry.kernel[0] * geometry.kernel[1], context.limits)
     if is_depthwise(context.graph, node) and held:
         work = conv_work(context.graph, node, geometry, context.options)

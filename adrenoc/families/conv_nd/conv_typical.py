@@ -9,8 +9,8 @@ import numpy as np
 from adrenoc.families.conv_nd.conv_channels import channel_weights
 from adrenoc.families.shared.typical import (
     TypicalRun,
+    have_one_sign,
     middle,
-    of_one_sign,
     sums_of_squares,
     sums_of_terms,
     weights_of,
@@ -21,7 +21,7 @@ from adrenoc.ir.graph import Node
 def typical_convolution(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     """The sums of a convolution of any rank, transposed ones too, away from borders."""
     layout, by_channel = str(node.attrs["data_layout"]), channel_weights(run.graph, node)
-    letters, groups, by_group = by_channel.letters, by_channel.groups, by_channel.by_group
+    letters, groups, by_group = by_channel.letters, by_channel.groups, by_channel.split_by_group
     channels = run.graph.tensors[node.inputs[0]].shape[layout.index("C")]
     channel = middle(data, keep=layout.index("C")).reshape(len(data), -1)
     x = np.broadcast_to(channel, (len(data), channels)).reshape(len(data), groups, -1)
@@ -33,7 +33,7 @@ def typical_convolution(run: TypicalRun, node: Node, data: np.ndarray) -> np.nda
     made = sums_of_terms(
         np.einsum("pgi,gio->pgo", x, sums),
         np.einsum("pgi,gio->pgo", x * x, squares),
-        alike=of_one_sign(weights),
+        alike=have_one_sign(weights),
     ).reshape(len(data), -1)
     shape = [1] * len(layout)
     shape[by_channel.axis] = -1

@@ -11,12 +11,12 @@ from adrenoc.families.conv_nd.conv2d_rule import conv2d_rule
 from adrenoc.families.conv_nd.conv_channels import channel_weights, terms_of_convolution
 from adrenoc.families.conv_nd.conv_typical import typical_convolution
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
-from adrenoc.families.shared.batch import along_letters
+from adrenoc.families.shared.batch import follow_letters
 from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
-from adrenoc.families.shared.counts import per_input_position, per_output_position
+from adrenoc.families.shared.counts import count_per_input_position, count_per_output_position
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
 from adrenoc.families.shared.operator import (
     Counts,
@@ -87,7 +87,7 @@ def _convolution(
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=False,
-        follows_batch=along_letters(_LETTERS),
+        follows_batch=follow_letters(_LETTERS),
         multiply_adds=multiply_adds,
         terms=terms_of_convolution,
         operations=no_operations,
@@ -99,12 +99,14 @@ def _convolution(
 
 
 OPERATORS = (
-    _convolution("conv1d", conv1d_rule, _refuses, per_output_position),
-    _convolution("conv2d", conv2d_rule, _refuses, per_output_position, _FUSIONS, _CHANNEL_SUMS),
+    _convolution("conv1d", conv1d_rule, _refuses, count_per_output_position),
     _convolution(
-        "conv1d_transpose", conv1d_transpose_rule, _refuses_transposed, per_input_position
+        "conv2d", conv2d_rule, _refuses, count_per_output_position, _FUSIONS, _CHANNEL_SUMS
     ),
     _convolution(
-        "conv2d_transpose", conv2d_transpose_rule, _refuses_transposed, per_input_position
+        "conv1d_transpose", conv1d_transpose_rule, _refuses_transposed, count_per_input_position
+    ),
+    _convolution(
+        "conv2d_transpose", conv2d_transpose_rule, _refuses_transposed, count_per_input_position
     ),
 )

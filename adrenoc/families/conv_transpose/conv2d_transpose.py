@@ -112,7 +112,7 @@ def conv2d_transpose(
                 _add_tap(builder, sums, p, pixel, weight, layer, block, i)
     for p in range(tile.pixels):
         column = builder.let(tile.out_column(gx, p), "x")
-        with builder.when(tile.inside(column)):
+        with builder.when(tile.guard_column(column)):
             epilogue.write(n, block, gy, column, sums[p])
 
 
@@ -165,7 +165,7 @@ class _Tile:
         stride, pad = self._geometry.strides[1], self._geometry.padding[1]
         return gx * iconst(stride) + iconst(index + self._first * stride - pad)
 
-    def inside(self, column: Expr) -> Expr | None:
+    def guard_column(self, column: Expr) -> Expr | None:
         """The test that a column needs; None where all columns exist."""
         stride, pad = self._geometry.strides[1], self._geometry.padding[1]
         if not self._all:

@@ -19,7 +19,7 @@ from adrenoc.families.conv_transpose.conv2d_transpose import (
     spread_taps,
 )
 from adrenoc.families.shared.context import KernelCall, Pack, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_four_letters
+from adrenoc.families.shared.conv_geometry import ConvGeometry, add_row_axis
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.cost_model import CostModel
@@ -39,12 +39,14 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     geometry = transposed_geometry(context.graph, node)
     phases = phases_of(geometry)
     if geometry.groups == 1 and dilation == (1, 1) and geometry.taps[1] <= WIDEST_ROW:
-        return _by_phases(context, node, phases, partial(_as_phases, layout=layout, phases=phases))
+        return _convolve_by_phases(
+            context, node, phases, partial(_split_into_phases, layout=layout, phases=phases)
+        )
     kernel = context.kernel(node, "conv2d_transpose")
     x = kernel.input(x_name)
     pack = partial(_pack, layout=layout, geometry=geometry, dilation=dilation)
     steps = "x".join(map(str, (*geometry.strides, *dilation)))
-    packed = kernel.packed(weight_name, f"transposed{geometry.groups}_{steps}", pack)
+    packed = kernel.pack_constant(weight_name, f"transposed{geometry.groups}_{steps}", pack)
     out, epilogue = kernel.output()
     conv2d_transpose(kernel.builder, geometry, x, packed, out, epilogue)
     return kernel.call()
@@ -95,7 +97,7 @@ def phase_candidates(
             yield tile
 
 
-def _by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
+def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
     """A convolution that makes the output's pixels of all phases."""
     work, of_phase = _work(context.graph, node, phases, context.options)
     machine = context.machine
@@ -116,9 +118,9 @@ def _by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> 
     return kernel.call()
 
 
-def _as_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:
+def _split_into_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:
     """Weights as `[phase * O, I, TH, TW]`, the O of each phase filled up to whole blocks."""
-    four, letters = as_four_letters(weight, layout)
+    four, letters = add_row_axis(weight, layout)
     oihw = four.transpose([letters.index(letter) for letter in "OIHW"])
     out_channels, in_channels, kh, kw = oihw.shape
     (sh, sw), (th, tw) = phases.strides, phases.taps
@@ -136,6 +138,6 @@ def _as_phases(weight: np.ndarray, layout: str, phases: Phases) -> np.ndarray:
 def _pack(
     weight: np.ndarray, layout: str, geometry: TransposedGeometry, dilation: tuple[int, int]
 ) -> np.ndarray:
-    four, letters = as_four_letters(weight, layout)
+    four, letters = add_row_axis(weight, layout)
     iohw = four.transpose([letters.index(letter) for letter in "IOHW"])
     return pack_transposed(spread_taps(iohw, dilation), geometry)

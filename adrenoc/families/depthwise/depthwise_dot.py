@@ -42,7 +42,7 @@ def depthwise_dot(
         out: roles N, C, OH, OW
     """
 
-    def finished(total: Expr, block: Expr) -> Expr:
+    def finish_sums(total: Expr, block: Expr) -> Expr:
         return cast(total + load_vector(rest.buffer, block, 0, "int32"), "float32x4")
 
     depthwise(
@@ -55,7 +55,7 @@ def depthwise_dot(
         epilogue,
         sums_of=_DotSums,
         tap_dtype="uint32",
-        finished=finished,
+        finished=finish_sums,
     )
 
 

@@ -46,7 +46,7 @@ def depthwise_rule(
     machine = context.machine
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, work, oihw, machine)
-    tiles = scored(work, context.limits, machine)
+    tiles = score_tiles(work, context.limits, machine)
     tile = context.choose(node, "depthwise_conv2d", tiles, tiles)
     kernel = context.kernel(node, "depthwise_conv2d")
     x = kernel.input(node.inputs[0])
@@ -64,9 +64,9 @@ def _dot_rule(
     """The same of bytes, which dot products take as they are."""
     family = "depthwise_dot"
     words = replace(work, storage_bytes=1, words=context.limits.dot_instructions)
-    tiles = scored(words, context.limits, machine)
+    tiles = score_tiles(words, context.limits, machine)
     tile = context.choose(node, family, tiles, tiles)
-    context.byte_costs.add(tiles(tile), scored(work, context.limits, machine).least)
+    context.byte_costs.add(tiles(tile), score_tiles(work, context.limits, machine).least)
     bias = split_bias(context.graph, node, oihw)
     kernel = context.kernel(bias.node, family)
     x = kernel.input(node.inputs[0])
@@ -92,7 +92,7 @@ def blocks_held(taps: int, limits: Limits) -> int:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored(work: ConvWork, limits: Limits, machine: Machine) -> Scored[DepthwiseTile]:
+def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[DepthwiseTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
@@ -166,7 +166,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
         busiest,
         taps,
         LANES * bytes_of(ACCUMULATOR),
-        lambda busy: machine.with_memory(
+        lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from adrenoc.families.depthwise.depthwise import SharedPixels, TapSums
 from adrenoc.families.expansion.expansion_plan import ExpansionTile, Region, Span
 from adrenoc.families.expansion.region_places import places_of
-from adrenoc.families.expansion.small_division import divided
+from adrenoc.families.expansion.small_division import divide_by_constant
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES
@@ -145,8 +145,8 @@ class _Kernel:
             with builder.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
         # The largest array comes last: reads of the others then have offsets that fit in them.
-        self.held = builder.shared(self.blocks * self.region.held)
-        if self.region.padded:
+        self.held = builder.shared(self.blocks * self.region.held_pixels)
+        if self.region.has_padding:
             self._clear()
         builder.barrier()
 
@@ -160,18 +160,20 @@ class _Kernel:
             first, total = self.first_block * iconst(self.taps), self.blocks * self.taps
             for done in range(0, total, self.threads):
                 count = min(total - done, self.threads)
-                at = builder.let(first + self._among(count), "tap")
+                at = builder.let(first + self._clamp_thread(count), "tap")
                 value = load_vector(taps.buffer, at, done, ACCUMULATOR)
                 yield self.shared_taps, done, count, builder.let(value, "t")
             for name, access in of_channels.items():
                 array = self.given[name] = builder.shared(self.blocks, dtype=ACCUMULATOR)
                 for done in range(0, self.blocks, self.threads):
                     count = min(self.blocks - done, self.threads)
-                    block = self._existing(self.first_block + self._among(count) + iconst(done))
+                    block = self._existing(
+                        self.first_block + self._clamp_thread(count) + iconst(done)
+                    )
                     texel = access.texel(iconst(0), block, iconst(0), iconst(0))
                     yield array, done, count, builder.let(texel, "t")
 
-    def _among(self, count: int) -> Expr:
+    def _clamp_thread(self, count: int) -> Expr:
         """The thread's number, or the last of so many."""
         return minimum(self.thread, iconst(count - 1)) if count < self.threads else self.thread
 
@@ -182,7 +184,7 @@ class _Kernel:
 
     def _clear(self) -> None:
         """Zeros where nothing may be computed."""
-        builder, total = self.b, self.blocks * self.region.held
+        builder, total = self.b, self.blocks * self.region.held_pixels
         zero = splat(fconst(0.0, builder.compute))
         for done in range(0, total, self.threads):
             last = total - done < self.threads
@@ -194,8 +196,8 @@ class _Kernel:
     def widen(self, finish: Finished) -> None:
         """The wide pixels that the rectangle needs, to local memory."""
         builder, tile, region = self.b, self.tile, self.region
-        self.top = self._inside(region.down, self.row0, "top")
-        self.left = self._inside(region.across, self.col0, "left")
+        self.top = self._first_computed(region.down, self.row0, "top")
+        self.left = self._first_computed(region.across, self.col0, "left")
         runs = region.runs(tile.pixels)
         a_band = runs * region.down.computed
         items = a_band * tile.bands
@@ -208,8 +210,8 @@ class _Kernel:
             if items % self.threads:  # the last threads make the last item once more
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            band, of_band = divided(builder, item, a_band, items - 1, ("band", "of"))
-            row, run = divided(builder, of_band, runs, a_band - 1, ("r", "run"))
+            band, of_band = divide_by_constant(builder, item, a_band, items - 1, ("band", "of"))
+            row, run = divide_by_constant(builder, of_band, runs, a_band - 1, ("r", "run"))
             first = run * iconst(tile.pixels)
             # The last run of a row begins earlier where the row is no whole number of them.
             last = region.across.computed - tile.pixels
@@ -221,7 +223,7 @@ class _Kernel:
             self._store(band, row, col, sums, finish)
         builder.barrier()
 
-    def _inside(self, span: Span, first: Expr, hint: str) -> Expr:
+    def _first_computed(self, span: Span, first: Expr, hint: str) -> Expr:
         """The first row or column that is computed."""
         inside = maximum(first, iconst(0)) if span.padding else first
         if span.shifted:
@@ -290,7 +292,7 @@ class _Kernel:
         inner_row = builder.share(self.top - self.row0 + row, "hr")
         inner_col = builder.share(self.left - self.col0 + col, "hc")
         first = builder.share(band * iconst(tile.out_blocks), "b0")
-        of_block = builder.share(first * iconst(region.held), "to")
+        of_block = builder.share(first * iconst(region.held_pixels), "to")
         places = places_of(builder, region, of_block, inner_row, inner_col, tile.pixels)
         for b in range(tile.out_blocks):
             of_group = first + iconst(b)
@@ -307,7 +309,7 @@ class _Kernel:
                     given,
                 )
                 value = cast(value, vector_dtype(builder.compute))
-                self.held[place + iconst(b * region.held)] = value
+                self.held[place + iconst(b * region.held_pixels)] = value
 
     # The depthwise convolution
 
@@ -322,8 +324,8 @@ class _Kernel:
             if inside is not None:
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            first, of_block = divided(builder, item, tile.items, items - 1, ("of", "in"))
-            row, col = divided(builder, of_block, runs, tile.items - 1, ("r", "c"))
+            first, of_block = divide_by_constant(builder, item, tile.items, items - 1, ("of", "in"))
+            row, col = divide_by_constant(builder, of_block, runs, tile.items - 1, ("r", "c"))
             row = builder.share(row * iconst(tile.made_rows), "r")
             col = builder.share(col * iconst(tile.made_columns), "c")
             top = builder.share(builder.group[1] * iconst(tile.rows) + row, "y")
@@ -342,7 +344,9 @@ class _Kernel:
         """The sums of taps of some pixels of a block; the first is at a place of the rectangle."""
         builder, tile, across = self.b, self.tile, self.region.across.read
         sy, sx = self.depthwise.strides
-        base = block * iconst(self.region.held) + col * iconst(sx) + row * iconst(sy * across)
+        base = (
+            block * iconst(self.region.held_pixels) + col * iconst(sx) + row * iconst(sy * across)
+        )
         with builder.computing(ACCUMULATOR):
             taps = TapSums(
                 builder=builder,

@@ -97,7 +97,7 @@ class Span:
     """Whether some work-group computes what it does not read, to stay within the image."""
 
     @staticmethod
-    def of(
+    def from_extents(
         extent: int, out: int, made: int, kernel: int, stride: int, dilation: int, padding: int
     ) -> Span:
         """For work-groups that make `made` of `out`."""
@@ -125,15 +125,15 @@ class Region:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def of(
+    def from_geometry(
         geometry: ConvGeometry, source: Extents, out: Extents, rows: int, columns: int
     ) -> Region:
         """Below so many rows and columns of the output."""
         (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
         top, left = geometry.padding
         return Region(
-            down=Span.of(source.h, out.h, rows, kh, sy, dy, top),
-            across=Span.of(source.w, out.w, columns, kw, sx, dx, left),
+            down=Span.from_extents(source.h, out.h, rows, kh, sy, dy, top),
+            across=Span.from_extents(source.w, out.w, columns, kw, sx, dx, left),
         )
 
     @property
@@ -142,17 +142,17 @@ class Region:
         return self.down.read * self.across.read
 
     @property
-    def shifted(self) -> bool:
+    def has_shift(self) -> bool:
         """Whether some work-group computes pixels that are not in its rectangle."""
         return self.down.shifted or self.across.shifted
 
     @property
-    def held(self) -> int:
+    def held_pixels(self) -> int:
         """Places of one block in local memory, one of them for what is not in the rectangle."""
-        return self.pixels + self.shifted
+        return self.pixels + self.has_shift
 
     @property
-    def padded(self) -> bool:
+    def has_padding(self) -> bool:
         """Whether some of them are not computed."""
         return (
             (self.down.computed, self.across.computed)
@@ -160,7 +160,7 @@ class Region:
                 self.down.read,
                 self.across.read,
             )
-            or self.shifted
+            or self.has_shift
             or any(span.padding for span in (self.down, self.across))
         )
 

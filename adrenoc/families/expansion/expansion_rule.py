@@ -7,15 +7,15 @@ from functools import partial
 
 from adrenoc.families.depthwise.depthwise import pack_taps
 from adrenoc.families.expansion.expansion import expansion
-from adrenoc.families.expansion.expansion_tile import ExpansionWork, scored
+from adrenoc.families.expansion.expansion_tile import ExpansionWork, score_tiles
 from adrenoc.families.separable.joined import (
     depthwise_geometry,
     finish_texels,
     finish_work,
-    finished_half,
+    prepare_first_finish,
 )
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import as_oihw
+from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
@@ -34,11 +34,11 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     Its attributes are those that `joined` describes.
     """
     work = expansion_work(context.graph, node, context.options)
-    tiles = scored(work, context.limits, context.machine)
+    tiles = score_tiles(work, context.limits, context.machine)
     tile = context.choose(node, EXPANSION, tiles, tiles)
     kernel = context.kernel(node, EXPANSION, half=work.half)
     x = kernel.input(node.inputs[0])
-    oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))
+    oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
     weight = kernel.flat(
         node.inputs[1],
         f"expansion{tile.packing}",
@@ -47,10 +47,12 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     taps = kernel.flat(
         node.inputs[2],
         f"depthwise{tile.group_blocks}",
-        lambda w: pack_taps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks),
+        lambda w: pack_taps(
+            transpose_to_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks
+        ),
         dtype="float32",
     )
-    finished, of_channels = finished_half(kernel)
+    finished, of_channels = prepare_first_finish(kernel)
     out, epilogue = kernel.output()
     expansion(
         kernel.builder,

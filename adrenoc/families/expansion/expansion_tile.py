@@ -54,7 +54,7 @@ class ExpansionWork:
 
     def region(self, tile: ExpansionTile) -> Region:
         """The wide pixels that a work-group keeps."""
-        return Region.of(self.depthwise, self.source, self.out, tile.rows, tile.columns)
+        return Region.from_geometry(self.depthwise, self.source, self.out, tile.rows, tile.columns)
 
 
 def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[ExpansionTile]:
@@ -65,7 +65,7 @@ def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[Exp
     for rows, columns in product(_shares(e.h, cost), _shares(e.w, cost)):
         if rows * columns > cost.most_pixels:
             continue
-        region = Region.of(work.depthwise, work.source, e, rows, columns)
+        region = Region.from_geometry(work.depthwise, work.source, e, rows, columns)
         whole = (rows, columns) == (e.h, e.w)
         if region.pixels > cost.most_pixels or (region.pixels < cost.fewest_pixels and not whole):
             continue
@@ -82,7 +82,9 @@ def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> Iterator[Exp
             if items > cost.most_rounds * threads:
                 continue
             unroll = _unroll(work.source.blocks, pixels, cost)
-            for made_rows, made_columns in _made(work, cost, (rows, columns), blocks, threads):
+            for made_rows, made_columns in _choose_shares(
+                work, cost, (rows, columns), blocks, threads
+            ):
                 tile = ExpansionTile(
                     rows=rows,
                     columns=columns,
@@ -111,7 +113,7 @@ def _unroll(blocks: int, pixels: int, cost: ExpansionCost) -> int:
     return max(n for n in range(1, most + 1) if blocks % n == 0)
 
 
-def _made(
+def _choose_shares(
     work: ExpansionWork, cost: ExpansionCost, kept: tuple[int, int], blocks: int, threads: int
 ) -> list[tuple[int, int]]:
     """The ways to share the output among threads that read the least."""
@@ -119,7 +121,7 @@ def _made(
 
     def reads(made: tuple[int, int]) -> float:
         items = rows * columns * blocks // (made[0] * made[1])
-        return math.ceil(items / threads) * (_held(work, made) + made[0] * work.taps)
+        return math.ceil(items / threads) * (_count_wide_pixels(work, made) + made[0] * work.taps)
 
     suited = [made for made in _ways_to_make(cost) if not rows % made[0] and not columns % made[1]]
     return sorted(suited, key=reads)[: cost.made_tried]
@@ -132,7 +134,7 @@ def _ways_to_make(cost: ExpansionCost) -> list[tuple[int, int]]:
     return sorted(ways, key=max)
 
 
-def _held(work: ExpansionWork, made: tuple[int, int]) -> int:
+def _count_wide_pixels(work: ExpansionWork, made: tuple[int, int]) -> int:
     """Wide pixels that so many rows and columns of the output read."""
     return rows_read(work.depthwise, made[0]) * len(work.depthwise.columns(made[1]))
 
@@ -141,7 +143,7 @@ def local_bytes(work: ExpansionWork, tile: ExpansionTile, region: Region) -> int
     """Local memory of a work-group."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
     weights = vectors_held(weights, tile.threads, half=work.half)
-    pixels = region.held * tile.group_blocks
+    pixels = region.held_pixels * tile.group_blocks
     taps = (work.taps + work.finish_texels) * tile.group_blocks
     return ((weights + pixels) * work.element_bytes + taps * FLOAT_BYTES) * LANES
 
@@ -162,7 +164,7 @@ class _Counts:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
+def score_tiles(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
@@ -197,7 +199,7 @@ def estimate_clocks(
         busiest,
         counts.reads,
         LANES * work.element_bytes,
-        lambda busy: machine.with_memory(
+        lambda busy: machine.overlap_with_memory(
             machine.clocks(groups * waves, busy, serial, resident), memory, resident
         ),
     )
@@ -215,10 +217,10 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     finish = work.finish_work + (cost.half_alu if work.half else 0)
     wide_alu = cost.round_alu + cost.k_step_alu * k_steps + cost.texel_alu * texels + sums * finish
     wide_slots = cost.round_slots + cost.k_step_slots * k_steps + cost.texel_slots * texels
-    shifted = cost.shifted_slots if region.shifted else 0
+    shifted = cost.shifted_slots if region.has_shift else 0
     wide_slots += sums * (finish + cost.store_slots + shifted)
     made = (tile.made_rows, tile.made_columns)
-    outputs, held = math.prod(made), _held(work, made)
+    outputs, held = math.prod(made), _count_wide_pixels(work, made)
     places, made_rounds = tile.made_rounds[0], math.prod(tile.made_rounds)
     taps = tile.made_rows * work.taps
     of_blocks = tile.out_blocks if work.finish_work else 0
@@ -231,7 +233,7 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
         slots=rounds * (mads + wide_slots)
         + places * cost.place_slots
         + made_rounds * (cost.made_slots + outputs * cost.output_slots + taps + of_taps),
-        reads=_brought(work, tile, region, cost)
+        reads=_count_stores(work, tile, region, cost)
         + rounds * (blocks * LANES * tile.out_blocks + sums + of_blocks)
         + made_rounds * (held + taps),
         texels=rounds * texels + made_rounds * outputs,
@@ -239,10 +241,12 @@ def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: M
     )
 
 
-def _brought(work: ExpansionWork, tile: ExpansionTile, region: Region, cost: ExpansionCost) -> int:
+def _count_stores(
+    work: ExpansionWork, tile: ExpansionTile, region: Region, cost: ExpansionCost
+) -> int:
     """Vectors that a thread stores before the products: weights, taps, zeros."""
     weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
-    zeros = region.held * tile.group_blocks if region.padded else 0
+    zeros = region.held_pixels * tile.group_blocks if region.has_padding else 0
     return cost.taps_stored + sum(math.ceil(count / tile.threads) for count in (weights, zeros))
 
 

@@ -18,18 +18,20 @@ def places_of(
     nobody reads: to leave it out takes branches.
     """
     at = row * iconst(region.across.read) + col
-    if not region.shifted:
+    if not region.has_shift:
         to = builder.share(first + at, "to")
         return [to + iconst(p) for p in range(pixels)]
     at = builder.share(at, "at")
     places = []
     for p in range(pixels):
-        place = select(_inside(region, row, col + iconst(p)), at + iconst(p), iconst(region.pixels))
+        place = select(
+            _is_inside(region, row, col + iconst(p)), at + iconst(p), iconst(region.pixels)
+        )
         places.append(builder.share(first + place, "to"))
     return places
 
 
-def _inside(region: Region, row: Expr, col: Expr) -> Expr:
+def _is_inside(region: Region, row: Expr, col: Expr) -> Expr:
     """Whether a pixel lies in the rectangle, where some may not."""
     tests = []
     for span, at in ((region.down, row), (region.across, col)):

@@ -13,7 +13,7 @@ BITS = 31
 """Of a number that is not negative."""
 
 
-def divided(
+def divide_by_constant(
     builder: Statements, value: Expr, divisor: int, most: int, hints: tuple[str, str]
 ) -> tuple[Expr, Expr]:
     """Quotient and remainder of a named value in 0 to `most`; `hints` are for their names.

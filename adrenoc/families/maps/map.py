@@ -49,12 +49,12 @@ def map_kernel(
     reads: dict[Any, Access | Texel] = dict(sources)
     floating = out.spec.dtype.startswith("float")
     if out.spec.layout is None or (out.spec.memory is Memory.PLAIN and not floating):
-        _by_element(builder, body, reads, out)
+        _emit_elements(builder, body, reads, out)
     else:
-        _by_texel(builder, body, reads, out, epilogue)
+        _emit_texels(builder, body, reads, out, epilogue)
 
 
-def _by_texel(
+def _emit_texels(
     builder: KernelBuilder,
     body: Body,
     reads: dict[Any, Access | Texel],
@@ -71,7 +71,7 @@ def _by_texel(
     epilogue.write(n, block, h, w, splatted(value))
 
 
-def _by_element(
+def _emit_elements(
     builder: KernelBuilder, body: Body, reads: dict[Any, Access | Texel], out: Access
 ) -> None:
     if not isinstance(out, PlainAccess):

@@ -26,7 +26,7 @@ def _operations(graph: Graph, node: Node) -> int:
     return body_operations(node.body) * elements * reduced
 
 
-def _of_body(name: str) -> Operator:
+def _make_body_operator(name: str) -> Operator:
     return Operator(
         name=name,
         kind=Kind.MAP,
@@ -50,4 +50,4 @@ def _of_body(name: str) -> Operator:
     )
 
 
-OPERATORS = (_of_body("map"), _of_body("fold"))
+OPERATORS = (_make_body_operator("map"), _make_body_operator("fold"))

@@ -64,7 +64,7 @@ def gemv(
         for vectors, weights in [_reads(builder, x, weight, places, block, b) for b in chosen]:
             _multiply(sums, vectors, weights)
 
-    over_inputs(builder, tile, team, in_blocks, add)
+    visit_inputs(builder, tile, team, in_blocks, add)
     values = team.fold(builder, [sums[p] for p in range(len(places))], [plus] * len(places))
     for p, (n, h, w) in enumerate(places):
         # The members store a place each, where there are several.
@@ -84,7 +84,7 @@ def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tu
     return team, block
 
 
-def over_inputs(
+def visit_inputs(
     builder: KernelBuilder,
     tile: GemvTile,
     team: Team,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.families.matmul.gemv import GemvTile, over_inputs, places_of, team_of_block
+from adrenoc.families.matmul.gemv import GemvTile, places_of, team_of_block, visit_inputs
 from adrenoc.families.shared.dot_products import SIXTEEN
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import WORDS
@@ -65,7 +65,7 @@ def gemv_dot(
                     total = dot_products(column, lane(vector, j), total)
                 sums[p] = total
 
-    over_inputs(builder, tile, team, steps, add)
+    visit_inputs(builder, tile, team, steps, add)
     values = [sums[p] for p in range(len(places))]
     values = team.fold(builder, values, [plus] * len(places), dtype="int32")
     for p, (n, h, w) in enumerate(places):

@@ -84,7 +84,7 @@ def gemv_rule(
             ordered[:, order < 0] = 0
             return ordered
 
-    weight = kernel.packed(weight_name, kind, lambda w: pack_conv(pack(w), 1))
+    weight = kernel.pack_constant(weight_name, kind, lambda w: pack_conv(pack(w), 1))
     out, epilogue = kernel.output()
     gemv(kernel.builder, tile, x, weight, out, epilogue)
     return kernel.call()
@@ -166,4 +166,4 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
     pipes = machine.clocks(waves, busiest, serial, beside)
     weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
     resident = beside * threads_a_wave / machine.wave
-    return machine.with_memory(pipes, machine.memory_clocks(weights), resident)
+    return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)

@@ -41,8 +41,8 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     b = context.graph.tensors[b_name]
     if b.value is not None and b.value.ndim == 2:
         if suits_gemv(context.graph.operand(node.output).extents):
-            return gemv_rule(context, node, "gemv", _as_oihw)
-        return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _as_oihw)
+            return gemv_rule(context, node, "gemv", _reshape_to_oihw)
+        return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _reshape_to_oihw)
     work = MatmulWork(
         out=context.graph.operand(node.output).extents,
         depth_blocks=context.graph.operand(a_name).extents.blocks,
@@ -101,6 +101,6 @@ def estimate_clocks(work: MatmulWork, tile: MatmulTile, machine: Machine) -> flo
     return machine.clocks(waves, busiest, serial, resident)
 
 
-def _as_oihw(matrix: np.ndarray) -> np.ndarray:
+def _reshape_to_oihw(matrix: np.ndarray) -> np.ndarray:
     """`[K, N]` as the weights of a 1 x 1 convolution of K channels to N."""
     return np.ascontiguousarray(matrix.T)[:, :, None, None]

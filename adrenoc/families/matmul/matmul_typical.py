@@ -8,8 +8,8 @@ from adrenoc.families.shared.typical import (
     ROWS,
     NotKnownError,
     TypicalRun,
+    have_one_sign,
     middle,
-    of_one_sign,
     sums_of_terms,
     weights_of,
 )
@@ -22,7 +22,7 @@ def typical_product(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
     """The sums of a product, by a constant matrix or of two that are computed."""
     terms = run.graph.tensors[node.inputs[0]].shape[-1]
     if run.graph.tensors[node.inputs[1]].value is None:
-        return _of_matrices(data, run.numbers(node.inputs[1]), terms)
+        return _multiply_matrices(data, run.numbers(node.inputs[1]), terms)
     matrix = weights_of(run, node)
     if matrix.ndim != 2 or data.ndim < 2:
         raise NotKnownError
@@ -33,11 +33,11 @@ def typical_product(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
         part = matrix[first : first + ROWS].astype(np.float32)
         squares += np.square(rows[:, first : first + ROWS]) @ np.square(part)
     sums = (rows @ matrix).astype(np.float64)
-    made = sums_of_terms(sums, squares, alike=of_one_sign(matrix))
+    made = sums_of_terms(sums, squares, alike=have_one_sign(matrix))
     return made.reshape(len(made), *[1] * (data.ndim - 2), -1)
 
 
-def _of_matrices(left: np.ndarray, right: np.ndarray, terms: int) -> np.ndarray:
+def _multiply_matrices(left: np.ndarray, right: np.ndarray, terms: int) -> np.ndarray:
     """The product of two matrices, or stacks of them, that are both computed."""
     if min(left.ndim, right.ndim) < 3:
         raise NotKnownError
@@ -48,8 +48,8 @@ def _of_matrices(left: np.ndarray, right: np.ndarray, terms: int) -> np.ndarray:
     if rows.size * columns.shape[-1] > _MOST_PRODUCTS:
         rows = middle(rows, keep=rows.ndim - 2)
     rank = max(rows.ndim, columns.ndim)
-    return np.asarray(np.matmul(_ranked(rows, rank), _ranked(columns, rank)))
+    return np.asarray(np.matmul(_raise_rank(rows, rank), _raise_rank(columns, rank)))
 
 
-def _ranked(array: np.ndarray, rank: int) -> np.ndarray:
+def _raise_rank(array: np.ndarray, rank: int) -> np.ndarray:
     return array.reshape(array.shape[0], *[1] * (rank - array.ndim), *array.shape[1:])

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from adrenoc.families.pool.pool_rule import adaptive_avg_pool_rule, pool_geometry, pool_rule
-from adrenoc.families.shared.batch import along_letters
+from adrenoc.families.shared.batch import follow_letters
 from adrenoc.families.shared.context import Rule
-from adrenoc.families.shared.counts import inputs_per_result, per_input_element, size_of
+from adrenoc.families.shared.counts import count_per_input_element, inputs_per_result, size_of
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
 from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses
 from adrenoc.families.shared.typical import TypicalRun, middle
@@ -75,7 +75,7 @@ def _pool(
         keeps_axes=False,
         reads_often=reads_often,
         needs_channel_only=False,
-        follows_batch=along_letters(_LETTERS),
+        follows_batch=follow_letters(_LETTERS),
         multiply_adds=None,
         terms=None if name.startswith("max") else terms,
         operations=operations,
@@ -95,7 +95,7 @@ OPERATORS = (
         "adaptive_avg_pool2d",
         adaptive_avg_pool_rule,
         _refuses_adaptive,
-        per_input_element(1),
+        count_per_input_element(1),
         inputs_per_result,
         reads_often=False,  # its windows hardly overlap
     ),

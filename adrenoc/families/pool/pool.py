@@ -34,7 +34,7 @@ class Window:
     pad: int = 0
     dilation: int = 1
 
-    def inside(self, position: int, extent: int) -> int:
+    def count_taps_inside(self, position: int, extent: int) -> int:
         """How many taps of an output position lie within 0..extent-1."""
         first = position * self.stride - self.pad
         begin = max(0, -(first // self.dilation))
@@ -48,7 +48,7 @@ class Window:
 
     def never_empty(self, outputs: int, extent: int) -> bool:
         """Whether every output position has a tap inside."""
-        return all(self.inside(position, extent) for position in range(outputs))
+        return all(self.count_taps_inside(position, extent) for position in range(outputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def max_pool(
     largest.fill(-math.inf)
 
     def visit(ky: Expr, kx: Expr) -> None:
-        texel = x.texel(n, block, rows.clamped(ky), columns.clamped(kx))
+        texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
         largest[0] = maximum(largest[0], texel)
 
     _each_tap(geometry, visit, OneRun(builder))
@@ -107,7 +107,7 @@ def avg_pool(
     read = x.texel if bare else x.padded_texel
 
     def visit(ky: Expr, kx: Expr) -> None:
-        texel = read(n, block, rows.at(ky), columns.at(kx))
+        texel = read(n, block, rows.locate(ky), columns.locate(kx))
         runs[0] = runs[0] + widened(texel)
 
     _each_tap(geometry, visit, runs)
@@ -193,15 +193,15 @@ class _Taps:
         low = maximum(self._first, floormod(self._first, step))
         return builder.let(low, "low"), builder.let(last - floormod(last - self._first, step))
 
-    def at(self, tap: Expr) -> Expr:
+    def locate(self, tap: Expr) -> Expr:
         """Where a tap lies, outside or not."""
         return self._first + tap * iconst(self._window.dilation)
 
-    def clamped(self, tap: Expr) -> Expr:
+    def locate_nearest(self, tap: Expr) -> Expr:
         """Where a tap lies, or the nearest tap inside."""
         if self.always_inside:
-            return self.at(tap)
-        return maximum(minimum(self.at(tap), self._high), self._low)
+            return self.locate(tap)
+        return maximum(minimum(self.locate(tap), self._high), self._low)
 
     def count(self) -> Expr:
         """How many taps lie inside."""

@@ -72,14 +72,14 @@ def _affine(
         return None
     x = kernel.accesses[node.inputs[0]].spec
     shape = [x.shape[a] if a in axes else 1 for a in range(len(x.shape))]
-    pack = partial(_packed, shape=shape, axes=axes, roles=x.roles.roles)
+    pack = partial(_pack_factor, shape=shape, axes=axes, roles=x.roles.roles)
     kind = "".join(x.roles.roles[a] for a in axes)
-    access = kernel.packed(name, f"norm{kind}", pack)
+    access = kernel.pack_constant(name, f"norm{kind}", pack)
     blocks = kernel.accesses[node.inputs[0]].extents.blocks if "C" in kind else 1
     return Affine(access=access, roles=kind, blocks=blocks)
 
 
-def _packed(value: np.ndarray, shape: list[int], axes: list[int], roles: str) -> np.ndarray:
+def _pack_factor(value: np.ndarray, shape: list[int], axes: list[int], roles: str) -> np.ndarray:
     """A factor over `axes`, in their stated order, packed as a tensor of these roles."""
     stated = value.reshape([shape[a] for a in axes])
     return pack_blocked(stated.transpose(np.argsort(axes)).reshape(shape), roles, False)

@@ -10,7 +10,11 @@ from adrenoc.families.reduce.reduce_typical import typical_norm, typical_reducti
 from adrenoc.families.reduce.softmax_rule import softmax_rule
 from adrenoc.families.shared.batch import Along, Batch, FollowsBatch
 from adrenoc.families.shared.context import Rule
-from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS, inputs_per_result, per_input_element
+from adrenoc.families.shared.counts import (
+    SOFTMAX_OPERATIONS,
+    count_per_input_element,
+    inputs_per_result,
+)
 from adrenoc.families.shared.operator import (
     Counts,
     Kind,
@@ -56,7 +60,7 @@ def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
     return "".join(role for axis, role in enumerate(roles) if axis not in dropped)
 
 
-def _reduced_layout(node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
+def _drop_reduced_axes(node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
     if source is not None and len(source.roles) != len(shape):
         kept = kept_by_reduction(source.roles, node.attrs["axis"])
         if "C" in kept:
@@ -89,7 +93,7 @@ def _norm_follows(batch: Batch, node: Node) -> Along | None:
     return None if along is None or along.axis in axes else along
 
 
-def _along_axes(
+def _make_axes_operator(
     name: str,
     kind: Kind,
     numbers: Numbers,
@@ -125,21 +129,21 @@ def _along_axes(
 
 
 def _reduction(name: str, numbers: Numbers) -> Operator:
-    return _along_axes(
+    return _make_axes_operator(
         name,
         Kind.REDUCTION,
         numbers,
         reduce_rule,
         _reduction_follows,
-        per_input_element(1),
+        count_per_input_element(1),
         typical_reduction,
-        makes_layout=_reduced_layout,
+        makes_layout=_drop_reduced_axes,
     )
 
 
 def _softmax(name: str, numbers: Numbers) -> Operator:
-    count = per_input_element(SOFTMAX_OPERATIONS)
-    return _along_axes(
+    count = count_per_input_element(SOFTMAX_OPERATIONS)
+    return _make_axes_operator(
         name, Kind.SOFTMAX, numbers, softmax_rule, _softmax_follows, count, typical_softmax
     )
 
@@ -147,8 +151,8 @@ def _softmax(name: str, numbers: Numbers) -> Operator:
 def _norm(
     name: str, operations: int = NORM_OPERATIONS, refuses: Refuses = _refuses_norm
 ) -> Operator:
-    count = per_input_element(operations)
-    return _along_axes(
+    count = count_per_input_element(operations)
+    return _make_axes_operator(
         name, Kind.NORM, Numbers.NORMED, norm_rule, _norm_follows, count, typical_norm, refuses
     )
 

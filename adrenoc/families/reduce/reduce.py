@@ -118,9 +118,9 @@ class _Folds:
         """Four channels, folded lane by lane."""
         folded = self._registers(1)
         self._fold(start, folded, 0)
-        return self._of_team(folded, 1)[0]
+        return self._fold_in_team(folded, 1)[0]
 
-    def _of_team(self, folded: Registers, count: int) -> list[Expr]:
+    def _fold_in_team(self, folded: Registers, count: int) -> list[Expr]:
         values = [folded[i] for i in range(count)]
         return self._team.fold(self._builder, values, [self._reduction.combine] * count)
 
@@ -138,7 +138,7 @@ class _Folds:
             self._fold(Position(n, iconst(0), h, w), folded, i)
         combine = self._reduction.combine
         zero = fconst(0.0, ACCUMULATOR)
-        values = self._of_team(folded, lanes)
+        values = self._fold_in_team(folded, lanes)
         sums = [across(self._builder.let(value), combine) for value in values]
         return construct([*sums, *[zero] * (LANES - lanes)])
 

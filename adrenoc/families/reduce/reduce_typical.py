@@ -57,7 +57,7 @@ def typical_norm(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     else:
         x = np.sign(data)
     stated = [name for name in node.inputs[1:] if run.graph.tensors[name].value is not None]
-    constants = [_along(run, name, rank, channel) for name in stated]
+    constants = [_read_channel_vector(run, name, rank, channel) for name in stated]
     if len(constants) != len(node.inputs) - 1 or len(constants) > 2:
         raise NotKnownError
     if node.attrs.get("scale", True) and constants:
@@ -65,7 +65,7 @@ def typical_norm(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     return x + constants[0] if constants else x
 
 
-def _along(run: TypicalRun, name: str, rank: int, channel: int) -> np.ndarray:
+def _read_channel_vector(run: TypicalRun, name: str, rank: int, channel: int) -> np.ndarray:
     value = run.graph.tensors[name].value
     if value is None or value.ndim != 1:
         raise NotKnownError

@@ -14,7 +14,7 @@ def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
-    work = RowWork.along(x.extents, role, passes=3, folds=2)
+    work = RowWork.from_extents(x.extents, role, passes=3, folds=2)
     tile = pick_row_tile(context, node, node.op, work)
     softmax(kernel.builder, tile, role, node.op == "log_softmax", x, out, epilogue)
     return kernel.call()

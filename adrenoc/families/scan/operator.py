@@ -8,7 +8,7 @@ import numpy as np
 
 from adrenoc.families.scan.scan_rule import scan_rule
 from adrenoc.families.shared.batch import Along, Batch
-from adrenoc.families.shared.counts import per_input_element
+from adrenoc.families.shared.counts import count_per_input_element
 from adrenoc.families.shared.operator import Kind, Numbers, Operator, any_layout, same_layout
 from adrenoc.families.shared.typical import TypicalRun
 from adrenoc.ir.graph import Graph, Node, Tensor
@@ -57,7 +57,7 @@ def _scan(name: str, numbers: Numbers) -> Operator:
         follows_batch=_follows_batch,
         multiply_adds=None,
         terms=_terms if numbers is Numbers.SUMMED else None,
-        operations=per_input_element(1),
+        operations=count_per_input_element(1),
         typical=_typical,
         fusions=frozenset(),
         channel_weights=None,

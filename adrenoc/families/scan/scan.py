@@ -67,7 +67,7 @@ def scan(
         before[0] = what.combine(before[0], whole)
 
     def write(at: Position) -> None:
-        along = _along_lanes if role == "C" else _lane_by_lane
+        along = _scan_lanes if role == "C" else _lane_by_lane
         epilogue.write(*at, along(builder, what, before, read(at)))
 
     if team.width > 1:
@@ -122,7 +122,7 @@ def _lane_by_lane(builder: KernelBuilder, what: Scan, before: Registers, value: 
     return excluded if what.exclusive else included
 
 
-def _along_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
+def _scan_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
     """The results of a texel that lies along its row; `before` is brought up to it."""
     totals = [builder.let(lane(before[0], 0), "before")]
     for i in range(LANES):

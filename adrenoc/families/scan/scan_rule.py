@@ -18,7 +18,7 @@ def scan_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.folded_input()
     _, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
-    work = RowWork.along(x.extents, role, passes=2, folds=1, passes_alone=1)
+    work = RowWork.from_extents(x.extents, role, passes=2, folds=1, passes_alone=1)
     tile = pick_row_tile(context, node, node.op, work)
     neutral, combine = _COMBINE[node.op]
     what = Scan(neutral=neutral, combine=combine, exclusive=bool(node.attrs["exclusive"]))

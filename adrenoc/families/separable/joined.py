@@ -22,7 +22,7 @@ FINISH = "finish"
 """The part of a joined node that is applied to the sums of its first convolution."""
 
 
-def finished_half(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
+def prepare_first_finish(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
     """What is applied to the sums of the first convolution, and what it reads of channels."""
     finish, between = kernel.node.parts.get(FINISH), kernel.node.attrs["between"]
     of_channels = {}

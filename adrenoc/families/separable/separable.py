@@ -140,17 +140,17 @@ class _SeparableConv(LocalConv):
             first, total = start * iconst(self.count), span * self.count
             for done in range(0, total, self.threads):
                 count = min(total - done, self.threads)
-                at = builder.let(first + self._among(count), "tap")
+                at = builder.let(first + self._clamp_thread(count), "tap")
                 tap = builder.let(load_vector(self.taps.buffer, at, done, ACCUMULATOR), "t")
                 yield self.shared_taps, done, count, tap
             for access, held in self.given.values():
                 for done in range(0, span, self.threads):
                     count = min(span - done, self.threads)
-                    block = self.existing(start + self._among(count) + iconst(done))
+                    block = self.existing(start + self._clamp_thread(count) + iconst(done))
                     texel = access.texel(iconst(0), block, iconst(0), iconst(0))
                     yield held, done, count, builder.let(texel, "t")
 
-    def _among(self, count: int) -> Expr:
+    def _clamp_thread(self, count: int) -> Expr:
         """The thread's number, or the last of so many."""
         return minimum(self.thread, iconst(count - 1)) if count < self.threads else self.thread
 

@@ -8,12 +8,12 @@ from adrenoc.families.separable.joined import (
     depthwise_geometry,
     finish_texels,
     finish_work,
-    finished_half,
+    prepare_first_finish,
 )
 from adrenoc.families.separable.separable import pack_k_steps, separable
-from adrenoc.families.separable.separable_tile import SeparableWork, scored
+from adrenoc.families.separable.separable_tile import SeparableWork, score_tiles
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
+from adrenoc.families.shared.conv_geometry import ConvGeometry, transpose_to_oihw
 from adrenoc.families.shared.conv_work import conv_work
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.weights import pack_local
@@ -29,23 +29,23 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     Its attributes are those that `joined` describes.
     """
     work = separable_work(context.graph, node, context.options)
-    tiles = scored(work, context.limits, context.machine)
+    tiles = score_tiles(work, context.limits, context.machine)
     tile = context.choose(node, SEPARABLE, tiles, tiles)
     kernel = context.kernel(node, SEPARABLE, half=work.pointwise.half)
     x = kernel.input(node.inputs[0])
     taps = kernel.flat(
         node.inputs[1],
         f"separable{tile.k_step}",
-        lambda w: pack_k_steps(as_oihw(w, str(node.attrs["kernel_layout"])), tile.k_step),
+        lambda w: pack_k_steps(transpose_to_oihw(w, str(node.attrs["kernel_layout"])), tile.k_step),
         dtype="float32",
     )
-    oihw = partial(as_oihw, layout=str(node.attrs["pointwise_layout"]))
+    oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
     weight = kernel.flat(
         node.inputs[2],
         f"conv2d_local{tile.packed_as}",
         lambda w: pack_local(oihw(w), *tile.packing),
     )
-    finished, of_channels = finished_half(kernel)
+    finished, of_channels = prepare_first_finish(kernel)
     out, epilogue = kernel.output()
     separable(
         kernel.builder, work.depthwise, tile, x, taps, weight, finished, of_channels, out, epilogue

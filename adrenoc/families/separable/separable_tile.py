@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from adrenoc.families.conv.conv_tile_local import (
+    adds_in_parts,
     fills,
     groups_of,
-    in_parts,
     local_counts,
     vector_bytes,
     waves_of,
@@ -119,7 +119,7 @@ def local_bytes(work: SeparableWork, tile: SeparableTile) -> int:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
+def score_tiles(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
     """The tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
@@ -162,7 +162,7 @@ def estimate_clocks(
         busiest,
         reads,
         vector_bytes(work.pointwise),
-        lambda busy: machine.with_memory(
+        lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
@@ -173,7 +173,7 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: int, costs: Cos
     cost = costs.separable
     sums = float(tile.pixels * tile.out_blocks)
     if work.pointwise.half:
-        sums *= 1.0 if in_parts(work.pointwise, tile) else 0.5
+        sums *= 1.0 if adds_in_parts(work.pointwise, tile) else 0.5
     finish = cost.finish_registers if work.finish_work else 0.0
     split_k = costs.conv_local.split_k_registers if tile.split_k > 1 else 0.0
     strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0

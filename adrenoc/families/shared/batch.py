@@ -35,7 +35,7 @@ class Batch:
 FollowsBatch = Callable[[Batch, Node], "Along | None"]
 
 
-def along_letters(key: str) -> FollowsBatch:
+def follow_letters(key: str) -> FollowsBatch:
     """Of an operator whose attribute `key` holds the letters of its input's layout."""
 
     def follow(batch: Batch, node: Node) -> Along | None:

@@ -34,12 +34,12 @@ class ChannelWeights:
         return (inputs // self.groups if self.transposed else inputs) > 1
 
     @cached_property
-    def of_inputs(self) -> np.ndarray | None:
+    def input_sizes(self) -> np.ndarray | None:
         """The largest size of the weights that multiply each channel that is read."""
         return self._largest(axis=2)
 
     @cached_property
-    def of_outputs(self) -> np.ndarray | None:
+    def output_sizes(self) -> np.ndarray | None:
         """The largest size of the weights that make each channel of the result."""
         return self._largest(axis=1)
 
@@ -49,10 +49,10 @@ class ChannelWeights:
             return None
         rest = tuple(a for a, letter in enumerate(self.letters) if letter not in "IO")
         largest = np.maximum(self.value.max(axis=rest), -self.value.min(axis=rest))
-        sizes = self.by_group(largest).max(axis=axis).reshape(-1)
+        sizes = self.split_by_group(largest).max(axis=axis).reshape(-1)
         return np.where(sizes > 0, sizes, 1.0)
 
-    def by_group(self, by_channels: np.ndarray) -> np.ndarray:
+    def split_by_group(self, by_channels: np.ndarray) -> np.ndarray:
         """Numbers along the two axes I and O of the weights, as [group, input, output]."""
         ahead = self.letters.index("I") < self.letters.index("O")
         matrix = by_channels if ahead else by_channels.T

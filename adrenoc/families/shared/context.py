@@ -13,7 +13,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.families.shared.byte_costs import ByteCosts
 from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.rounding import Compute, rounded
+from adrenoc.families.shared.rounding import Compute, round_constant
 from adrenoc.families.shared.schedule import Schedules, T
 from adrenoc.families.shared.signature import signature
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
@@ -75,9 +75,9 @@ class RuleContext:
     @cached_property
     def machine(self) -> Machine:
         """The GPU as estimates see it."""
-        return Machine.of(self.performance, self.cost)
+        return Machine.from_performance(self.performance, self.cost)
 
-    def in_float32(self) -> RuleContext:
+    def copy_in_float32(self) -> RuleContext:
         """The same context for a node that is pinned to float32, whatever the options say."""
         wide = copy(self)
         wide.options = replace(self.options, storage_dtype="float32", compute_dtype="float32")
@@ -118,7 +118,7 @@ class RuleContext:
         usual = pick_work_group(extents, self.limits)
         return self.schedules.choose_group(family, node.name, work, extents, usual)
 
-    def packed(
+    def pack_constant(
         self,
         name: str,
         kind: str,
@@ -136,7 +136,7 @@ class RuleContext:
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
             prepared = prepare(self._constant(name))
-            value = pack(self._rounded(name, prepared, self.options.storage_dtype, compute))
+            value = pack(self._round_constant(name, prepared, self.options.storage_dtype, compute))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -179,18 +179,18 @@ class RuleContext:
         key = f"{name}_{kind}_{stored}"
         if key not in self.params:
             prepared = prepare(self._constant(name))
-            value = pack(self._rounded(name, prepared, stored, compute))
+            value = pack(self._round_constant(name, prepared, stored, compute))
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
             self.params[key] = Param(name=key, value=value, spec=spec)
         return key, self.params[key].spec
 
-    def _rounded(
+    def _round_constant(
         self, name: str, value: np.ndarray, dtype: str, compute: Compute | None = None
     ) -> np.ndarray:
         """A constant in the dtype that it is stored in; what becomes infinite is a Decision."""
-        stored = rounded(value, dtype, compute)
+        stored = round_constant(value, dtype, compute)
         if stored.lost:
             self.log.add(
                 name,
@@ -221,7 +221,7 @@ class RuleContext:
                 value = pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
             self.params[name] = Param(
                 name=name,
-                value=np.asarray(self._rounded(name, value, spec.dtype), order="C"),
+                value=np.asarray(self._round_constant(name, value, spec.dtype), order="C"),
                 spec=spec,
             )
         return name, spec
@@ -263,7 +263,7 @@ class NodeKernel:
             border = any(attrs["padding"])
         return ComputedAccess(self.builder, self.node.prologue, self.accesses, spec, border=border)
 
-    def packed(
+    def pack_constant(
         self,
         name: str,
         kind: str,
@@ -272,7 +272,7 @@ class NodeKernel:
         compute: Compute | None = None,
     ) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""
-        argument, spec = self.context.packed(name, kind, pack, prepare, compute)
+        argument, spec = self.context.pack_constant(name, kind, pack, prepare, compute)
         self.arguments.append(argument)
         return self.builder.input(spec)
 
@@ -287,8 +287,8 @@ class NodeKernel:
     ) -> Access:
         """Declare a constant in a flat buffer as the next argument.
 
-        `prepare` and `compute` work in full precision as in `RuleContext.packed`, `pack` orders
-        what is stored, in `dtype` if not in that of all storage.
+        `prepare` and `compute` work in full precision as in `RuleContext.pack_constant`, `pack`
+        orders what is stored, in `dtype` if not in that of all storage.
         """
         argument, spec = self.context.flat(name, kind, pack, prepare, dtype, compute)
         self.arguments.append(argument)

@@ -67,7 +67,7 @@ def _extents(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
     return by_letter["O"], by_letter["I"], by_letter.get("H", 1), by_letter["W"]
 
 
-def as_four_letters(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
+def add_row_axis(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
     """Weights of a one-dimensional convolution (`OIW`) as those of one row (`OIHW`)."""
     if "H" in layout:
         return weight, layout
@@ -75,9 +75,9 @@ def as_four_letters(weight: np.ndarray, layout: str) -> tuple[np.ndarray, str]:
     return np.expand_dims(weight, axis), f"{layout[:axis]}H{layout[axis:]}"
 
 
-def as_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
+def transpose_to_oihw(weight: np.ndarray, layout: str) -> np.ndarray:
     """Weights of any layout as OIHW."""
-    four, letters = as_four_letters(weight, layout)
+    four, letters = add_row_axis(weight, layout)
     return four.transpose([letters.index(letter) for letter in "OIHW"])
 
 

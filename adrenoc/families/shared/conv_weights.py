@@ -95,15 +95,15 @@ class UniformWeights:
             words = load_vector(
                 self._buffer, first, offset * self._loads + number, self._builder.compute
             )
-            texels += as_texels(self._builder, words)
+            texels += unpack_texels(self._builder, words)
         return texels
 
 
-def as_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
+def unpack_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
     """What `load_vector` gave, as vectors of four: two for half arithmetic, else one."""
     if builder.compute != "float16":
         return [builder.let(words, "k")]
-    halves = builder.let(_as_halves(words, HALVES_A_LOAD), "k")
+    halves = builder.let(_reinterpret_as_float16(words, HALVES_A_LOAD), "k")
     return [
         builder.let(construct([lane(halves, part * LANES + i) for i in range(LANES)]), "k")
         for part in range(HALVES_A_LOAD // LANES)
@@ -118,7 +118,7 @@ def _constant_part(index: Expr) -> tuple[Expr, int]:
     return (iconst(0), fixed) if fixed is not None else (index, 0)
 
 
-def _as_halves(words: Expr, lanes: int) -> Expr:
+def _reinterpret_as_float16(words: Expr, lanes: int) -> Expr:
     """The same bits as `lanes` halves."""
     return tirx.call_pure_extern(f"float16x{lanes}", f"as_half{lanes}", words)
 

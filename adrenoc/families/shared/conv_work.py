@@ -50,7 +50,7 @@ class ConvWork:
         """How a thread of so many pixels reads the image; None where it is none."""
         if self.image is None:
             return None
-        return RowPlan.of(self.image, self.geometry, self.out, pixels)
+        return RowPlan.from_image(self.image, self.geometry, self.out, pixels)
 
     @property
     def load_bytes(self) -> int:

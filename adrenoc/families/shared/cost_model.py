@@ -19,13 +19,13 @@ class CostModel:
     machine: Machine
 
     @staticmethod
-    def of(options: CompileOptions, target: Target) -> CostModel:
+    def from_target(options: CompileOptions, target: Target) -> CostModel:
         """For a target's figures."""
-        machine = Machine.of(target.performance, target.cost)
+        machine = Machine.from_performance(target.performance, target.cost)
         return CostModel(options=options, limits=target.limits, machine=machine)
 
     @property
-    def in_float(self) -> CostModel:
+    def float_model(self) -> CostModel:
         """The same with arithmetic in float32."""
         return replace(self, options=replace(self.options, compute_dtype="float32"))
 

@@ -26,7 +26,7 @@ def positions_of(graph: Graph, name: str) -> int:
     return size_of(graph, name) // graph.operand(name).extents.c
 
 
-def per_input_element(operations: int) -> Counts:
+def count_per_input_element(operations: int) -> Counts:
     """So many operations for each element of the first input."""
 
     def count(graph: Graph, node: Node) -> int:
@@ -35,11 +35,11 @@ def per_input_element(operations: int) -> Counts:
     return count
 
 
-def per_output_position(graph: Graph, node: Node) -> int:
+def count_per_output_position(graph: Graph, node: Node) -> int:
     """Each weight is used once for each output position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.output)
 
 
-def per_input_position(graph: Graph, node: Node) -> int:
+def count_per_input_position(graph: Graph, node: Node) -> int:
     """Each weight is used once for each input position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.inputs[0])

@@ -61,7 +61,9 @@ class RowPlan:
     """Whether every vector begins at a multiple of 16 bytes."""
 
     @staticmethod
-    def of(spec: OperandSpec, geometry: ConvGeometry, out: Extents, pixels: int) -> RowPlan | None:
+    def from_image(
+        spec: OperandSpec, geometry: ConvGeometry, out: Extents, pixels: int
+    ) -> RowPlan | None:
         """The plan of a convolution; None where the image lies in another order."""
         strides, e = _strides(spec.roles, spec.shape), spec.extents
         planar = e.w == 1 or strides["W"] == 1

@@ -71,7 +71,7 @@ def split_bias(graph: Graph, node: Node, oihw: Oihw) -> IntegerBias:
     if len(found) != 1 or reads.count(Node.RESULT) != 1 or reads.count(found[0][1]) != 1:
         return IntegerBias(node=node)
     ((load, name),) = found
-    values = _of_channels(graph, node, load, name)
+    values = _read_whole_constants(graph, node, load, name)
     weight = graph.tensors[node.inputs[1]].value
     if values is None or weight is None:
         return IntegerBias(node=node)
@@ -79,12 +79,12 @@ def split_bias(graph: Graph, node: Node, oihw: Oihw) -> IntegerBias:
     if (np.abs(values) + sums).max(initial=0) >= _BEYOND_INT32:
         return IntegerBias(node=node)
 
-    def without(part: Any) -> Any:
+    def drop_bias(part: Any) -> Any:
         if _source(body, part.a) == name:
             return part.b
         return part.a if _source(body, part.b) == name else part
 
-    value = structural_map(body.value, (tirx.Add, without))
+    value = structural_map(body.value, (tirx.Add, drop_bias))
     kept = replace(body, value=value)
     return IntegerBias(node=replace(node, epilogue=kept.without_unread()), name=name, values=values)
 
@@ -93,7 +93,7 @@ def _source(body: Body, load: Any) -> str:
     return (isinstance(load, tvm.ir.TensorLoad) and body.source_of(load.source)) or ""
 
 
-def _of_channels(graph: Graph, node: Node, load: Any, name: str) -> np.ndarray | None:
+def _read_whole_constants(graph: Graph, node: Node, load: Any, name: str) -> np.ndarray | None:
     """The values of a constant of whole numbers, one an output channel; None if it is another."""
     tensor = graph.tensors.get(name)
     value = None if tensor is None else tensor.value

@@ -23,16 +23,16 @@ def letters_refused(node: Node, key: str) -> str | None:
 def wants_letters(key: str) -> WantsLayout:
     """The first input in the layout that attribute `key` names."""
 
-    def wanted(node: Node, position: int, _shape: tuple[int, ...]) -> Layout | None:
+    def want(node: Node, position: int, _shape: tuple[int, ...]) -> Layout | None:
         return Layout(str(node.attrs[key])) if position == 0 else None
 
-    return wanted
+    return want
 
 
 def makes_letters(key: str) -> MakesLayout:
     """The output in the layout `out_layout`, or in that of the input where it names none."""
 
-    def made(node: Node, _shape: tuple[int, ...], _source: Layout | None) -> Layout:
+    def make(node: Node, _shape: tuple[int, ...], _source: Layout | None) -> Layout:
         return Layout(str(node.attrs["out_layout"] or node.attrs[key]))
 
-    return made
+    return make

@@ -58,7 +58,7 @@ class Machine:
         return min(self.texels, self.cost.pipes.bytes_per_clock / (LANES * element_bytes))
 
     @staticmethod
-    def of(performance: Performance, cost: Cost) -> Machine:
+    def from_performance(performance: Performance, cost: Cost) -> Machine:
         """From a target's figures and the cost table that it names."""
         p, u = performance, cost.unstated
         processors = (p.compute_units or u.compute_units) * (
@@ -109,7 +109,7 @@ class Machine:
         """
         return sum(sizes) / self.dram_bytes
 
-    def with_memory(self, pipes: float, memory: float, resident: float) -> float:
+    def overlap_with_memory(self, pipes: float, memory: float, resident: float) -> float:
         """Clocks of what keeps the pipes busy for so long, and memory, with so many waves.
 
         Where memory is the bound, the faster of two kernels is still the better, and of two alike

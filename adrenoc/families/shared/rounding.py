@@ -26,7 +26,7 @@ class Rounded:
     largest: float
 
 
-def rounded(constant: np.ndarray, dtype: str, compute: Compute | None = None) -> Rounded:
+def round_constant(constant: np.ndarray, dtype: str, compute: Compute | None = None) -> Rounded:
     """`compute` of a constant, as `dtype`.
 
     It is given some of the rows along the first axis at a time, and has to give as many, each made

@@ -33,7 +33,7 @@ class RowWork:
     """How often a thread without a team reads them, where that is another number."""
 
     @staticmethod
-    def along(
+    def from_extents(
         extents: Extents, role: str, *, passes: int, folds: int, passes_alone: int | None = None
     ) -> RowWork:
         """Of rows that lie along the axis of one role."""

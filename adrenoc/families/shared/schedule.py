@@ -106,7 +106,7 @@ class Schedules:
         allowed = [tile for tile in offered if self.refusal(digest, tile) is None]
         # Only where every shape is refused can the usual one be wrong, and then none is right.
         allowed = allowed or list(offered)
-        tile, tuned = self._tuned(family, digest, allowed), True
+        tile, tuned = self._find_tuned(family, digest, allowed), True
         if tile is None:
             tile, tuned = min(allowed, key=estimate), False
         return Choice(
@@ -123,13 +123,13 @@ class Schedules:
     def refusal(self, digest: str, tile: Tile) -> str | None:
         """Why the target cannot run this schedule; None if it can."""
         if tile.work_group is not None and tile.work_group in self.tuning.banned:
-            return f"work-groups of {_shown(tile.work_group)} are on the target's ban list"
+            return f"work-groups of {_format_group(tile.work_group)} are on the target's ban list"
         refused = self.tuning.refused.get(digest)
         if refused and any(is_of(tile, actions) for actions in refused):
             return "it failed on a device, as the tuning log tells"
         return refusal(tile, self.limits)
 
-    def _tuned(self, family: str, digest: str, allowed: list[T]) -> T | None:
+    def _find_tuned(self, family: str, digest: str, allowed: list[T]) -> T | None:
         actions = self.tuning.actions.get(digest)
         if actions is None:
             return None
@@ -149,7 +149,7 @@ def refusal(tile: Tile, limits: Limits) -> str | None:
     if tile.work_group is None:
         return None
     if tile.work_group in limits.banned_work_groups:
-        return f"work-groups of {_shown(tile.work_group)} give wrong values on the target"
+        return f"work-groups of {_format_group(tile.work_group)} give wrong values on the target"
     x, y, z = tile.work_group
     if x * y * z > limits.max_work_group_size:
         return f"{x * y * z} threads a work-group, at most {limits.max_work_group_size}"
@@ -203,5 +203,5 @@ def _sides(extent: int, most: int) -> list[int]:
     return [1 << i for i in range(most.bit_length()) if 1 << i < 2 * extent]
 
 
-def _shown(group: tuple[int, int, int]) -> str:
+def _format_group(group: tuple[int, int, int]) -> str:
     return " x ".join(str(side) for side in group)

@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
         return [plain(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return _renamed(str(value))
+    return _number_names(str(value))
 
 
 def _tensor(graph: Graph, name: str) -> list[Any]:
@@ -73,10 +73,10 @@ def _expression(graph: Graph, node: Node, body: Body) -> list[Any]:
         "result" if name == Node.RESULT else places.get(name, _tensor(graph, name))
         for name in body.sources.values()
     ]
-    return [_renamed(str(body.value)), sources, [extent for _, extent in body.reduced]]
+    return [_number_names(str(body.value)), sources, [extent for _, extent in body.reduced]]
 
 
-def _renamed(text: str) -> str:
+def _number_names(text: str) -> str:
     """The text with its own names numbered in the order in which they appear."""
     names: dict[str, str] = {}
 

@@ -87,7 +87,7 @@ def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.n
     )
 
 
-def of_one_sign(weights: np.ndarray) -> bool:
+def have_one_sign(weights: np.ndarray) -> bool:
     """Whether no weight has another sign than the others, which no chance brings about."""
     first = weights.reshape(-1)[:ROWS]
     if first.min() < 0 < first.max() or weights.size < _FEW:

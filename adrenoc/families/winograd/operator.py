@@ -5,7 +5,7 @@ from __future__ import annotations
 from adrenoc.families.conv.conv_tile import conv_clocks
 from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.families.shared.conv_work import ConvWork, conv_work, pointwise_work
-from adrenoc.families.shared.counts import per_input_element, size_of
+from adrenoc.families.shared.counts import count_per_input_element, size_of
 from adrenoc.families.shared.operator import Kind, Numbers, made_by_passes
 from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.families.winograd.winograd_conv_rule import whole_clocks, winograd_conv_rule
@@ -14,12 +14,12 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
 
 
-def _of_planes(graph: Graph, node: Node) -> int:
+def _count_plane_products(graph: Graph, node: Node) -> int:
     """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
     return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
 
 
-def _of_tiles(graph: Graph, node: Node) -> int:
+def _count_tile_products(graph: Graph, node: Node) -> int:
     """The same of a convolution whose tiles no memory holds."""
     tiling = node.attrs["tiling"]
     source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
@@ -37,13 +37,13 @@ OPERATORS = (
         tiles_rule,
         numbers=Numbers.COMPUTED,
         multiply_adds=None,
-        operations=per_input_element(1),
+        operations=count_per_input_element(1),
     ),
     made_by_passes(
         MULTIPLY,
         Kind.PRODUCT,
         multiply_rule,
-        multiply_adds=_of_planes,
+        multiply_adds=_count_plane_products,
         channel_sums=ChannelSums(
             convolutions=1, work=pointwise_work, clocks=conv_clocks, in_float=False
         ),
@@ -54,13 +54,13 @@ OPERATORS = (
         pixels_rule,
         numbers=Numbers.COMPUTED,
         multiply_adds=None,
-        operations=per_input_element(1),
+        operations=count_per_input_element(1),
     ),
     made_by_passes(
         WHOLE,
         Kind.CONVOLUTION,
         winograd_conv_rule,
-        multiply_adds=_of_tiles,
+        multiply_adds=_count_tile_products,
         channel_sums=ChannelSums(
             convolutions=1, work=_channel_work, clocks=whole_clocks, in_float=True
         ),

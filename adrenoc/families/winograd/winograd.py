@@ -43,7 +43,7 @@ class Tiling:
     images: int
 
     @staticmethod
-    def of(transform: Winograd, out: Extents) -> Tiling:
+    def cover(transform: Winograd, out: Extents) -> Tiling:
         """Tiles that cover an output."""
         step = transform.outputs
         return Tiling(
@@ -61,7 +61,7 @@ class Tiling:
         return self.transform.side**2
 
 
-def to_tiles(
+def transform_to_tiles(
     builder: KernelBuilder, tiling: Tiling, padding: tuple[int, int], x: Access, tiles: Access
 ) -> None:
     """Emit the transform of the input: one thread makes a tile, or its half, of four channels.
@@ -101,7 +101,7 @@ def row_parts(side: int) -> tuple[range, ...]:
     return range(side // 2), range(side // 2, side)
 
 
-def to_pixels(
+def transform_to_pixels(
     builder: KernelBuilder, tiling: Tiling, planes: Access, out: Access, epilogue: Epilogue
 ) -> None:
     """Emit the transform back: one thread makes the pixels of one tile, four channels.

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.conv_weights import as_texels
+from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.families.winograd.winograd import Tiling, combinations, place
 from adrenoc.families.winograd.winograd_rows import pick, signs_of, two_terms
@@ -249,7 +249,9 @@ class _Kernel:
         first = base + chunk * iconst(self.loads)
         at = builder.let(first + plane * iconst(loads), "wi")
         words = [load_vector(self.weight.buffer, at, n, builder.compute) for n in range(loads)]
-        loaded = [texel for word in words for texel in as_texels(builder, builder.let(word, "w"))]
+        loaded = [
+            texel for word in words for texel in unpack_texels(builder, builder.let(word, "w"))
+        ]
         return lambda number: loaded[number]
 
     def _multiply(self, block: Expr, weights: Callable[[int], Expr]) -> None:
@@ -318,7 +320,7 @@ class _Kernel:
         n, row, col = place(builder, self.tiling, number)
         y = builder.let(row * iconst(OUTPUTS) + i, "y")
         left = builder.let(col * iconst(OUTPUTS), "left")
-        with builder.when(self._inside(number, block, y)), builder.computing(ACCUMULATOR):
+        with builder.when(self._test_inside(number, block, y)), builder.computing(ACCUMULATOR):
             # The rows of the transform are 1 1 1 0 and 0 1 -1 1.
             signs = [int(row[2]) for row in transform]
             sign = builder.let(signs_of(i, signs, 1, ACCUMULATOR), "sign")
@@ -336,7 +338,7 @@ class _Kernel:
                 with builder.when(in_row):
                     epilogue.write(n, block, y, left + iconst(j), pixel)
 
-    def _inside(self, tile: Expr, block: Expr, y: Expr) -> Expr | None:
+    def _test_inside(self, tile: Expr, block: Expr, y: Expr) -> Expr | None:
         """Whether such pixels exist; None where all do."""
         e = self.out.extents
         tests = []

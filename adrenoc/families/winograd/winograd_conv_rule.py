@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from itertools import product
 
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import as_oihw
+from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import BYTES_A_LOAD
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
@@ -33,18 +33,18 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     geometry = node.attrs["geometry"]
     work = conv_work(context.graph, node, geometry, context.options)
     machine = context.machine
-    tiles = scored(work, tiling, context.limits, machine, context.options.textures)
+    tiles = score_tiles(work, tiling, context.limits, machine, context.options.textures)
     tile = context.choose(node, "winograd_conv", tiles, tiles)
     kernel = context.kernel(node, "winograd_conv", half=work.half)
     x = kernel.input(node.inputs[0])
     layout = str(node.attrs["kernel_layout"])
     kind = f"{tile.out_blocks}x{tile.bands}x{tile.chunk}"
     in_texture = tile.route is Route.TEXTURE
-    weight = (kernel.packed if in_texture else kernel.flat)(
+    weight = (kernel.pack_constant if in_texture else kernel.flat)(
         node.inputs[1],
         f"winograd_conv{'_texture' if in_texture else ''}{kind}",
         partial(plane_texels if in_texture else pack_planes, tile=tile),
-        partial(as_oihw, layout=layout),
+        partial(transpose_to_oihw, layout=layout),
         compute=tiling.transform.transform_weights,
     )
     out, epilogue = kernel.output()
@@ -53,7 +53,7 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored(
+def score_tiles(
     work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
 ) -> Scored[WinogradTile]:
     """The tiles of this one kernel, each with its estimate."""
@@ -67,7 +67,7 @@ def scored(
 def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
     """The least estimate of a node that is this one kernel."""
     tiling, textures = node.attrs["tiling"], costs.options.textures
-    return scored(work, tiling, costs.limits, costs.machine, textures).least
+    return score_tiles(work, tiling, costs.limits, costs.machine, textures).least
 
 
 def conv_candidates(
@@ -147,7 +147,7 @@ def conv_clocks(
     reads = blocks * (tile.tiles + (0 if direct else LANES * tile.out_blocks))
     ends = tile.out_blocks * math.ceil(2 * tile.group_tiles * tile.bands / tile.threads)
 
-    def beside(costs: WinogradInstructions, of_texel: float) -> float:
+    def sum_clocks(costs: WinogradInstructions, of_texel: float) -> float:
         of_chunk = costs.chunk + costs.k_step * k_steps + costs.flush * sums * blocks
         of_chunk += own * (of_texel if textured else costs.own * (cost.widened if widened else 1))
         return costs.start + chunks * of_chunk + costs.end * ends
@@ -156,7 +156,7 @@ def conv_clocks(
     ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.split_k * ends
     loaded = loads + own * (not textured)
     busiest = max(
-        machine.wave * (mads / rate + beside(alu_beside, cost.texel_alu)) / machine.lanes,
+        machine.wave * (mads / rate + sum_clocks(alu_beside, cost.texel_alu)) / machine.lanes,
         machine.wave
         * chunks
         * (cost.texels_a_row + own * textured)
@@ -164,7 +164,7 @@ def conv_clocks(
         machine.wave * chunks * loaded * BYTES_A_LOAD / rates.bytes_per_clock,
     )
     waits = chunks * (cost.chunk_waits + (k_steps if direct else 0)) + cost.end_waits * ends
-    serial = machine.slots_a_wave * (mads + beside(slots_beside, cost.texel_slots)) + waits * (
+    serial = machine.slots_a_wave * (mads + sum_clocks(slots_beside, cost.texel_slots)) + waits * (
         rates.texture_latency_clocks if textured else rates.buffer_latency_clocks
     )
     resident = _resident(work, tiling, tile, machine, limits)
@@ -177,7 +177,7 @@ def conv_clocks(
         busiest,
         chunks * (LANES + loads + reads) + ended,
         LANES * (2 if work.half else FLOAT_BYTES),
-        lambda busy: machine.with_memory(
+        lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )

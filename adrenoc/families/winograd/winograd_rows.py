@@ -16,15 +16,15 @@ def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
 
 def pick(index: Expr, values: Sequence[int]) -> Expr:
     """The value at an index that is not known while compiling."""
-    return _chosen(index, [iconst(value) for value in values])
+    return _select_value(index, [iconst(value) for value in values])
 
 
 def signs_of(index: Expr, values: Sequence[int], size: float, dtype: str) -> Expr:
     """As `pick`, of 1 and -1 times a size, in the dtype of the arithmetic."""
-    return _chosen(index, [fconst(size * value, dtype) for value in values])
+    return _select_value(index, [fconst(size * value, dtype) for value in values])
 
 
-def _chosen(index: Expr, values: Sequence[Expr]) -> Expr:
+def _select_value(index: Expr, values: Sequence[Expr]) -> Expr:
     chosen = values[-1]
     for at in reversed(range(len(values) - 1)):
         chosen = select(index == iconst(at), values[at], chosen)

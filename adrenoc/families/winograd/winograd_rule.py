@@ -13,12 +13,17 @@ from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile import estimate_clocks
 from adrenoc.families.conv.conv_tile_local import local_candidates
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw
+from adrenoc.families.shared.conv_geometry import ConvGeometry, transpose_to_oihw
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
-from adrenoc.families.winograd.winograd import Tiling, row_parts, to_pixels, to_tiles
+from adrenoc.families.winograd.winograd import (
+    Tiling,
+    row_parts,
+    transform_to_pixels,
+    transform_to_tiles,
+)
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.weights import pack_local
@@ -33,7 +38,9 @@ def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, "winograd_tiles")
     x = kernel.input(node.inputs[0])
     tiles, _ = kernel.output()
-    to_tiles(kernel.builder, node.attrs["tiling"], node.attrs["geometry"].padding, x, tiles)
+    transform_to_tiles(
+        kernel.builder, node.attrs["tiling"], node.attrs["geometry"].padding, x, tiles
+    )
     return kernel.call()
 
 
@@ -44,7 +51,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     one = conv_work(context.graph, node, _POINT, context.options)
     work = replace(one, weight_sets=node.attrs["tiling"].planes)
     machine = context.machine
-    tiles = scored_multiply(work, context.limits, machine)
+    tiles = score_multiply_tiles(work, context.limits, machine)
     tile = context.choose(node, "winograd_multiply", tiles, tiles)
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
     x = kernel.input(x_name)
@@ -53,7 +60,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
         weight_name,
         f"winograd{transform.outputs}_{tile.packed_as}",
         partial(_pack, tile=tile),
-        partial(as_oihw, layout=layout),
+        partial(transpose_to_oihw, layout=layout),
         compute=transform.transform_weights,
     )
     out, epilogue = kernel.output()
@@ -66,7 +73,7 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, "winograd_pixels")
     planes = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
-    to_pixels(kernel.builder, node.attrs["tiling"], planes, out, epilogue)
+    transform_to_pixels(kernel.builder, node.attrs["tiling"], planes, out, epilogue)
     return kernel.call()
 
 
@@ -77,7 +84,7 @@ def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def scored_multiply(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
+def score_multiply_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """The tiles of the multiplication, each with its estimate."""
     return Scored(
         lambda: multiply_candidates(work, limits, machine.cost),

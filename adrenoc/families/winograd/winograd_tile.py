@@ -61,17 +61,17 @@ def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
     blocks to whole chunks.
     """
-    flat = _packed(transformed, tile).reshape(-1)
+    flat = _pack_weights(transformed, tile).reshape(-1)
     return flat.view(np.uint32) if flat.dtype == np.float16 else flat
 
 
 def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     """The same as texels: a layer a work-group, a row an input block."""
-    packed = _packed(transformed, tile)
+    packed = _pack_weights(transformed, tile)
     return packed.reshape(*packed.shape[:2], -1, LANES)
 
 
-def _packed(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
+def _pack_weights(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     out_channels, in_channels, side, _ = transformed.shape
     supers = -(-blocks(out_channels) // tile.group_blocks)
     window = whole_k_steps(blocks(in_channels), tile.chunk)

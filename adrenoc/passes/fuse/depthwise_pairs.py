@@ -40,7 +40,7 @@ class Model:
         if self.widened.precision(pointwise.output).float32:
             return self.costs.in_float32
         wide = self.widened.precision(pointwise.output).wide_sums
-        return self.costs.in_float if wide else self.costs
+        return self.costs.float_model if wide else self.costs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,5 +215,5 @@ def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Mod
         conv_work(graph, node, conv_geometry(graph, node), costs.options)
         for node in (depthwise_node, pointwise)
     )
-    alone = depthwise.scored(first, limits, machine).least
+    alone = depthwise.score_tiles(first, limits, machine).least
     return machine.launch_clocks + alone + least_clocks(second, limits, machine)

@@ -11,7 +11,7 @@ Before -> after:
 from __future__ import annotations
 
 from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_work
-from adrenoc.families.expansion.expansion_tile import scored
+from adrenoc.families.expansion.expansion_tile import score_tiles
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.fuse.depthwise_pairs import PairForm
@@ -19,7 +19,7 @@ from adrenoc.passes.fuse.depthwise_pairs import PairForm
 
 def _clocks(graph: Graph, joined: Node, costs: CostModel) -> float:
     work = expansion_work(graph, joined, costs.options)
-    return scored(work, costs.limits, costs.machine).least
+    return score_tiles(work, costs.limits, costs.machine).least
 
 
 EXPANSION_PAIR = PairForm(

@@ -23,7 +23,12 @@ from tvm_ffi.structural import structural_map
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW
 from adrenoc.families.conv_transpose.conv2d_transpose_rule import least_phase_clocks
 from adrenoc.families.operators import can
-from adrenoc.families.shared.conv_geometry import ConvGeometry, as_oihw, conv_geometry, is_depthwise
+from adrenoc.families.shared.conv_geometry import (
+    ConvGeometry,
+    conv_geometry,
+    is_depthwise,
+    transpose_to_oihw,
+)
 from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
@@ -151,7 +156,7 @@ def _joined(graph: Graph, node: Node, conv: Node, channels: np.ndarray) -> _Fuse
     """The transposed convolution that does what both do."""
     steps = channels.shape[1:]
     weight = conv.inputs[1]
-    oihw = as_oihw(_value(graph, weight), str(conv.attrs["kernel_layout"]))
+    oihw = transpose_to_oihw(_value(graph, weight), str(conv.attrs["kernel_layout"]))
     tensors: dict[str, Tensor] = {}
     placements: dict[str, Placement] = {}
 

@@ -141,7 +141,7 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
     out = graph.operand(reader.output).extents
     if is_depthwise(graph, reader) or suits_gemv(out):
         return f"{reader.name} makes few vectors, or each channel of one"
-    if RowPlan.of(given, geometry, out, 1) is None:
+    if RowPlan.from_image(given, geometry, out, 1) is None:
         return f"pixels of {copy} do not lie beside each other"
     return None
 

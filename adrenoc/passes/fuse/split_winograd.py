@@ -26,7 +26,11 @@ from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.families.winograd.winograd import Tiling
 from adrenoc.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
 from adrenoc.families.winograd.winograd_matrices import TAPS, winograd
-from adrenoc.families.winograd.winograd_rule import multiply_work, scored_multiply, transform_clocks
+from adrenoc.families.winograd.winograd_rule import (
+    multiply_work,
+    score_multiply_tiles,
+    transform_clocks,
+)
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.half import beyond_half
 from adrenoc.ir.layout import LANES, Layout
@@ -172,9 +176,11 @@ def _best(
         return None
     found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
-        tiling = Tiling.of(winograd(outputs), work.out)
+        tiling = Tiling.cover(winograd(outputs), work.out)
         if outputs == WHOLE_OUTPUTS:
-            clocks = winograd_conv.scored(work, tiling, limits, machine, options.textures).least
+            clocks = winograd_conv.score_tiles(
+                work, tiling, limits, machine, options.textures
+            ).least
             found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=True))
         if work.out.h * work.out.w < machine.winograd_least_pixels:
             continue
@@ -200,7 +206,7 @@ def _best(
                 transform_clocks(work, tiling, machine, back=False),
                 machine.memory_clocks(source, tiles),
             )
-            + scored_multiply(product, limits, machine).least  # with its memory
+            + score_multiply_tiles(product, limits, machine).least  # with its memory
             + max(
                 transform_clocks(work, tiling, machine, back=True),
                 machine.memory_clocks(planes, result),

@@ -104,7 +104,7 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
         graph.precision(n).float32 and graph.tensors[n].value is None for n in node.inputs
     )
     if asked.float32 or (asked.rounded and _has_wide_weights(graph, node)):
-        context = context.in_float32()
+        context = context.copy_in_float32()
     elif wide_input or asked.computes_in_float32:
         context = context.computing_in_float32()
     return operator.rule(context, node)

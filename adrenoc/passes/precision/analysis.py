@@ -197,7 +197,7 @@ class Analysis:
         if is_kind(node, Kind.POOL):
             return self[source].channels if source else SAME
         weights = channel_weights(self.graph, node)
-        sizes = None if weights is None else weights.of_outputs
+        sizes = None if weights is None else weights.output_sizes
         if weights is None or sizes is None:
             return SAME
         if sizes.size != self.graph.tensors[node.output].shape[weights.axis]:

@@ -43,7 +43,7 @@ def _counts(analysis: Analysis, node: Node, source: str) -> bool:
     graph, before = analysis.graph, np.asarray(analysis[source].channels.sizes)
     tiny = before < HALF_NORMAL
     weights = channel_weights(graph, node)
-    sizes = weights.of_inputs if weights is not None and weights.mixes else None
+    sizes = weights.input_sizes if weights is not None and weights.mixes else None
     if sizes is None:
         made = analysis[node.output].channels
         after = np.asarray(made.sizes)
