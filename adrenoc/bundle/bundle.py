@@ -358,7 +358,7 @@ def _unreadable(shown: Path, name: str, error: OSError) -> BundleError:
     )
 
 
-def _listed(root: Path) -> Digests | None:
+def _read_listed(root: Path) -> Digests | None:
     """What the manifest of a folder lists; None where it is not the manifest of a bundle.
 
     Bundles of other versions are ours, too; what a user wrote into a listed file is not kept.
@@ -372,7 +372,7 @@ def _listed(root: Path) -> Digests | None:
     return dict.fromkeys(map(str, paths), "") if known and LIBRARY in paths else None
 
 
-BUNDLE_FOLDER = FolderKind(name="bundle", marker=MANIFEST, listed=_listed)
+BUNDLE_FOLDER = FolderKind(name="bundle", marker=MANIFEST, listed=_read_listed)
 
 
 def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:

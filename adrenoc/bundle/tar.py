@@ -52,9 +52,9 @@ def unpack_tar(path: Path, root: Path) -> None:
         BundleError: it is damaged, or not what its manifest says.
         DiskFullError: the folder for temporary files has no room for it.
     """
-    with _opened(path) as stream:
+    with _open_tar(path) as stream:
         try:
-            members = _by_name(read_members(stream, os.fstat(stream.fileno()).st_size))
+            members = _index_by_name(read_members(stream, os.fstat(stream.fileno()).st_size))
         except TarError as error:
             raise BundleError(
                 f"{path} is neither a bundle folder nor a whole tar file of one: {error}",
@@ -63,7 +63,7 @@ def unpack_tar(path: Path, root: Path) -> None:
         text = _manifest_text(stream, members, path)
         listed = Manifest.from_json(text, f"{path}: {MANIFEST}").files
         check_paths(listed, path)
-        parts = [(entry, _verified(stream, members, entry, path)) for entry in listed]
+        parts = [(entry, _verify_member(stream, members, entry, path)) for entry in listed]
         wanted = sum(entry.bytes for entry in listed) + len(text)
         free = shutil.disk_usage(root).free
         if wanted > free:
@@ -102,7 +102,7 @@ def check_paths(files: Sequence[FileEntry], shown: Path) -> None:
         )
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_tar(path: Path) -> BinaryIO:
     try:
         return open_plain(path)
     except OSError as error:
@@ -111,7 +111,7 @@ def _opened(path: Path) -> BinaryIO:
         ) from error
 
 
-def _by_name(members: list[Member]) -> dict[PurePosixPath, Member]:
+def _index_by_name(members: list[Member]) -> dict[PurePosixPath, Member]:
     """Members by their names inside of the one folder that a tar file unpacks to."""
     inner = [member for member in members if len(member.name.parts) > 1]
     folders = sorted({member.name.parts[0] for member in inner})
@@ -137,7 +137,7 @@ def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, Member], path:
         raise BundleError(f"{path}: {MANIFEST} is not text", hint=REBUILD_HINT) from error
 
 
-def _verified(
+def _verify_member(
     stream: BinaryIO, members: dict[PurePosixPath, Member], entry: FileEntry, path: Path
 ) -> Member:
     """The member that is the file `entry`, which has the size and the digest that it states."""

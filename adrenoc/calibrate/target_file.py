@@ -11,7 +11,7 @@ from adrenoc.calibrate.calibrate import Row
 from adrenoc.calibrate.derive import Value
 from adrenoc.calibrate.device import Device
 from adrenoc.target.cost.cost import Cost
-from adrenoc.target.own_file import OwnFile, clamped
+from adrenoc.target.own_file import OwnFile, clamp_value
 from adrenoc.target.target import Target
 
 _HELD = "held to what kernels are written for"
@@ -83,7 +83,7 @@ def _line(value: Value, cost: Cost) -> str:
     key = value.key.rpartition(".")[2]
     text = "@measured" if value.rows else "@driver"
     spread = f", spread {100 * value.spread:.1f} %" if value.rows else ""
-    kept = clamped(value.key, value.value, cost)
+    kept = clamp_value(value.key, value.value, cost)
     bound = "" if kept == value.value else f"; {value.value:g} is beyond what a file may say"
     line = f'{key} = {{ value = {_number(kept)}, source = "{text}{spread}: {value.how}{bound}" }}'
     if value.is_certain:
@@ -110,7 +110,7 @@ def _limits(device: Device, cost: Cost) -> Iterable[str]:
     )
     for key, seen in told:
         if seen > 0:
-            kept = clamped(f"limits.{key}", seen, cost)
+            kept = clamp_value(f"limits.{key}", seen, cost)
             held = "" if kept == seen else f", which says {seen}; {_HELD}"
             yield f'{key} = {{ value = {kept}, source = "@driver{held}" }}'
     fp16 = "true" if not device.lacks("cl_khr_fp16") else "false"

@@ -83,7 +83,7 @@ def _planned(model: Path, target: Target, options: CompileOptions, reporter: Rep
 def verdict_of(state: State, policy: Policy) -> Verdict:
     """What a state that is planned up to its memory says."""
     program, storage = program_of(state), storage_of(state)
-    roofline = Roofline.of(state.target.performance)
+    roofline = Roofline.from_performance(state.target.performance)
     nodes = _nodes(state, program, roofline)
     totals = _totals(nodes, program, roofline)
     memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
@@ -183,7 +183,7 @@ def _node(
         node="",
         operators=node.operators,
         kind=_kind(node),
-        is_output=bool({*node.written} & {*graph.outputs}),
+        is_output=bool({*node.writes} & {*graph.outputs}),
         place="",
         reason="",
         layout="" if spec.layout is None else str(spec.layout),

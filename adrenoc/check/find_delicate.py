@@ -16,11 +16,11 @@ from adrenoc.check.growing_products import longest_row_of_products
 from adrenoc.check.verdict import DelicatePart
 from adrenoc.families.operators import is_kind, is_product
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
-from adrenoc.passes.analyse.powers import by_tensor, calls, is_power
+from adrenoc.passes.analyse.powers import calls, is_power, unify_reads
 from adrenoc.tvmapi import tirx, tvm
 
 _LARGE_TABLE = 4.0
@@ -238,7 +238,7 @@ def _factors(graph: Graph, body: Body) -> list[float]:
 
     def note(part: Any) -> Any:
         for side in (part.a, part.b):
-            read = {body.source_of(buffer) or "" for buffer in loaded(side)}
+            read = {body.source_of(buffer) or "" for buffer in find_loaded_buffers(side)}
             if len(read) == 1 and read <= tables.keys():
                 found.append(tables[read.pop()])
         return part
@@ -268,7 +268,7 @@ def _has_power(body: Body) -> bool:
             found.append(part)
         return part
 
-    structural_map(by_tensor(body), ((tirx.Mul, tvm.ir.Call), note))
+    structural_map(unify_reads(body), ((tirx.Mul, tvm.ir.Call), note))
     return bool(found)
 
 
@@ -277,7 +277,7 @@ def _is_gate(graph: Graph, body: Body) -> bool:
     found: list[Any] = []
 
     def computed(expr: Any) -> bool:
-        names = (body.source_of(buffer) for buffer in loaded(expr))
+        names = (body.source_of(buffer) for buffer in find_loaded_buffers(expr))
         return any(n == Node.RESULT or (n and graph.tensors[n].value is None) for n in names)
 
     def note(part: Any) -> Any:

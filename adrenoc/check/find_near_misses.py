@@ -26,7 +26,7 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
     graph = program.graph
     found = []
     for node in graph.nodes:
-        if node.on_cpu:
+        if node.is_on_cpu:
             found.append(
                 _of_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
             )
@@ -76,7 +76,7 @@ def _of_tensor(
 
 def _beyond(layout: Layout, shape: tuple[int, ...], limits: Limits) -> Iterator[tuple[str, str]]:
     """The fold that misses by least: each extent beyond a limit, and the axis to make smaller."""
-    folds = [layout.refolded(fold) for fold in Fold]
+    folds = [layout.refold(fold) for fold in Fold]
     best = min(folds, key=lambda fold: _worst(fold, shape, limits))
     for extent, limit, name in _extents(best, shape, limits):
         if extent > limit:

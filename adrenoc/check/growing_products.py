@@ -15,7 +15,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.powers import calls
 from adrenoc.passes.precision.analysis import Analysis
@@ -108,7 +108,7 @@ def _divides(body: Body) -> bool:
     found: list[Any] = []
 
     def note(part: Any) -> Any:
-        if loaded(part.b):
+        if find_loaded_buffers(part.b):
             found.append(part)
         return part
 

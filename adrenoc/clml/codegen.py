@@ -18,7 +18,7 @@ from adrenoc.clml.document import document_text
 from adrenoc.clml.region import Region
 
 
-def with_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRModule:
+def attach_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRModule:
     """The module with what TVM needs to link the regions; the same where there are none.
 
     Raises:

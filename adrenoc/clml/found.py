@@ -136,7 +136,7 @@ def check_limits(row: Row, tensors: Sequence[Any], *, batched: bool = True) -> N
         )
 
 
-def found(
+def make_found(
     row: Row,
     bindings: Sequence[Binding],
     name: str,

@@ -29,7 +29,7 @@ from adrenoc.clml.match_simple import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.decision import Decision
-from adrenoc.ir.half import beyond_half
+from adrenoc.ir.half import explain_not_half
 from adrenoc.relax.flat import Binding, FlatFunction
 from adrenoc.relax.values import op_name
 
@@ -110,7 +110,7 @@ def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str =
         if dtype and dtype not in match.row.dtypes:
             refusals.append(_refusal(subject, what, f"{match.row.name} has no {dtype}"))
             continue
-        if beyond := _beyond_half(match) if dtype == "float16" else "":
+        if beyond := _explain_not_half(match) if dtype == "float16" else "":
             refusals.append(_refusal(subject, what, beyond))
             claimed.update(_epilogue(bindings, binding))
             continue
@@ -119,11 +119,11 @@ def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str =
     return Matches(found=tuple(taken), refusals=tuple(refusals))
 
 
-def _beyond_half(match: Found) -> str:
+def _explain_not_half(match: Found) -> str:
     """Why the operators' constants are no halves, empty where they can be."""
     for operator in match.operators:
         for operand in operator.inputs:
-            if operand.value is not None and (reason := beyond_half(operand.value)):
+            if operand.value is not None and (reason := explain_not_half(operand.value)):
                 return f"{operand.name}: {reason}"
     return ""
 

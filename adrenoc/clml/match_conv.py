@@ -13,8 +13,8 @@ from adrenoc.clml.found import (
     RefusedError,
     check_limits,
     constant,
-    found,
     ints,
+    make_found,
     operand,
     require,
     shape_of,
@@ -69,9 +69,9 @@ def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
         before = (pad,)
         source = pad.value.args[0]
         tags = (*tags, "pad")
-        attrs["padding"] = _added(attrs["padding"], _spatial(pad.value))
+        attrs["padding"] = _add_lists(attrs["padding"], _spatial(pad.value))
     kind = "nn.depthwise_conv2d" if depthwise else "nn.conv2d"
-    return found(
+    return make_found(
         row,
         (*before, *tail.bindings),
         ".".join(("openclml", *tags, kind)),
@@ -103,7 +103,7 @@ def match_conv2d_transpose(table: Table, bindings: Bindings, start: Binding) -> 
         attrs["kernel_layout"] = "OIHW"
     check_limits(row, [call.args[0], call.args[1], start.var])
     tail = conv_tail(table, bindings, start, norm=False)
-    return found(
+    return make_found(
         row,
         tail.bindings,
         ".".join(("openclml", *tail.tags, "nn.conv2d_transpose")),
@@ -191,7 +191,7 @@ def _spatial(pad: Any) -> list[int]:
     return [widths[4], widths[6], widths[5], widths[7]]
 
 
-def _added(first: list[int], second: list[int]) -> list[int]:
+def _add_lists(first: list[int], second: list[int]) -> list[int]:
     return [a + b for a, b in zip(first, second, strict=True)]
 
 

@@ -12,8 +12,8 @@ from adrenoc.clml.found import (
     Found,
     check_limits,
     constant,
-    found,
     ints,
+    make_found,
     operand,
     operator,
     require,
@@ -32,7 +32,7 @@ def match_reshape(table: Table, bindings: Bindings, start: Binding) -> Found:
         return blocks
     row, source = table["reshape"], start.value.args[0]
     check_limits(row, [source, start.var])
-    return found(row, [start], "openclml.reshape", [operand(source)])
+    return make_found(row, [start], "openclml.reshape", [operand(source)])
 
 
 def _depth_to_space(table: Table, bindings: Bindings, start: Binding) -> Found | None:
@@ -53,7 +53,7 @@ def _depth_to_space(table: Table, bindings: Bindings, start: Binding) -> Found |
     row = table["depth_to_space"]
     check_limits(row, [source, last.var])
     attrs = {"block_size": block}
-    return found(row, [start, permuted, last], "nn.depth_to_space", [operand(source)], attrs)
+    return make_found(row, [start, permuted, last], "nn.depth_to_space", [operand(source)], attrs)
 
 
 def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
@@ -81,13 +81,15 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
         turn = transpose_before(bindings, start.value)
         chain = [start] if turn is None else [turn, start]
         pair = (operand(left), operand(right if turn is None else turn.value.args[0]))
-        return found(row, chain, "nn.batch_matmul", pair, {"transpose_b": int(turn is not None)})
+        return make_found(
+            row, chain, "nn.batch_matmul", pair, {"transpose_b": int(turn is not None)}
+        )
     require(math.prod(weights.shape[:-2]) == 1, f"weights {weights.shape}, expected one matrix")
     check_limits(row, [right], batched=False)
     turned = np.ascontiguousarray(weights.reshape(weights.shape[-2:]).T)[np.newaxis]
     pair = (operand(left), constant(turned))
-    return _with_bias(
-        bindings, start, found(row, [start], "nn.batch_matmul", pair, {"transpose_b": 1})
+    return _append_bias(
+        bindings, start, make_found(row, [start], "nn.batch_matmul", pair, {"transpose_b": 1})
     )
 
 
@@ -110,11 +112,11 @@ def _dense(table: Table, bindings: Bindings, start: Binding, weights: np.ndarray
     if rows == 1 and bias is not None:
         added, value = bias
         triple = (*pair, constant(value.reshape(1, units)))
-        return found(row, [start, added], "nn.dense", triple, attrs)
-    return _with_bias(bindings, start, found(row, [start], "nn.dense", pair, attrs))
+        return make_found(row, [start, added], "nn.dense", triple, attrs)
+    return _append_bias(bindings, start, make_found(row, [start], "nn.dense", pair, attrs))
 
 
-def _with_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
+def _append_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
     """A product with its bias as an addition of equal shapes, which is what CLML has."""
     bias = _bias(bindings, start)
     if bias is None:

@@ -11,8 +11,8 @@ from adrenoc.clml.found import (
     Found,
     check_limits,
     constant,
-    found,
     ints,
+    make_found,
     operand,
     require,
     shape_of,
@@ -30,7 +30,7 @@ def match_relu(table: Table, _bindings: Bindings, start: Binding) -> Found:
     row, source = table["relu"], start.value.args[0]
     check_limits(row, [source])
     attrs = {"activation_type": "relu"}
-    return found(row, [start], "openclml.relax.nn.relu", [operand(source)], attrs)
+    return make_found(row, [start], "openclml.relax.nn.relu", [operand(source)], attrs)
 
 
 def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -38,10 +38,10 @@ def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
     source, (low, high) = start.value.args[0], clip_limits(start.value)
     if (low, high) == (0.0, 6.0):
         check_limits(table["relu6"], [source])
-        return found(table["relu6"], [start], "openclml.nn.relu6", [operand(source)])
+        return make_found(table["relu6"], [start], "openclml.nn.relu6", [operand(source)])
     row = table["clip"]
     check_limits(row, [source])
-    return found(row, [start], "clip", [operand(source)], {"a_max": high, "a_min": low})
+    return make_found(row, [start], "clip", [operand(source)], {"a_max": high, "a_min": low})
 
 
 def match_binary(table: Table, bindings: Bindings, start: Binding) -> Found:
@@ -60,7 +60,7 @@ def match_binary(table: Table, bindings: Bindings, start: Binding) -> Found:
     require(not left.same_as(right), "both operands are one tensor")
     row = table["divide" if name == "relax.divide" else "binary"]
     check_limits(row, [left, right, start.var])
-    return found(row, [start], f"openclml.{name}", [operand(left), operand(right)])
+    return make_found(row, [start], f"openclml.{name}", [operand(left), operand(right)])
 
 
 def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | None:
@@ -68,7 +68,7 @@ def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | No
     name, chain = op_name(start.value), [start]
     if name not in ("relax.add", "relax.multiply"):
         return None
-    side = _by_channel(start)
+    side = _split_channel_constant(start)
     if side is None:
         return None
     source, value = side
@@ -76,7 +76,7 @@ def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | No
     factor, offset = (value, zeros) if name == "relax.multiply" else (ones, value)
     if name == "relax.multiply":
         added = bindings.next(start, "relax.add")
-        second = None if added is None else _by_channel(added)
+        second = None if added is None else _split_channel_constant(added)
         if added is not None and second is not None:
             chain.append(added)
             offset = second[1]
@@ -91,10 +91,10 @@ def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | No
         "training": 0,
     }
     vectors = [constant(v) for v in (factor, offset, zeros.copy(), ones.copy())]
-    return found(row, chain, "openclml.nn.batch_norm", [operand(source), *vectors], attrs)
+    return make_found(row, chain, "openclml.nn.batch_norm", [operand(source), *vectors], attrs)
 
 
-def _by_channel(binding: Binding) -> tuple[Any, np.ndarray] | None:
+def _split_channel_constant(binding: Binding) -> tuple[Any, np.ndarray] | None:
     """(data, one number a channel) of an operator of NCHW data and such a constant."""
     for data, other in (binding.value.args, reversed(binding.value.args)):
         value, shape = constant_value(other), shape_of(binding.var)
@@ -136,7 +136,9 @@ def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
         "momentum": float(a.momentum),
         "training": int(a.training),
     }
-    return found(row, chain, "openclml.nn.batch_norm", [operand(arg) for arg in call.args], attrs)
+    return make_found(
+        row, chain, "openclml.nn.batch_norm", [operand(arg) for arg in call.args], attrs
+    )
 
 
 def match_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -169,7 +171,7 @@ def match_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
     attrs["count_include_pad"] = 0 if kind == "avg_pool2d" else attrs["count_include_pad"]
     attrs["ceil_mode"] = 0
     check_limits(row, [source, start.var])
-    return found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
+    return make_found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
 
 
 def _divides(attrs: dict[str, Any], shape: tuple[int, ...]) -> bool:
@@ -196,7 +198,7 @@ def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Foun
     require(axes == _SPATIAL, f"axes {axes}, expected {_SPATIAL}")
     check_limits(row, [source])
     attrs = {"axis": _SPATIAL, "keepdims": int(call.attrs.keepdims)}
-    return found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
+    return make_found(row, [start], f"openclml.nn.{kind}", [operand(source)], attrs)
 
 
 def match_adaptive_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -212,7 +214,7 @@ def match_adaptive_pool(table: Table, _bindings: Bindings, start: Binding) -> Fo
     check_limits(row, [call.args[0]])
     attrs = {"axis": _SPATIAL, "keepdims": 1}
     name = "openclml.nn.global_avg_pool2d"
-    return found(row, [start], name, [operand(call.args[0])], attrs)
+    return make_found(row, [start], name, [operand(call.args[0])], attrs)
 
 
 def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -228,7 +230,7 @@ def match_softmax(table: Table, _bindings: Bindings, start: Binding) -> Found:
     good = along == rank - 1 if rank in (2, 3) else rank == 4 and along in (1, 3)
     require(good, f"axis {axis} of rank {rank}, expected the channels or the last axis")
     attrs = {"axis": along}  # as TVM's normaliser leaves it
-    return found(row, [start], "openclml.relax.nn.softmax", [operand(call.args[0])], attrs)
+    return make_found(row, [start], "openclml.relax.nn.softmax", [operand(call.args[0])], attrs)
 
 
 def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -245,7 +247,7 @@ def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
     require(all(constant_value(p) is None for p in parts), "an operand is a constant")
     check_limits(row, [*parts, start.var])
     attrs = {"axis": axis % rank}
-    return found(row, [start], "concatenate", [operand(p) for p in parts], attrs)
+    return make_found(row, [start], "concatenate", [operand(p) for p in parts], attrs)
 
 
 def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -263,7 +265,7 @@ def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
     require(mode != "constant" or value == 0.0, f"value {value}, expected 0")
     check_limits(row, [call.args[0], start.var])
     attrs = {"pad_mode": mode, "pad_width": widths[4:]}
-    return found(row, [start], "nn.pad", [operand(call.args[0])], attrs)
+    return make_found(row, [start], "nn.pad", [operand(call.args[0])], attrs)
 
 
 def match_upsampling(table: Table, _bindings: Bindings, start: Binding) -> Found:
@@ -286,4 +288,4 @@ def match_upsampling(table: Table, _bindings: Bindings, start: Binding) -> Found
     grows = all(o >= i for i, o in zip(shape_of(source), shape_of(start.var), strict=True))
     require(grows, f"{shape_of(source)} to {shape_of(start.var)}, expected a larger plane")
     attrs = {"align_corners": int(mode == "align_corners")}
-    return found(row, [start], "nn.upsampling", [operand(source)], attrs)
+    return make_found(row, [start], "nn.upsampling", [operand(source)], attrs)

@@ -180,7 +180,7 @@ class _Cutter:
                 pending += self._call(by_last[binding.var])
             elif binding.var not in members:
                 pending.append(binding)
-        ordered = _sorted(self._flat.params, pending)
+        ordered = _sort_bindings(self._flat.params, pending)
         flat = FlatFunction(params=self._flat.params, bindings=ordered, result=self._flat.result)
         main, _ = rebuild(flat)
         return main
@@ -259,7 +259,7 @@ def _version(operator: Operator, table: Table) -> int:
     return max(table[row].version for row in rows)
 
 
-def _sorted(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:
+def _sort_bindings(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:
     """The bindings in an order in which each is made before it is read, else as they stand."""
     made = {binding.var for binding in bindings}
     known, ordered = set(params), []

@@ -13,7 +13,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
-from adrenoc.codegen.opencl_source import printing, rounded_as_written, tidy
+from adrenoc.codegen.opencl_source import forbid_contraction, printing, tidy
 from adrenoc.decision import DecisionLog
 from adrenoc.target.target import Target
 from adrenoc.tvmapi import Call, Var, tirx, tvm
@@ -81,7 +81,7 @@ def build_kernel(func: Any, target: Target) -> Any:
     """Compile one kernel to a runtime module of its own, with the code that launches it."""
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
     module = tvm.IRModule({func.attrs["global_symbol"]: func})
-    with printing(_edited):
+    with printing(_edit_source):
         return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
 
 
@@ -108,7 +108,7 @@ def device_kernel(func: Any, target: Target) -> DeviceKernel:
         if part.attrs.get("calling_conv") == _DEVICE_KERNEL
     ]
     places = {param.name: place for place, param in enumerate(func.params)}
-    with printing(_edited):
+    with printing(_edit_source):
         finished = _finalize_device()(tvm.IRModule({symbol: kernel}))
         built = tvm.get_global_func(_GENERATOR)(finished, own)
     (source,) = module_sources(built).values()
@@ -146,8 +146,8 @@ def _all_modules(module: Any) -> list[Any]:
     return found
 
 
-def _edited(source: str) -> str:
-    return rounded_as_written(compact(tidy(source)))
+def _edit_source(source: str) -> str:
+    return forbid_contraction(compact(tidy(source)))
 
 
 @contextmanager
@@ -162,13 +162,13 @@ def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
     def share_and_generate(module: Any, target: Any) -> Any:
-        with printing(_edited):
+        with printing(_edit_source):
             (text,) = module_texts(generate(module, target))
         shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
         if log is not None:
             for decision in decisions:
                 log.add(decision.subject, decision.taken, decision.reason)
-        empty = tvm.IRModule({name: _emptied(func) for name, func in module.functions.items()})
+        empty = tvm.IRModule({name: _empty_body(func) for name, func in module.functions.items()})
         sections = {name: section(name, one) for name, one in shared.items()}
         with printing(lambda source: sections[kernel_name(source)]):
             return generate(empty, target)
@@ -180,7 +180,7 @@ def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
         tvm_ffi.register_global_func(_GENERATOR, generate, override=True)
 
 
-def _emptied(func: Any) -> Any:
+def _empty_body(func: Any) -> Any:
     return tirx.PrimFunc(
         func.params, tirx.Evaluate(tirx.const(0, "int32")), func.ret_type, func.attrs
     )
@@ -231,7 +231,7 @@ def spell_floats() -> Any:
         x * 32.504904f, as printed      x * 3.25049038e+01f, not x * 3.250490e+01f
     """
 
-    def spelled(number: Any) -> Any:
+    def spell_number(number: Any) -> Any:
         kind = _SPELLED.get(str(number.ty))
         if kind is None or not math.isfinite(number.value):
             return number
@@ -243,7 +243,7 @@ def spell_floats() -> Any:
 
     @tirx.transform.prim_func_pass(opt_level=0)
     def spell(func: Any, _module: Any, _context: Any) -> Any:
-        body = structural_map(func.body, (tirx.FloatImm, spelled))
+        body = structural_map(func.body, (tirx.FloatImm, spell_number))
         return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
     return spell
@@ -262,12 +262,12 @@ def type_textures_by_arithmetic() -> Any:
 
     @tirx.transform.prim_func_pass(opt_level=0)
     def retype(func: Any, _module: Any, _context: Any) -> Any:
-        return _retyped(func)
+        return _retype_textures(func)
 
     return retype
 
 
-def _retyped(func: Any) -> Any:
+def _retype_textures(func: Any) -> Any:
     pointers: dict[str, Any] = {}
     params = []
     for param in func.params:

@@ -52,7 +52,7 @@ def compact(source: str) -> str:
         return source
     head, body = source[: opening + 2], source[opening + 2 :]
     body = _WORK_ITEM.sub(lambda found: f"{found[1][0].upper()}{found[2]}", body)
-    lines = _without_unused(_without_other_names(_by_name(body.split("\n"))))
+    lines = _drop_unused(_drop_aliases(_reuse_names(body.split("\n"))))
     body = _shorter_numbers("\n".join(lines))
     kinds = {"G": "group", "L": "local"}
     items = sorted(set(re.findall(r"\b[GL][012]\b", body)))
@@ -60,7 +60,7 @@ def compact(source: str) -> str:
     return head + declared + body
 
 
-def _by_name(lines: list[str]) -> list[str]:
+def _reuse_names(lines: list[str]) -> list[str]:
     """Values that have names are read by them."""
     known: list[_Named] = []
     written, depth = [], 0
@@ -70,17 +70,17 @@ def _by_name(lines: list[str]) -> list[str]:
             depth -= 1
             known = [named for named in known if named.depth <= depth]
             stripped = stripped[1:]
-        line = _named(line, known)
+        line = _replace_by_names(line, known)
         found = _DECLARED.match(line)
         if found is not None:
-            line, values = _declared(line, found)
+            line, values = _rewrite_declaration(line, found)
             known += [_Named(depth, value, found["name"]) for value in values]
         depth += stripped.count("{") - stripped.count("}")
         written.append(line)
     return written
 
 
-def _named(line: str, known: list[_Named]) -> str:
+def _replace_by_names(line: str, known: list[_Named]) -> str:
     for named in known:
         if named.value in line:
             # `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
@@ -88,7 +88,7 @@ def _named(line: str, known: list[_Named]) -> str:
     return line
 
 
-def _declared(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
+def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
     """A declaration as it is written, and the values that mean the same after it."""
     value, is_integer = found["value"], found["type"] == "int"
     converted = _CONVERTED.fullmatch(value) if is_integer else None
@@ -130,7 +130,7 @@ def _outermost(value: str) -> str:
     return ""
 
 
-def _without_other_names(lines: list[str]) -> list[str]:
+def _drop_aliases(lines: list[str]) -> list[str]:
     """What is only another name for a variable goes: `float4 a0 = v_;`."""
     names: dict[str, str] = {}
     kept = []
@@ -146,7 +146,7 @@ def _without_other_names(lines: list[str]) -> list[str]:
     return [_WORD.sub(lambda word: names.get(word[0], word[0]), line) for line in kept]
 
 
-def _without_unused(lines: list[str]) -> list[str]:
+def _drop_unused(lines: list[str]) -> list[str]:
     """Variables that nothing reads go, with what only they read."""
     words = [_WORD.findall(line) for line in lines]
     uses = Counter(word for line in words for word in line)

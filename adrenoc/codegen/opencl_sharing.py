@@ -75,7 +75,7 @@ def share(texts: Mapping[str, str]) -> tuple[dict[str, Shared], list[Decision]]:
     alike: dict[str, list[str]] = {}
     numbers: dict[str, tuple[str, ...]] = {}
     for name, text in texts.items():
-        unnamed = _unnamed(text)
+        unnamed = _blank_name(text)
         numbers[name] = tuple(_NUMBER.findall(unnamed))
         alike.setdefault(_NUMBER.sub("#", unnamed), []).append(name)
     found: dict[str, Shared] = {}
@@ -98,8 +98,8 @@ def read_programs(text: str) -> dict[str, Shared]:
     parts = dict(part.split("\n", 1) for part in text.split(_FUNCTION)[1:])
     found = {}
     for name, part in parts.items():
-        program = _said(PROGRAM, part) or name
-        said = _said(CONSTANTS, part)
+        program = _read_line(PROGRAM, part) or name
+        said = _read_line(CONSTANTS, part)
         words = [pair.partition(" ") for pair in said.split(", ")] if said else []
         own = re.sub(rf"\A(?:{PROGRAM}.*\n|{CONSTANTS}.*\n)*", "", parts[program])
         found[name] = Shared(
@@ -108,7 +108,7 @@ def read_programs(text: str) -> dict[str, Shared]:
     return found
 
 
-def _said(begin: str, part: str) -> str:
+def _read_line(begin: str, part: str) -> str:
     """The rest of the line that begins so, among the first two; "" if there is none."""
     lines = part.split("\n", 2)[:2]
     return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
@@ -126,7 +126,7 @@ def standalone(name: str, shared: Shared) -> str:
         return shared.text
     given = ", ".join(f"C{i} = {number}" for i, (_, number) in enumerate(shared.constants))
     note = f"// The program of {_short(shared.program)}{', with ' + given if given else ''}\n"
-    return note + _renamed(shared.text, name)
+    return note + _rename_kernel(shared.text, name)
 
 
 def _share_alike(
@@ -138,11 +138,11 @@ def _share_alike(
 ) -> None:
     """Put kernels of one skeleton into as few programs as their fixed numbers allow."""
     first = names[0]
-    places = _places(_unnamed(texts[first])) if len(set(numbers[n] for n in names)) > 1 else []
+    places = _places(_blank_name(texts[first])) if len(set(numbers[n] for n in names)) > 1 else []
     programs: dict[tuple[str, ...], list[str]] = {}
     why: dict[str, str] = {}
     varying = [i for i in range(len(places)) if len({numbers[n][i] for n in names}) > 1]
-    too_dear = _too_dear(varying, places, _unnamed(texts[first]))
+    too_dear = _too_dear(varying, places, _blank_name(texts[first]))
     beyond = {i for i in varying if any(_is_beyond(numbers[n][i], places[i]) for n in names)}
     fixed = [i for i in varying if places[i].fixed or i in too_dear or i in beyond]
     for name in names:
@@ -191,9 +191,9 @@ def _instances(
         return
     types = ["float" if column[0].endswith("f") else "int" for column in columns]
     first = members[0]
-    text = _renamed(_lifted(_unnamed(texts[first]), argument_of, types), first)
+    text = _rename_kernel(_lift_numbers(_blank_name(texts[first]), argument_of, types), first)
     for row, name in enumerate(members):
-        values = [_as_int(column[row]) for column in columns]
+        values = [_wrap_to_int(column[row]) for column in columns]
         found[name] = Shared(
             program=first, constants=tuple(zip(types, values, strict=True)), text=text
         )
@@ -204,13 +204,13 @@ def _is_beyond(number: str, place: _Number) -> bool:
     return not number.endswith("f") and int(number) > (_WORDS - 1 if place.is_word else _MOST_INT)
 
 
-def _as_int(number: str) -> str:
+def _wrap_to_int(number: str) -> str:
     """The `int` of the same bits, where a number is a larger word."""
     beyond = not number.endswith("f") and int(number) > _MOST_INT
     return str(int(number) - _WORDS) if beyond else number
 
 
-def _lifted(text: str, argument_of: Mapping[int, int], types: list[str]) -> str:
+def _lift_numbers(text: str, argument_of: Mapping[int, int], types: list[str]) -> str:
     """The text with some of its numbers, by their place among all, as arguments."""
     found = list(_NUMBER.finditer(text))
     for i in sorted(argument_of, reverse=True):
@@ -329,11 +329,11 @@ def _work(text: str, start: int) -> int:
     return _LANES * text[start:end].count(" * ")
 
 
-def _unnamed(text: str) -> str:
-    return _renamed(text, "KERNEL")
+def _blank_name(text: str) -> str:
+    return _rename_kernel(text, "KERNEL")
 
 
-def _renamed(text: str, name: str) -> str:
+def _rename_kernel(text: str, name: str) -> str:
     head = _KERNEL.search(text)
     return text if head is None else text[: head.start(1)] + name + text[head.end(1) :]
 

@@ -55,7 +55,7 @@ def prelude() -> tuple[tuple[str, str], ...]:
     return tuple(sections)
 
 
-def rounded_as_written(source: str) -> str:
+def forbid_contraction(source: str) -> str:
     """Products are rounded before they are added, in a kernel without loops that makes integers.
 
     Compilers may make one instruction of both, which rounds but once: what lies half way between

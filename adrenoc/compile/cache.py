@@ -171,7 +171,7 @@ class BundleCache:
             self._prune()
 
     @contextmanager
-    def locked(self, key: str) -> Iterator[None]:
+    def lock(self, key: str) -> Iterator[None]:
         """Hold the lock of `key`; waits while another process compiles the same, to a limit."""
         descriptor = self._open_locks()
         try:

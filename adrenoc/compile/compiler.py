@@ -98,7 +98,7 @@ def compile_model(
         launches=list_launches(
             state.program,
             half=options.compute_dtype == "float16",
-            roofline=Roofline.of(target.performance),
+            roofline=Roofline.from_performance(target.performance),
             node_of=state.imported.node_of,
         ),
     )
@@ -165,7 +165,7 @@ def statistics_of(program: Program) -> Statistics:
     return Statistics(
         nodes_texture=nodes["texture"],
         nodes_buffer=nodes["buffer"],
-        nodes_cpu=sum(node.on_cpu for node in graph.nodes),
+        nodes_cpu=sum(node.is_on_cpu for node in graph.nodes),
         nodes_clml=sum(node.is_region for node in graph.nodes),
         tensors_texture=tensors["texture"],
         tensors_buffer=tensors["buffer"],

@@ -183,16 +183,16 @@ def _make(job: _Job, cache: BundleCache | None, dump_dir: Path | None) -> _Place
     if cache is None:
         return _compile_into_place(job, None, "", dump_dir)
     key = job.key
-    with cache.locked(key):
-        found = _from_cache(job, cache, key) if dump_dir is None else None
+    with cache.lock(key):
+        found = _fetch_from_cache(job, cache, key) if dump_dir is None else None
         return found or _compile_into_place(job, cache, key, dump_dir)
 
 
-def _from_cache(job: _Job, cache: BundleCache, key: str) -> _Placed | None:
+def _fetch_from_cache(job: _Job, cache: BundleCache, key: str) -> _Placed | None:
     promised = cache.manifest(key, job.wanted)
     if promised is None:
         return None
-    if not job.tar and (held := _held(job.output, promised)) is not None:
+    if not job.tar and (held := _open_held(job.output, promised)) is not None:
         return held.manifest, held.decisions(), True
     with scratch_folder_for(job.output) as scratch:
         found = cache.fetch(key, job.wanted, scratch / "bundle")
@@ -220,7 +220,7 @@ def _compile_into_place(
         name=job.name,
         reporter=job.reporter,
         chosen_before=job.chosen_before,
-        fallback=_planned_fallback(job),
+        fallback=_plan_fallback(job),
     )
     fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
 
@@ -241,7 +241,7 @@ def _compile_into_place(
     return manifest, decisions.to_json(), False
 
 
-def _planned_fallback(job: _Job) -> Fallback | None:
+def _plan_fallback(job: _Job) -> Fallback | None:
     if not job.with_fallback:
         return None
     from adrenoc.compile.fallback import plan_fallback
@@ -348,7 +348,7 @@ def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
     return values
 
 
-def _held(output: Path, manifest: Manifest) -> Bundle | None:
+def _open_held(output: Path, manifest: Manifest) -> Bundle | None:
     """The bundle folder `output` where it is this very bundle, undamaged."""
     if not (output / MANIFEST).is_file():
         return None

@@ -92,7 +92,7 @@ def compile_buckets(
         dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
         started = time.perf_counter()
         made = compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
-        compiled.append(store.shared(made))
+        compiled.append(store.share_constants(made))
         reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
     batch = _find_batch(model, target, chosen, sha256)
     if batch.refused:
@@ -109,7 +109,7 @@ class _Store:
         self.params: dict[str, np.ndarray] = {}
         self._names: dict[str, str] = {}
 
-    def shared(self, compiled: Compiled) -> Compiled:
+    def share_constants(self, compiled: Compiled) -> Compiled:
         """The same with constants named as all buckets name them, each content once."""
         names = {name: self._name(value) for name, value in compiled.params.items()}
         return replace(

@@ -11,7 +11,7 @@ from tvm_ffi.structural import structural_map
 from adrenoc.tvmapi import Expr, tvm
 
 
-def loaded(expr: Expr) -> list[Any]:
+def find_loaded_buffers(expr: Expr) -> list[Any]:
     """The buffers that an expression reads, each once, in order of appearance."""
     found: list[Any] = []
 
@@ -44,9 +44,9 @@ class Body:
         """The tensor that is read through a buffer; None of one that is none of the sources."""
         return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
 
-    def without_unread(self) -> Body:
+    def drop_unread(self) -> Body:
         """The same, with those sources alone that its value reads."""
-        used = loaded(self.value)
+        used = find_loaded_buffers(self.value)
         read = {b: n for b, n in self.sources.items() if any(b.same_as(u) for u in used)}
         return replace(self, sources=read)
 

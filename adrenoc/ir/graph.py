@@ -125,7 +125,7 @@ class Node:
     stores: tuple[Store, ...] = ()
 
     @property
-    def written(self) -> tuple[str, ...]:
+    def writes(self) -> tuple[str, ...]:
         """The tensors that its kernel writes."""
         return tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
 
@@ -150,7 +150,7 @@ class Node:
         return self.op not in NO_KERNEL
 
     @property
-    def on_cpu(self) -> bool:
+    def is_on_cpu(self) -> bool:
         """Whether a function of the CPU computes it."""
         return self.op == CPU
 
@@ -227,7 +227,7 @@ class Graph:
     @cached_property
     def producers(self) -> Mapping[str, Node]:
         """The node that makes each tensor."""
-        return {name: node for node in self.nodes for name in (*node.written, node.output)}
+        return {name: node for node in self.nodes for name in (*node.writes, node.output)}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
@@ -242,13 +242,13 @@ class Graph:
         """How exactly a tensor is computed and stored."""
         return self.precisions.get(name, AS_OPTIONS)
 
-    def with_precision(self, names: Iterable[str], **changes: Any) -> Graph:
+    def change_precision(self, names: Iterable[str], **changes: Any) -> Graph:
         """The same graph with these fields of the tensors' precisions changed."""
         changed = {name: replace(self.precision(name), **changes) for name in names}
         return replace(self, precisions={**self.precisions, **changed}) if changed else self
 
     @cached_property
-    def in_float32(self) -> frozenset[str]:
+    def float32_names(self) -> frozenset[str]:
         """The tensors that are computed and stored in float32, whatever the options say."""
         return frozenset(name for name, asked in self.precisions.items() if asked.float32)
 
@@ -300,7 +300,7 @@ class Graph:
         """Who writes the memory of each owner: node, first block, the block behind the last."""
         found: dict[str, list[tuple[Node, int, int]]] = {}
         for node in self.nodes:
-            for name in node.written:
+            for name in node.writes:
                 owner, start = self.place(name)
                 end = start + self._blocks(name)
                 found.setdefault(owner, []).append((node, start, end))
@@ -313,13 +313,13 @@ class Graph:
             return 1
         return placement.layout.extents(self.tensors[name].shape).blocks
 
-    def with_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
+    def replace_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
         """The same graph with other nodes and more tensors; unused tensors are dropped."""
         kept = tuple(nodes)
         known = {**self.tensors, **{t.name: t for t in tensors}}
         used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}
         for node in kept:
-            used.update((*node.inputs, node.output, *node.written))
+            used.update((*node.inputs, node.output, *node.writes))
         bases = {name: view.base for name, view in self.views.items()}
         found = used
         while found:

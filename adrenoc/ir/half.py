@@ -12,7 +12,7 @@ HALF_TINY = 2.0**-24
 """The smallest number of half."""
 
 
-def beyond_half(value: np.ndarray, growth: float = 1.0) -> str:
+def explain_not_half(value: np.ndarray, growth: float = 1.0) -> str:
     """Why halves cannot hold a constant, empty where they can.
 
     Only its largest finite number counts: what is smaller is as exact as the sum that it is for.

@@ -95,11 +95,11 @@ class Layout:
             return (e.n * blocks, e.h, e.w, LANES)
         return (e.n, e.h * e.w, blocks, LANES)
 
-    def permuted(self, axes: Sequence[int]) -> Layout:
+    def permute(self, axes: Sequence[int]) -> Layout:
         """The layout of the same bits after `permute_dims(axes)`."""
         return Layout("".join(self.roles[a] for a in axes), self.fold)
 
-    def refolded(self, fold: Fold) -> Layout:
+    def refold(self, fold: Fold) -> Layout:
         """The same roles, folded otherwise."""
         return Layout(self.roles, fold)
 

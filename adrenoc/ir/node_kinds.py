@@ -1,6 +1,6 @@
 """The kinds of node that no operator's record describes: what is done without a kernel, and joins.
 
-A node's `op` is one of these, or the name of an `Operator`.  Passes ask the node (`Node.on_cpu`,
+A node's `op` is one of these, or the name of an `Operator`.  Passes ask the node (`Node.is_on_cpu`,
 `Node.has_kernel` and their like), not for these names.
 """
 

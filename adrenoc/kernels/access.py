@@ -103,14 +103,14 @@ class Access(ABC):
         """The logical index of (n, c, h, w)."""
         return index_of(self.spec.roles, n, c, h, w)
 
-    def _computed(self, value: Expr) -> Expr:
+    def _cast_to_compute(self, value: Expr) -> Expr:
         """`value` in the dtype that the kernel computes in."""
         scalar, _, lanes = dtype_of(value).partition("x")
         if not scalar.startswith("float") or scalar == self._statements.compute:
             return value
         return cast(value, self._statements.compute + (f"x{lanes}" if lanes else ""))
 
-    def _stored(self, value: Expr) -> Expr:
+    def _cast_to_storage(self, value: Expr) -> Expr:
         """`value` in the dtype that lies in memory."""
         scalar, _, lanes = dtype_of(value).partition("x")
         if scalar == self.spec.dtype:
@@ -131,7 +131,7 @@ class BlockedAccess(Access):
             return n * iconst(blocks) + block, h, w
         return n, h * iconst(e.w) + w, block
 
-    def _masked(self, block: Expr, value: Expr) -> Expr:
+    def _mask_tail(self, block: Expr, value: Expr) -> Expr:
         """`value` with zeros in the lanes beyond the last channel."""
         tail = self.extents.c % LANES
         last = self.extents.blocks - 1
@@ -152,7 +152,7 @@ class TextureAccess(BlockedAccess):
         layer, row, col = self.coordinates(n, block, h, w)
         # A float image must be read as float: reading it as half is undefined.
         dtype = "float32" if self.spec.dtype == "float32" else self._statements.compute
-        return self._computed(texture_load(self.buffer, layer, row, col, dtype))
+        return self._cast_to_compute(texture_load(self.buffer, layer, row, col, dtype))
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         if self.spec.roles.fold is Fold.PLANES:
@@ -175,8 +175,8 @@ class TextureAccess(BlockedAccess):
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
-        value = self._computed(self._masked(block, value))
-        value = self._stored(value) if self.spec.dtype == "float32" else value
+        value = self._cast_to_compute(self._mask_tail(block, value))
+        value = self._cast_to_storage(value) if self.spec.dtype == "float32" else value
         self._statements.emit(texture_store(self.buffer, layer, row, col, value))
 
 
@@ -186,17 +186,17 @@ class BlockedBufferAccess(BlockedAccess):
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         layer, row, col = self.coordinates(n, block, h, w)
         lanes = [layer, row, col, _lanes()]
-        return self._computed(BufferLoad(self.buffer, lanes))
+        return self._cast_to_compute(BufferLoad(self.buffer, lanes))
 
     def element(self, index: Sequence[Expr]) -> Expr:
         n, c, h, w = self.position(index)
         block, component = simplify(floordiv(c, LANES)), simplify(floormod(c, LANES))
         layer, row, col = self.coordinates(n, block, h, w)
-        return self._computed(BufferLoad(self.buffer, [layer, row, col, component]))
+        return self._cast_to_compute(BufferLoad(self.buffer, [layer, row, col, component]))
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         layer, row, col = self.coordinates(n, block, h, w)
-        value = self._stored(self._masked(block, value))
+        value = self._cast_to_storage(self._mask_tail(block, value))
         self._statements.emit(store(self.buffer, [layer, row, col, _lanes()], value))
 
 
@@ -206,7 +206,7 @@ class PlainAccess(Access):
     def element(self, index: Sequence[Expr]) -> Expr:
         if self.spec.dtype == "bool":  # OpenCL has no bool in memory; TVM stores a byte
             return BufferLoad(self.buffer, list(index))
-        return self._computed(BufferLoad(self.buffer, list(index)))
+        return self._cast_to_compute(BufferLoad(self.buffer, list(index)))
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         tail = self.extents.c % LANES
@@ -223,7 +223,7 @@ class PlainAccess(Access):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         tail = self.extents.c % LANES
         last = self.extents.blocks - 1
-        value = self._statements.let(self._stored(value))
+        value = self._statements.let(self._cast_to_storage(value))
         for i in range(LANES):
             inside = block < iconst(last) if tail and i >= tail else None
             with self._statements.when(inside):
@@ -233,11 +233,11 @@ class PlainAccess(Access):
     def numbers(self, base: Expr, offset: int, count: int, *, aligned: bool) -> Expr:
         """Number `base + offset` in the order of memory, or four from there on; float32 only."""
         loaded = load_numbers(self.buffer, base, offset, count, aligned=aligned)
-        return self._computed(loaded)
+        return self._cast_to_compute(loaded)
 
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
         """Store one element."""
-        self._statements.emit(store(self.buffer, list(index), self._stored(value)))
+        self._statements.emit(store(self.buffer, list(index), self._cast_to_storage(value)))
 
 
 def _lanes() -> Expr:

@@ -97,7 +97,7 @@ class BytesAccess(BlockedAccess):
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four floats that are whole numbers of the tensor's range."""
-        value = self._masked(block, cast(value, "float32x4"))
+        value = self._mask_tail(block, cast(value, "float32x4"))
         low = self.spec.low
         value = value - splat(fconst(float(low), "float32")) if low else value
         word = pack_bytes(self._statements.let(value, "bytes"))

@@ -12,7 +12,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
 from adrenoc.kernels.statements import Statements
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import Expr, iconst, minimum
@@ -75,9 +75,9 @@ class ComputedAccess(Access):
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels at a position inside of the tensor."""
-        return self._computed(splatted(self._evaluated(self._evaluator, n, block, h, w)))
+        return self._cast_to_compute(fill_vector(self._evaluate(self._evaluator, n, block, h, w)))
 
-    def _evaluated(self, evaluator: Evaluator, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
+    def _evaluate(self, evaluator: Evaluator, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         e = self.extents
         known = [(n, e.n), (block, e.blocks)]
         for var, extent in known if self._border else [*known, (h, e.h), (w, e.w)]:
@@ -88,22 +88,22 @@ class ComputedAccess(Access):
 
     def ask(self, n: Expr, block: Expr, h: Expr, w: Expr) -> None:
         """Read what `padded_texel` of this place will need: its reads are then under way."""
-        h, w = self._within(h, w)
+        h, w = self._clamp_position(h, w)
         for evaluator in self._raw:
-            self._evaluated(evaluator, n, block, h, w)
+            self._evaluate(evaluator, n, block, h, w)
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """As `texel`; outside of the tensor any number, without harm.
 
         Zeros there would cost a test, and those that read beyond an edge without padding drop it.
         """
-        h, w = self._within(h, w)
+        h, w = self._clamp_position(h, w)
         # TVM puts an expression that only has a name into each place that uses it.
         held = self._statements.registers(1)
         held[0] = self.texel(n, block, h, w)
         return held[0]
 
-    def _within(self, h: Expr, w: Expr) -> tuple[Expr, Expr]:
+    def _clamp_position(self, h: Expr, w: Expr) -> tuple[Expr, Expr]:
         """A row and a column where reading does no harm."""
         if self._anywhere:
             return h, w

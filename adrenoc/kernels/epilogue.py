@@ -15,9 +15,9 @@ from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access, index_of
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
+from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.walk import widened
+from adrenoc.kernels.walk import widen
 from adrenoc.tvmapi import Expr, dtype_of, iconst
 
 AT_ONCE = 4
@@ -58,11 +58,11 @@ class Finished:
             return value
         with self._builder.computing(ACCUMULATOR):
             if dtype_of(value).startswith("float"):
-                value = widened(value)
+                value = widen(value)
             at_hand = {**(given or {}), Node.RESULT: self._builder.let(value, "result")}
-            return splatted(self._evaluated(self._body, n, block, h, w, at_hand))
+            return fill_vector(self._evaluate(self._body, n, block, h, w, at_hand))
 
-    def _evaluated(
+    def _evaluate(
         self, body: Body, n: Expr, block: Expr, h: Expr, w: Expr, at_hand: Mapping[str, Expr]
     ) -> Expr:
         reads: dict[Any, Access | Texel] = {}

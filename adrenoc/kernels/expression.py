@@ -125,7 +125,7 @@ class Evaluator:
     def _scalar(self, expr: Any, lane: int | None) -> Expr:  # noqa: PLR0911 (one a kind)
         """The scalar value, with the lane variable fixed to `lane` if it appears."""
         if isinstance(expr, Var):
-            return self._bound(expr, lane)
+            return self._look_up(expr, lane)
         if isinstance(expr, tirx.IntImm):
             narrow = dtype_of(expr) == "int64" and abs(int(expr.value)) < _NARROW
             return iconst(int(expr.value)) if narrow else expr
@@ -181,13 +181,13 @@ class Evaluator:
     def _safe_anywhere(self, expr: Any) -> bool:
         """Whether what `expr` reads may be read where a condition would not have it read."""
 
-        def guarded(part: Any) -> bool:
+        def needs_guard(part: Any) -> bool:
             if not isinstance(part, tvm.ir.TensorLoad):
                 return False
             source = self._source(part.source)
             return isinstance(source, Access) and not source.safe_outside
 
-        return not _any_part(expr, guarded)
+        return not _any_part(expr, needs_guard)
 
     def _index(self, expr: Any, lane: int | None) -> Expr:
         self._indices += 1
@@ -219,7 +219,7 @@ class Evaluator:
                 condition, then, otherwise = expr.args
                 return self._vector_choice(condition, then, otherwise, expr)
             if self._has_vector_form(expr):
-                args = [splatted(self._vector(a)) for a in expr.args]
+                args = [fill_vector(self._vector(a)) for a in expr.args]
                 return _call(expr, args, f"{self._dtype(dtype_of(expr))}x4")
         return self._lane_by_lane(expr)
 
@@ -278,7 +278,7 @@ class Evaluator:
 
     # What is known
 
-    def _bound(self, var: Expr, lane: int | None) -> Expr:
+    def _look_up(self, var: Expr, lane: int | None) -> Expr:
         for known, value in self._env:
             if known.same_as(var):
                 if lane is None:
@@ -308,7 +308,7 @@ class Evaluator:
 
     def _part_varies(self, part: Any) -> bool:
         if isinstance(part, Var):
-            return self._has_lane(self._bound(part, None))
+            return self._has_lane(self._look_up(part, None))
         if isinstance(part, tvm.ir.TensorLoad):
             return not isinstance(self._source(part.source), Access)
         return False
@@ -355,7 +355,7 @@ def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
     return tvm.ir.Call(call.op, list(args), ret_ty=tvm.ir.PrimType(dtype))
 
 
-def splatted(value: Expr) -> Expr:
+def fill_vector(value: Expr) -> Expr:
     """A vector of four: a scalar is repeated."""
     return value if lanes_of(value) == LANES else splat(value)
 
@@ -363,7 +363,7 @@ def splatted(value: Expr) -> Expr:
 def _same_lanes(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if lanes_of(a) == lanes_of(b):
         return a, b
-    return splatted(a), splatted(b)
+    return fill_vector(a), fill_vector(b)
 
 
 def _fix(value: Expr, var: Expr, lane: int) -> Expr:

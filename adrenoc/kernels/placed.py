@@ -37,7 +37,7 @@ class PlacedAccess(Access):
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
         """Store four channels wherever this texel goes."""
         position = (n, block, h, w)
-        with self._statements.when(self._within(position)):
+        with self._statements.when(self._test_within(position)):
             for copy in np.ndindex(self._placing.copies):
                 there = self._there((*position, *map(iconst, copy)))
                 n, block, h, w = (
@@ -50,7 +50,7 @@ class PlacedAccess(Access):
         at = list(zip(self._placing.axes, position, strict=True))
         return [simplify(index_expr(index, at)) for index in self._placing.to]
 
-    def _within(self, position: Sequence[Expr]) -> Expr | None:
+    def _test_within(self, position: Sequence[Expr]) -> Expr | None:
         """Whether the texel at a position goes anywhere; None where all do."""
         conditions = []
         for number, first, end in self._placing.within:

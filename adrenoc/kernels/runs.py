@@ -66,14 +66,14 @@ class OneRun:
             split -= 1
         at: list[Expr] = []
 
-        def along(axis: int) -> None:
+        def nest_axis(axis: int) -> None:
             if axis == len(counts):
                 visit(at)
                 return
 
             def step(i: Expr) -> None:
                 at.append(bind(axis, i))
-                along(axis + 1)
+                nest_axis(axis + 1)
                 at.pop()
 
             if axis == split:
@@ -82,7 +82,7 @@ class OneRun:
                 with self._builder.loop(counts[axis], hints[axis]) as i:
                     step(i)
 
-        along(0)
+        nest_axis(0)
 
 
 class Runs(OneRun):

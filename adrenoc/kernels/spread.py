@@ -39,7 +39,7 @@ class SpreadAccess(Access):
         statements: Statements,
     ) -> None:
         super().__init__(spec, None, statements)
-        self._places = tuple((access, _joined(pieces)) for access, pieces in places)
+        self._places = tuple((access, _join_pieces(pieces)) for access, pieces in places)
 
     def element(self, index: Sequence[Expr]) -> Expr:
         """Not for what is written."""
@@ -59,11 +59,11 @@ class SpreadAccess(Access):
                     if piece.first <= known < piece.first + piece.blocks:
                         access.write(n, iconst(known - piece.first + piece.at), h, w, value)
                 continue
-            there = self._statements.share(self._moved(block, pieces), "there")
-            with self._statements.when(self._inside(block, pieces)):
+            there = self._statements.share(self._map_block(block, pieces), "there")
+            with self._statements.when(self._test_inside(block, pieces)):
                 access.write(n, there, h, w, value)
 
-    def _moved(self, block: Expr, pieces: Sequence[Piece]) -> Expr:
+    def _map_block(self, block: Expr, pieces: Sequence[Piece]) -> Expr:
         """Where a block of one of the pieces lies."""
         chosen = block + iconst(pieces[-1].at - pieces[-1].first)
         for piece in reversed(pieces[:-1]):
@@ -71,11 +71,11 @@ class SpreadAccess(Access):
             chosen = select(before, block + iconst(piece.at - piece.first), chosen)
         return chosen
 
-    def _inside(self, block: Expr, pieces: Sequence[Piece]) -> Expr | None:
+    def _test_inside(self, block: Expr, pieces: Sequence[Piece]) -> Expr | None:
         """Whether a block is one of the pieces; None where all are."""
         conditions = []
         begin = 0
-        for first, end in _covered(pieces):
+        for first, end in _find_covered_ranges(pieces):
             if first > begin or end < self.extents.blocks:
                 inside = block < iconst(end)
                 conditions.append(inside & (block >= iconst(first)) if first else inside)
@@ -83,7 +83,7 @@ class SpreadAccess(Access):
         return reduce(lambda a, b: a | b, conditions) if conditions else None
 
 
-def _joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+def _join_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces in order; those that follow each other in both places are one."""
     found: list[Piece] = []
     for piece in sorted(pieces, key=lambda piece: piece.first):
@@ -95,7 +95,7 @@ def _joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def _covered(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+def _find_covered_ranges(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
     """The ranges of blocks that pieces in order are, wherever they lie."""
     found: list[tuple[int, int]] = []
     for piece in pieces:

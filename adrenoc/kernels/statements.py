@@ -91,7 +91,7 @@ class Statements:
         """Allocate `count` vectors of four."""
         return Registers(self, count, dtype or self.compute)
 
-    def shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
+    def allocate_shared(self, count: int, *, dtype: str | None = None) -> SharedArray:
         """Allocate `count` vectors of four in local memory."""
         dtype = dtype or self.compute
         self.shared_bytes += count * LANES * bits_of(dtype) // 8

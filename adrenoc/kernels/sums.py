@@ -29,7 +29,7 @@ def total_dtype(builder: KernelBuilder, products: int) -> str:
     return ACCUMULATOR if products > LONG_SUM else builder.compute
 
 
-def added(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
+def add_products(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
     """The products of one step added to a total, in halves to each other first."""
     if builder.compute != "float16":
         return sum(products, total)
@@ -37,7 +37,7 @@ def added(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
     return total + (cast(step, f"{ACCUMULATOR}x{LANES}") if _is_wide(total) else step)
 
 
-def in_runs(out: Access, products: int) -> bool:
+def adds_in_runs(out: Access, products: int) -> bool:
     """Whether sums of so many products go in runs: where the result has all bits of a float."""
     return products > MANY_PRODUCTS and out.spec.dtype == ACCUMULATOR
 

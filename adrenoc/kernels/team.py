@@ -41,7 +41,7 @@ class Team:
     index: Expr
 
     @staticmethod
-    def of(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
+    def make_along_x(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
         """The teams along x of a builder whose threads cooperate in this work-group."""
         x, y, z = work_group
         local_x, local_y, local_z = builder.local
@@ -49,7 +49,7 @@ class Team:
         return Team(width=x, count=y * z, member=local_x, index=index)
 
     @staticmethod
-    def along_y(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
+    def make_along_y(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
         """The teams along y: neighbours along x belong to different ones."""
         x, y, _ = work_group
         return Team(width=y, count=x, member=builder.local[1], index=builder.local[0])
@@ -82,7 +82,7 @@ class Team:
         if self.width == 1:
             return list(values)
         places = self.width * self.count
-        held = builder.shared(places * len(values), dtype=dtype)
+        held = builder.allocate_shared(places * len(values), dtype=dtype)
         mine = builder.let(self.index * iconst(self.width) + self.member, "mine")
         for number, value in enumerate(values):
             held[mine + iconst(number * places)] = value

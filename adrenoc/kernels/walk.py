@@ -189,11 +189,11 @@ def only_channels(value: Expr, lanes: int, fill: float) -> Expr:
     return construct([lane(value, i) if i < lanes else filler for i in range(LANES)])
 
 
-def across(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
+def combine_lanes(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
     """The four lanes of a texel combined into one scalar."""
     return reduce(combine, (lane(value, i) for i in range(LANES)))
 
 
-def widened(value: Expr) -> Expr:
+def widen(value: Expr) -> Expr:
     """A texel in the accumulator's dtype."""
     return cast(value, f"{ACCUMULATOR}x{LANES}")

@@ -37,7 +37,7 @@ def first_input_block(out_block: int, per_out: int, per_in: int) -> int:
     return (LANES * out_block // per_out) * per_in // LANES
 
 
-def filled(weight: np.ndarray, out_channels: int, in_channels: int) -> np.ndarray:
+def fill_channels(weight: np.ndarray, out_channels: int, in_channels: int) -> np.ndarray:
     """`[O, I, ...]` with zeros up to so many channels; itself where it has them all."""
     if weight.shape[:2] == (out_channels, in_channels):
         return weight  # of half a gigabyte of weights, a copy less
@@ -56,7 +56,7 @@ def pack_conv(weight: np.ndarray, groups: int) -> np.ndarray:
     per_out = out_channels // groups
     window, _ = group_window(out_channels, in_channels, groups)
     if groups == 1:
-        padded = filled(weight, blocks(out_channels) * LANES, window * LANES)
+        padded = fill_channels(weight, blocks(out_channels) * LANES, window * LANES)
         by_block = padded.reshape(-1, LANES, window * LANES, kh * kw)
         return np.ascontiguousarray(by_block.transpose(3, 0, 2, 1))
     packed = np.zeros((kh * kw, blocks(out_channels), window * LANES, LANES), weight.dtype)
@@ -111,7 +111,7 @@ def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> 
     per_group = out_blocks * bands
     supers = -(-blocks(out_channels) // per_group)
     window = whole_k_steps(blocks(in_channels), k_step)
-    padded = filled(weight, supers * per_group * LANES, window * LANES)
+    padded = fill_channels(weight, supers * per_group * LANES, window * LANES)
     split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
     ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
     flat = np.ascontiguousarray(ordered).reshape(-1)

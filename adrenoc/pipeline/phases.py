@@ -43,7 +43,7 @@ def _relax(state: State) -> None:
             raise DefectError(f"the input {param.name_hint} has extents that are not known")
 
 
-def _fused(state: State) -> None:
+def _check_fused(state: State) -> None:
     """Each node is of a family or has a body; nothing has a place yet."""
     for graph in _graphs(state):
         check_graph(graph)
@@ -63,7 +63,7 @@ def _precise(state: State) -> None:
                 raise DefectError(f"{name} is to lie in bytes, and is of type bool")
 
 
-def _placed(state: State) -> None:
+def _check_placed(state: State) -> None:
     """Each tensor has its place, and each image exists on the target."""
     for graph in _graphs(state):
         homeless = [name for name in graph.tensors if name not in graph.placements]
@@ -72,14 +72,14 @@ def _placed(state: State) -> None:
         check_graph(graph, state.target.limits)
 
 
-def _chosen(state: State) -> None:
+def _check_chosen(state: State) -> None:
     """As placed; each node of the GPU is one that a family has a kernel for."""
-    _placed(state)
+    _check_placed(state)
     for graph in _graphs(state):
         _check_operators(graph)
 
 
-def _lowered(state: State) -> None:
+def _check_lowered(state: State) -> None:
     """Each node has its step, in the same order."""
     program = program_of(state)
     if len(program.steps) != len(program.graph.nodes):
@@ -101,9 +101,9 @@ def _check_operators(graph: Graph) -> None:
 _HOLDS: Mapping[Phase, Callable[[State], None]] = {
     Phase.IMPORT: _relax,
     Phase.SIMPLIFY: _relax,
-    Phase.FUSE: _fused,
+    Phase.FUSE: _check_fused,
     Phase.PRECISION: _precise,
-    Phase.PLACE: _placed,
-    Phase.CHOOSE: _chosen,
-    Phase.LOWER: _lowered,
+    Phase.PLACE: _check_placed,
+    Phase.CHOOSE: _check_chosen,
+    Phase.LOWER: _check_lowered,
 }

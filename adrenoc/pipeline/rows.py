@@ -12,7 +12,7 @@ from adrenoc.pipeline.stage import Stage
 from adrenoc.pipeline.state import State, graph_of
 
 
-def planned(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+def graph_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
     """A stage on the planning graph."""
     return Stage(
         name=name,
@@ -24,9 +24,9 @@ def planned(name: str, run: Callable[[State], State], **row: Any) -> Stage:
     )
 
 
-def placed(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+def placed_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
     """A stage on the planning graph whose tensors have their places in memory."""
     return replace(
-        planned(name, run, **row),
+        graph_stage(name, run, **row),
         check=lambda state: check_graph(graph_of(state), state.target.limits),
     )

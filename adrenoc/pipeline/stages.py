@@ -40,7 +40,7 @@ from adrenoc.pipeline.dumps import (
     dump_storage,
     peak,
 )
-from adrenoc.pipeline.rows import placed, planned
+from adrenoc.pipeline.rows import graph_stage, placed_stage
 from adrenoc.pipeline.stage import Phase, Stage
 from adrenoc.pipeline.state import program_of, regions_of
 from adrenoc.pipeline.steps import (
@@ -49,11 +49,11 @@ from adrenoc.pipeline.steps import (
     expose_layers_step,
     import_step,
     lower_step,
-    on_graph,
-    on_module,
     partition_clml_step,
     plan_memory_step,
     read_graph_step,
+    run_on_graph,
+    run_on_module,
     split_winograd_step,
 )
 from adrenoc.pipeline.verify import verify_step
@@ -70,7 +70,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="simplify",
-        run=on_module(simplify),
+        run=run_on_module(simplify),
         phase=Phase.SIMPLIFY,
         dump=dump_module,
     ),
@@ -86,7 +86,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="fold_pads",
-        run=on_module(fold_pads),
+        run=run_on_module(fold_pads),
         phase=Phase.SIMPLIFY,
         after={"simplify": "what is padded with has to be a constant"},
         dump=dump_module,
@@ -95,7 +95,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="order_channels",
-        run=on_module(order_channels),
+        run=run_on_module(order_channels),
         phase=Phase.SIMPLIFY,
         after={
             "simplify": "weights have to be constants to be reordered",
@@ -105,37 +105,37 @@ STAGES: tuple[Stage, ...] = (
         # CLML has operators for concatenations, slices and shuffles.
         when=lambda options: options.clml == "off",
     ),
-    planned(
+    graph_stage(
         "read_graph",
         read_graph_step,
         phase=Phase.FUSE,
     ),
-    planned(
+    graph_stage(
         "inline_scalars",
-        on_graph(inline_scalars, in_regions=True),
+        run_on_graph(inline_scalars, in_regions=True),
         phase=Phase.FUSE,
         after={"read_graph": "it changes the bodies of nodes"},
     ),
     Stage(
         name="pin_precision",
-        run=on_graph(pin_precision),
+        run=run_on_graph(pin_precision),
         phase=Phase.FUSE,
         after={"read_graph": "it marks tensors of the graph"},
         dump=dump_precisions,
         when=lambda options: bool(options.float32_tensors),
     ),
-    planned(
+    graph_stage(
         "fuse_attention",
-        on_graph(fuse_attention, in_regions=True, makes=("operator:attention",)),
+        run_on_graph(fuse_attention, in_regions=True, makes=("operator:attention",)),
         phase=Phase.FUSE,
         after={
             "inline_scalars": "scales and masks are numbers of an expression then",
             "pin_precision": "what is joined with a pinned tensor is pinned",
         },
     ),
-    planned(
+    graph_stage(
         "fuse",
-        on_graph(fuse_around_concats, in_regions=True),
+        run_on_graph(fuse_around_concats, in_regions=True),
         phase=Phase.FUSE,
         after={
             "inline_scalars": "a scalar would be one more operand of a kernel",
@@ -146,23 +146,23 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="keep_integers",
-        run=on_graph(keep_integers),
+        run=run_on_graph(keep_integers),
         phase=Phase.PRECISION,
         dump=dump_precisions,
         note=lambda s: f"{count_precisions(s, 'rounded')} tensors of integers",
     ),
     Stage(
         name="keep_float32",
-        run=on_graph(keep_float32),
+        run=run_on_graph(keep_float32),
         phase=Phase.PRECISION,
         after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
         dump=dump_precisions,
         note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
         when=lambda options: options.storage_dtype != "float32",
     ),
-    planned(
+    graph_stage(
         "bridge_devices",
-        on_graph(forbid_cpu, bridge_devices, bridge_regions),
+        run_on_graph(forbid_cpu, bridge_devices, bridge_regions),
         phase=Phase.PLACE,
     ),
     Stage(
@@ -174,7 +174,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="spread_precision",
-        run=on_graph(spread_precision),
+        run=run_on_graph(spread_precision),
         phase=Phase.PLACE,
         after={"bridge_devices": "copies of pinned tensors between devices are pinned"},
         dump=dump_precisions,
@@ -183,14 +183,14 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="assign_layouts",
-        run=on_graph(assign_layouts, in_regions=True),
+        run=run_on_graph(assign_layouts, in_regions=True),
         phase=Phase.PLACE,
         after={"bridge_devices": "copies between devices are tensors with layouts too"},
         dump=dump_layouts,
     ),
-    placed(
+    placed_stage(
         "assign_memory",
-        on_graph(assign_memory, forbid_buffers, in_regions=True),
+        run_on_graph(assign_memory, forbid_buffers, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_layouts": "places are of layouts",
@@ -199,64 +199,64 @@ STAGES: tuple[Stage, ...] = (
             "spread_precision": "a place has a dtype",
         },
     ),
-    placed(
+    placed_stage(
         "elide_copies",
-        on_graph(elide_copies, in_regions=True),
+        run_on_graph(elide_copies, in_regions=True),
         phase=Phase.PLACE,
         after={"assign_memory": "a map moves nothing only between equal places"},
     ),
-    placed(
+    placed_stage(
         "join_blocks",
-        on_graph(join_blocks, in_regions=True),
+        run_on_graph(join_blocks, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_memory": "parts are ranges of blocks",
             "elide_copies": "a copy that is none would stand between part and whole",
         },
     ),
-    placed(
+    placed_stage(
         "store_outputs",
-        on_graph(store_outputs, in_regions=True),
+        run_on_graph(store_outputs, in_regions=True),
         phase=Phase.PLACE,
         after={
             "assign_memory": "an output is a copy only by its place",
             "join_blocks": "an output that is part of a whole is copied all the same",
         },
     ),
-    placed(
+    placed_stage(
         "read_flattened",
-        on_graph(read_flattened, in_regions=True, makes=("fusion:flattened",)),
+        run_on_graph(read_flattened, in_regions=True, makes=("fusion:flattened",)),
         phase=Phase.CHOOSE,
     ),
-    placed(
+    placed_stage(
         "read_images",
-        on_graph(read_images, makes=("fusion:image",)),
+        run_on_graph(read_images, makes=("fusion:image",)),
         phase=Phase.CHOOSE,
     ),
-    placed(
+    placed_stage(
         "fuse_shuffles",
-        on_graph(
+        run_on_graph(
             fuse_shuffles, in_regions=True, makes=("fusion:shuffle", "operator:conv2d_transpose")
         ),
         phase=Phase.CHOOSE,
         after={"read_images": "it takes convolutions that read an image as they are"},
         asks={"split_winograd": "what the algorithm would make of the convolution"},
     ),
-    placed(
+    placed_stage(
         "fuse_prologues",
-        on_graph(fuse_prologues, in_regions=True, makes=("fusion:prologue",)),
+        run_on_graph(fuse_prologues, in_regions=True, makes=("fusion:prologue",)),
         phase=Phase.CHOOSE,
         after={"read_images": "the copy of an image would be a prologue"},
         asks={"split_winograd": "a convolution with a prologue cannot be split"},
     ),
-    placed(
+    placed_stage(
         "fuse_depthwise",
-        on_graph(fuse_depthwise),
+        run_on_graph(fuse_depthwise),
         phase=Phase.CHOOSE,
         after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
         asks={"widen_sums": "whether the sums of a pair stay in float"},
     ),
-    placed(
+    placed_stage(
         "split_winograd",
         split_winograd_step,
         phase=Phase.CHOOSE,
@@ -268,7 +268,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="widen_sums",
-        run=on_graph(widen_sums),
+        run=run_on_graph(widen_sums),
         phase=Phase.CHOOSE,
         after={
             "split_winograd": "it reckons with the time of the kernels that are left",
@@ -278,9 +278,9 @@ STAGES: tuple[Stage, ...] = (
         note=lambda s: f"{count_precisions(s, 'wide_sums')} sums in float",
         when=lambda options: options.compute_dtype == "float16",
     ),
-    placed(
+    placed_stage(
         "place_stores",
-        on_graph(place_stores, in_regions=True),
+        run_on_graph(place_stores, in_regions=True),
         phase=Phase.CHOOSE,
         after={
             "read_flattened": "who reads is known then",
@@ -291,7 +291,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         name="explain_moves",
-        run=on_graph(explain_moves),
+        run=run_on_graph(explain_moves),
         phase=Phase.CHOOSE,
         after={"place_stores": "it tells of the moves that are left"},
         dump=dump_graph,

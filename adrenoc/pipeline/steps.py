@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.clml.codegen import with_regions
+from adrenoc.clml.codegen import attach_regions
 from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
@@ -44,7 +44,7 @@ def import_step(state: State) -> State:
     return replace(state, imported=imported, module=imported.module)
 
 
-def on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[State], State]:
+def run_on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[State], State]:
     """The step of a rewrite of the Relax module, which hands back what it decided."""
 
     def run(state: State) -> State:
@@ -55,7 +55,7 @@ def on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[
     return run
 
 
-def on_graph(
+def run_on_graph(
     *changes: Pass, in_regions: bool = False, makes: tuple[str, ...] = ()
 ) -> Callable[[State], State]:
     """The step of passes on the model's graph, and on those of its regions of CLML.
@@ -68,15 +68,15 @@ def on_graph(
         if any(map(context.avoids, makes)):
             return state
 
-        def changed(graph: Graph) -> Graph:
+        def change_all(graph: Graph) -> Graph:
             for change in changes:
                 graph = change(graph, context)
             return graph
 
-        state = replace(state, graph=changed(graph_of(state)))
+        state = replace(state, graph=change_all(graph_of(state)))
         if not in_regions:
             return state
-        regions = {symbol: changed(graph) for symbol, graph in state.region_graphs.items()}
+        regions = {symbol: change_all(graph) for symbol, graph in state.region_graphs.items()}
         return replace(state, region_graphs=regions)
 
     return run
@@ -129,7 +129,7 @@ def read_graph_step(state: State) -> State:
 def expose_layers_step(state: State) -> State:
     """The tensors that become outputs of the graph become outputs of the model, too."""
     imported, before = imported_of(state), graph_of(state).outputs
-    state = on_graph(expose_layers)(state)
+    state = run_on_graph(expose_layers)(state)
     graph = graph_of(state)
     tensors = [graph.tensors[name] for name in graph.outputs[len(before) :]]
     specs = [
@@ -145,7 +145,7 @@ def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
 
 def split_winograd_step(state: State) -> State:
     """The graph before is kept: a limit of memory may ask for it."""
-    split = on_graph(split_winograd)(state)
+    split = run_on_graph(split_winograd)(state)
     changed = graph_of(split).nodes != graph_of(state).nodes
     return replace(split, unsplit=state.graph if changed else None)
 
@@ -174,10 +174,10 @@ def _tuning(state: State) -> Tuning:
 
 
 def _fit_memory(state: State, limit_mib: int) -> State:
-    def lowered(graph: Graph) -> Program:
+    def lower_again(graph: Graph) -> Program:
         return program_of(lower_step(replace(state, graph=graph, log=DecisionLog())))
 
-    program = fit_memory(program_of(state), limit_mib, lowered, state.log, state.unsplit)
+    program = fit_memory(program_of(state), limit_mib, lower_again, state.log, state.unsplit)
     return replace(state, program=program, graph=program.graph)
 
 
@@ -205,5 +205,5 @@ def emit_relax_step(state: State) -> State:
 
 
 def build_step(state: State) -> State:
-    module = with_regions(state.module, regions_of(state))
+    module = attach_regions(state.module, regions_of(state))
     return replace(state, executable=build_executable(module, state.target, state.log))

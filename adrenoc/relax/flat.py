@@ -38,7 +38,7 @@ class FlatFunction:
         """What `var` will be called in the end, names that are taken aside."""
         return self.aliases.get(var, str(var.name))
 
-    def rounded(self) -> set[relax.Var]:
+    def find_rounded(self) -> set[relax.Var]:
         """What is rounded to integers as it is, and so must not be off in its last digit."""
         calls = (b.value for b in self.bindings if isinstance(b.value, relax.Call))
         return {

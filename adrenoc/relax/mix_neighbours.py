@@ -66,8 +66,8 @@ def mix_neighbours(
     size = [*shape]
     size[first_axis : first_axis + 2] = len(rows.first), len(columns.first)
 
-    def mixed(x: te.Tensor, table: te.Tensor) -> te.Tensor:
-        def of(kind: int, place: Any) -> Any:
+    def mix(x: te.Tensor, table: te.Tensor) -> te.Tensor:
+        def look_up(kind: int, place: Any) -> Any:
             return table[starts[kind] + place]
 
         def element(*at: Any) -> Any:
@@ -76,12 +76,12 @@ def mix_neighbours(
             total: Any = None
             for a in (0, 1):
                 for b in (0, 1):
-                    read = x(*outer, of(a, i), of(4 + b, j), *inner)
-                    made = term(of(6 + b, j), of(2 + a, i), read)
+                    read = x(*outer, look_up(a, i), look_up(4 + b, j), *inner)
+                    made = term(look_up(6 + b, j), look_up(2 + a, i), read)
                     total = made if total is None else total + made
             return finish(total)
 
         return te.compute(size, element, name="mix_neighbours")
 
     table = make_constant(np.concatenate(kinds))
-    return builder.call_te(mixed, x, table, primfunc_name_hint="mix_neighbours")
+    return builder.call_te(mix, x, table, primfunc_name_hint="mix_neighbours")

@@ -53,7 +53,7 @@ def op_name(expr: object) -> str:
     return str(getattr(expr.op, "name", "")) if isinstance(expr, relax.Call) else ""
 
 
-def picked(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
+def pick(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
     """Elements of `x` along `axis` at constant places: a slice where they follow each other.
 
     Raises:

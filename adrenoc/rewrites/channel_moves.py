@@ -37,7 +37,7 @@ def find_moves(flat: FlatFunction) -> dict[relax.Var, Moved]:
     """The tensors that are made of channels of others, down to those that are computed."""
     finder = _Finder(flat)
     for binding in flat.bindings:
-        moved = finder.moved(binding.var, binding.value)
+        moved = finder.find_move(binding.var, binding.value)
         if moved is not None:
             finder.found[binding.var] = moved
     return finder.found
@@ -48,7 +48,7 @@ class _Finder:
         self._values: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in flat.bindings}
         self.found: dict[relax.Var, Moved] = {}
 
-    def moved(self, var: relax.Var, value: relax.Expr) -> Moved | None:
+    def find_move(self, var: relax.Var, value: relax.Expr) -> Moved | None:
         kind = op_name(value)
         if not isinstance(var.ty, relax.TensorType) or not static_shape(var):
             return None
@@ -92,7 +92,7 @@ class _Finder:
         (axis,) = cut
         (begin,) = (b for a, b in zip(axes, begins, strict=True) if a % len(shape) == axis)
         begin += before[axis] if begin < 0 else 0
-        return self._picked(value.args[0], axis, np.arange(begin, begin + shape[axis]))
+        return self._pick_units(value.args[0], axis, np.arange(begin, begin + shape[axis]))
 
     def _take(self, var: relax.Var, value: relax.Call) -> Moved | None:
         shape, indices = static_shape(value.args[0]), constant_value(value.args[1])
@@ -102,7 +102,7 @@ class _Finder:
         axis = int(axis) % len(shape)
         if not indices.size or indices.min() < 0 or indices.max() >= shape[axis]:
             return None
-        return self._picked(value.args[0], axis, indices)
+        return self._pick_units(value.args[0], axis, indices)
 
     def _shuffle(self, var: relax.Var, value: relax.Call) -> Moved | None:
         """A reshape that splits one axis, a transpose within it, a reshape that joins it again."""
@@ -129,10 +129,10 @@ class _Finder:
             ):
                 order = np.arange(extent).reshape(factors)
                 order = order.transpose([a - axis for a in inner]).reshape(-1)
-                return self._picked(source, axis, order)
+                return self._pick_units(source, axis, order)
         return None
 
-    def _picked(self, source: relax.Expr, axis: int, order: np.ndarray) -> Moved | None:
+    def _pick_units(self, source: relax.Expr, axis: int, order: np.ndarray) -> Moved | None:
         units = self._units(source, axis)
         if units is None:
             return None

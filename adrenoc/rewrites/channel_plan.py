@@ -27,7 +27,7 @@ from adrenoc.rewrites.channel_slots import (
     kept_order,
     kept_source,
     makes_any_order,
-    out_axis,
+    output_axis,
 )
 
 MOST_PADDING = 2.0
@@ -75,7 +75,7 @@ class OrderPlan:
         """Find orders that everything can do with; whether any are left."""
         while True:
             self._find_bins()
-            if not any(map(self._needed, self.bins)):
+            if not any(map(self._is_needed, self.bins)):
                 return False
             given_up = self._conflicts() or self._useless()
             if not given_up:
@@ -113,7 +113,7 @@ class OrderPlan:
         self.live = live
         self.bins = [b.var for b in self.flat.bindings if b.var in bins]
 
-    def _needed(self, var: relax.Var) -> bool:
+    def _is_needed(self, var: relax.Var) -> bool:
         """Whether a bin would take a kernel as it is: a range begins within a block."""
         return any(at % LANES or units[0][1] % LANES for at, units in _runs(self.moves[var].units))
 
@@ -153,7 +153,9 @@ class OrderPlan:
             if slots is not None:
                 self.orders[var], self._cause[var] = slots, self._cause[read[0]]
             elif var in self._classes:
-                self.orders[var] = Slots(axis=out_axis(binding.value), channels=self._lay_out(var))
+                self.orders[var] = Slots(
+                    axis=output_axis(binding.value), channels=self._lay_out(var)
+                )
                 self._cause[var] = var
         returned = (v for v in variables(self.flat.result) if v in self.orders)
         return given_up | {self._cause[v] for v in returned}
@@ -170,13 +172,16 @@ class OrderPlan:
                 if root not in origins:  # it has many channels
                     origins[root] = self.origin(root)
                 origin = origins[root]
-                if origin is not None and out_axis(self._values[origin]) == moved.axis:
+                if origin is not None and output_axis(self._values[origin]) == moved.axis:
                     goal = (number, numbers.setdefault(root, len(numbers)), at // max(share, 1))
                     goals.setdefault(origin, {}).setdefault(channel, []).append(goal)
         self._classes = {}
         for origin, of_channel in goals.items():
             value = self._values[origin]
-            count, groups = (static_shape(origin) or ())[out_axis(value)], int(value.attrs.groups)
+            count, groups = (
+                (static_shape(origin) or ())[output_axis(value)],
+                int(value.attrs.groups),
+            )
             classes: list[dict[tuple[Goal, ...], list[int]]] = [{} for _ in range(groups)]
             for channel in range(count):
                 group = classes[channel * groups // count]
@@ -281,13 +286,13 @@ class OrderPlan:
                     )
                 )
                 return {bin_}
-        needed = {self.origin(r) for b in self.bins if self._needed(b) for r in self._roots(b)}
+        needed = {self.origin(r) for b in self.bins if self._is_needed(b) for r in self._roots(b)}
         grown = True
         while grown:  # what shares a convolution with such a bin
             linked = {o for b in self.bins for o in self._origins(b) if self._origins(b) & needed}
             grown = not linked <= needed
             needed |= linked
-        return {b for b in self.bins if not self._needed(b) and not self._origins(b) & needed}
+        return {b for b in self.bins if not self._is_needed(b) and not self._origins(b) & needed}
 
     def _roots(self, bin_: relax.Var) -> set[relax.Var]:
         return {root for root, _ in self.moves[bin_].units}

@@ -72,12 +72,12 @@ def makes_any_order(value: relax.Expr) -> bool:
     return is_conv(value) and not is_depthwise(value)
 
 
-def in_axis(call: relax.Call) -> int:
+def input_axis(call: relax.Call) -> int:
     """The axis of a convolution's input channels."""
     return int(str(call.attrs.data_layout).find("C"))
 
 
-def out_axis(call: relax.Call) -> int:
+def output_axis(call: relax.Call) -> int:
     """The axis of a convolution's results' channels."""
     return int(str(call.attrs.out_layout or call.attrs.data_layout).find("C"))
 
@@ -89,7 +89,7 @@ def is_depthwise(call: relax.Call) -> bool:
     return groups > 1 and shape[layout.find("O")] == groups and shape[layout.find("I")] == 1
 
 
-def in_groups(channels: np.ndarray, groups: int, count: int) -> bool:
+def holds_groups(channels: np.ndarray, groups: int, count: int) -> bool:
     """Whether equal parts of an order hold the channels, `count` in all, of one group each."""
     if channels.size % groups:
         return False
@@ -120,12 +120,12 @@ def kept_order(var: relax.Var, value: relax.Expr, orders: Orders) -> Slots | Non
         return None
     if is_conv(value) and value.args[0] in orders and len(read) == 1:
         slots = orders[value.args[0]]
-        if slots.axis != in_axis(value):
+        if slots.axis != input_axis(value):
             raise OrderConflictError
         if is_depthwise(value):
-            return Slots(axis=out_axis(value), channels=slots.channels)
+            return Slots(axis=output_axis(value), channels=slots.channels)
         count = (static_shape(value.args[0]) or ())[slots.axis]
-        if in_groups(slots.channels, int(value.attrs.groups), count):
+        if holds_groups(slots.channels, int(value.attrs.groups), count):
             return None
     elif (
         kind in _ELEMENTWISE
@@ -165,7 +165,7 @@ def _agree(var: relax.Var, value: relax.Call, orders: Orders, read: Sequence[Slo
     return all(len(static_shape(arg) or ()) <= len(shape) for arg in value.args)
 
 
-def reordered(
+def reorder_call(
     value: relax.Call, orders: Orders, made: Slots | None, env: Mapping[relax.Var, relax.Var]
 ) -> relax.Call:
     """The call on tensors that lie in these orders, with constants to match.
@@ -188,7 +188,7 @@ def _constant_in_order(arg: relax.Expr, rank: int, slots: Slots, filler: float) 
     axis = slots.axis - rank + (0 if constant is None else constant.ndim)
     if constant is None or axis < 0 or constant.shape[axis] == 1:
         return arg
-    return make_constant(_picked(constant, axis, slots.channels, filler))
+    return make_constant(_pick_channels(constant, axis, slots.channels, filler))
 
 
 def _conv(
@@ -206,13 +206,13 @@ def _conv(
         orders = np.split(read.channels, groups)
         weight = np.concatenate(
             [
-                _picked(share, layout.find("I"), np.where(o < 0, -1, o - g * inputs), 0.0)
+                _pick_channels(share, layout.find("I"), np.where(o < 0, -1, o - g * inputs), 0.0)
                 for g, (share, o) in enumerate(zip(shares, orders, strict=True))
             ],
             axis=axis,
         )
     if made is not None:
-        weight = _picked(weight, layout.find("O"), made.channels, 0.0)
+        weight = _pick_channels(weight, layout.find("O"), made.channels, 0.0)
         groups = made.channels.size if depthwise else groups
     call = relax.op.nn.conv2d(
         args[0],
@@ -229,7 +229,9 @@ def _conv(
     return relax.Call(relax_op("relax.nn.conv2d"), list(call.args), call.attrs, call.ty_args)
 
 
-def _picked(constant: np.ndarray, axis: int, channels: np.ndarray, filler: float) -> np.ndarray:
+def _pick_channels(
+    constant: np.ndarray, axis: int, channels: np.ndarray, filler: float
+) -> np.ndarray:
     """Elements of a constant in another order; `filler` where nothing is wanted."""
     taken = np.take(constant, np.maximum(channels, 0), axis=axis)
     index: list[object] = [slice(None)] * constant.ndim

@@ -26,7 +26,7 @@ def fold_pads(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
     values: dict[relax.Var, relax.Expr] = {}
     bindings = []
     for binding in flat.bindings:
-        value = _folded(flat, binding.value, values, decisions)
+        value = _fold_pad(flat, binding.value, values, decisions)
         values[binding.var] = value
         bindings.append(Binding(var=binding.var, value=value))
     if not decisions:
@@ -37,7 +37,7 @@ def fold_pads(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
     return replace_main(module, main), decisions
 
 
-def _folded(
+def _fold_pad(
     flat: FlatFunction,
     value: relax.Expr,
     values: dict[relax.Var, relax.Expr],
@@ -60,7 +60,7 @@ def _folded(
                 reason=f"{widths[0]} before and {widths[1]} after along {letters}",
             )
         )
-        value = _padded(value, pad.args[0], widths)
+        value = _pad_convolution(value, pad.args[0], widths)
         source = pad.args[0]
     return value
 
@@ -82,7 +82,7 @@ def _zeros(
     return tuple(by_letter[c][0] for c in letters), tuple(by_letter[c][1] for c in letters)
 
 
-def _padded(
+def _pad_convolution(
     conv: relax.Call, source: relax.Expr, widths: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> relax.Call:
     """The convolution with more padding."""

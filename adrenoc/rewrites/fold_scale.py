@@ -56,7 +56,7 @@ class _Folder:
         self.uses = flat.uses()
         self.where = {b.var: i for i, b in enumerate(flat.bindings)}
         self.decisions: list[Decision] = []
-        self._rounded = flat.rounded()
+        self._rounded = flat.find_rounded()
         """What is rounded to integers: weights of integers before it stay integers, and exact."""
 
     def visit(self, index: int) -> None:
@@ -155,7 +155,7 @@ class _Folder:
             axis = str(attrs.kernel_layout).find("O")
             if "transpose" in kind and int(attrs.groups) != 1:
                 return False
-        by_channel = _by_axis(factor, channel, shape)
+        by_channel = _spread_by_axis(factor, channel, shape)
         if by_channel is None or weight.shape[axis] != by_channel.size:
             return False
         spread = [1] * weight.ndim
@@ -198,7 +198,7 @@ def relax_op(name: str) -> relax.Expr:
     return Op.get(name)
 
 
-def _by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
+def _spread_by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
     """`factor` as one value for each index of `axis`, if it depends on nothing else."""
     full = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
     if full.size != full.shape[axis]:

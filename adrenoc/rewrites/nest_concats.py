@@ -51,7 +51,7 @@ def nest_concats(flat: FlatFunction) -> list[Decision]:
             )
             axis = _axis(binding)
             while len(parts) > MOST_PARTS:
-                parts = _grouped(flat, binding, parts, join, bindings)
+                parts = _group_parts(flat, binding, parts, join, bindings)
                 join = relax.op.concat  # what was stacked has the axis
             value = relax.op.concat(relax.Tuple(parts), axis)
         bindings.append(Binding(var=binding.var, value=value))
@@ -79,7 +79,7 @@ def _most(parts: list[relax.Expr], joined: relax.Call) -> int:
     return MOST_WHOLE_PARTS if whole else MOST_PARTS
 
 
-def _grouped(
+def _group_parts(
     flat: FlatFunction,
     whole: Binding,
     parts: list[relax.Expr],

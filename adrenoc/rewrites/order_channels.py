@@ -31,7 +31,7 @@ from adrenoc.relax.flat import (
 from adrenoc.relax.values import static_shape
 from adrenoc.rewrites.channel_moves import find_moves
 from adrenoc.rewrites.channel_plan import OrderPlan
-from adrenoc.rewrites.channel_slots import reordered
+from adrenoc.rewrites.channel_slots import reorder_call
 
 
 def order_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
@@ -57,11 +57,11 @@ class _Writer:
         """Replace the bindings of the function; what is not read any more is left."""
         kept = []
         for binding in self._flat.bindings:
-            kept += list(self._written(binding))
+            kept += list(self._write_binding(binding))
         self._flat.bindings = kept
         self._flat.result = substitute(self._flat.result, self._env)
 
-    def _written(self, binding: Binding) -> Iterator[Binding]:
+    def _write_binding(self, binding: Binding) -> Iterator[Binding]:
         plan, var, value = self._plan, binding.var, binding.value
         if var in plan.parts:
             yield from self._put_together(var)
@@ -73,7 +73,7 @@ class _Writer:
             yield binding
             return
         slots = plan.orders.get(var)
-        call = reordered(value, plan.orders, slots, self._env)
+        call = reorder_call(value, plan.orders, slots, self._env)
         if slots is None:
             yield Binding(var=var, value=call)
         else:

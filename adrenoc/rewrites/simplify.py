@@ -75,7 +75,7 @@ class _Cleaner:
         self._kept: list[Binding] = []
         self.cut: set[relax.Var] = set()
         """Concatenations of parts that were cut off another one."""
-        self.rounded = flat.rounded()
+        self.rounded = flat.find_rounded()
 
     def run(self) -> None:
         for binding in self.flat.bindings:
@@ -263,10 +263,10 @@ def _strided_slice(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax
     if len(parts) > 1:
         cleaner.cut.add(var)
         return relax.op.concat(relax.Tuple(parts), int(below.attrs.axis))
-    return _folded(var, parts[0]) if parts else call
+    return _fold_value(var, parts[0]) if parts else call
 
 
-def _folded(var: relax.Var, expr: relax.Expr) -> relax.Expr:
+def _fold_value(var: relax.Var, expr: relax.Expr) -> relax.Expr:
     value = fold_call(expr, var) if isinstance(expr, relax.Call) else None
     return expr if value is None else make_constant(value)
 

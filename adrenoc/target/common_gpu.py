@@ -37,7 +37,7 @@ def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
         for field in fields(Limits)
         if not field.metadata.get("derived")
     }
-    limits["banned_work_groups"] = merged.banned()
+    limits["banned_work_groups"] = merged.merge_banned()
     performance = {name: merged.value("performance", name) for name in _BUDGETS}
     extensions = _common_extensions(gpus)
     for name, _ in extensions:
@@ -78,7 +78,7 @@ class _Merge:
         self.sources[key] = f"{gpu.title}{count}: {sources[key]}"
         return value
 
-    def banned(self) -> tuple[WorkGroup, ...]:
+    def merge_banned(self) -> tuple[WorkGroup, ...]:
         """The work-groups that any of the GPUs is wrong with."""
         banned = {group for gpu, _ in self.gpus for group in gpu.limits.banned_work_groups}
         if banned:

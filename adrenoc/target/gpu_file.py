@@ -84,7 +84,7 @@ def read_gpu_file(
     )
     options = (*(base.options if base is not None else ()), *_read_options(file))
     below = (base.cost, base.cost_sources) if base is not None else None
-    cost, of_cost = costs.of_file(file, below)
+    cost, of_cost = costs.read_file(file, below)
     return GpuFacts(
         gpu=gpu,
         cost=cost,
@@ -174,7 +174,7 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
     return Quirk(
         name=file.text(entry, "name", key),
         text=file.text(entry, "text", key),
-        source=file.cited(file.text(entry, "source", key), f"{key}.source"),
+        source=file.write_out_citations(file.text(entry, "source", key), f"{key}.source"),
         banned_work_groups=tuple((x, y, z) for x, y, z in shapes),
         avoid=tuple(avoid),
         **bounds,

@@ -101,7 +101,7 @@ class OwnFile:
         """Of the text."""
         return sha256_bytes(self.text.encode("utf-8"))
 
-    def sourced(self) -> SourcedFile:
+    def parse(self) -> SourcedFile:
         """The parsed file.
 
         Raises:
@@ -191,7 +191,7 @@ def is_cost(key: str, value: object) -> bool:
     return is_number and not key.startswith(NO_COSTS)
 
 
-def clamped(key: str, value: float, cost: Cost) -> float:
+def clamp_value(key: str, value: float, cost: Cost) -> float:
     """What a file may say for "performance.launch_us" that is nearest to what was measured.
 
     `cost` is the table that the file builds on.

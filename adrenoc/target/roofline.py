@@ -72,7 +72,7 @@ class Roofline:
     missing: tuple[str, ...]
 
     @staticmethod
-    def of(performance: Performance) -> Roofline:
+    def from_performance(performance: Performance) -> Roofline:
         """The rates that follow from a target's figures."""
         p = performance
         flops = _product(p.fp32_fma_lanes, 2, p.clock_mhz)

@@ -75,14 +75,14 @@ class SourcedFile:
         for key in table:
             if key not in known:
                 guess = did_you_mean(key, known)
-                raise self.wrong(_joined(section, key), f"unknown key{guess}", _listed(known))
+                raise self.wrong(_join_key(section, key), f"unknown key{guess}", _list_known(known))
 
     def text(self, table: Mapping[str, Any], key: str, section: str = "") -> str:
         """A text that needs no source, because it is a name or a source itself."""
         value = table.get(key)
         if not isinstance(value, str) or not value.strip():
             seen = "missing" if value is None else f"seen {value!r}"
-            raise self.wrong(_joined(section, key), seen, _SHAPES[str])
+            raise self.wrong(_join_key(section, key), seen, _SHAPES[str])
         return value
 
     def table(self, section: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class SourcedFile:
         Raises:
             TargetError: it is missing, has another type, or names no source.
         """
-        name = _joined(section, key)
+        name = _join_key(section, key)
         if key not in table:
             raise self.wrong(name, "missing", "{ value = ..., source = ... }")
         entry = table[key]
@@ -109,12 +109,12 @@ class SourcedFile:
         self.check_keys(entry, {"value", "source"}, name)
         if "source" not in entry:
             raise self.wrong(name, "the value has no source", 'source = "where it is known from"')
-        source = self.cited(self.text(entry, "source", name), f"{name}.source")
-        value = self._converted(entry["value"], hint, name)
+        source = self.write_out_citations(self.text(entry, "source", name), f"{name}.source")
+        value = self._convert(entry["value"], hint, name)
         self.sources[name] = source
         return value
 
-    def cited(self, source: str, name: str) -> str:
+    def write_out_citations(self, source: str, name: str) -> str:
         """Write out the `@key` citations of `[sources]` in a source.
 
         Raises:
@@ -122,18 +122,18 @@ class SourcedFile:
         """
         known = self.table("sources")
 
-        def written_out(match: re.Match[str]) -> str:
+        def write_out(match: re.Match[str]) -> str:
             key = match.group(1)
             if key not in known:
                 guess = did_you_mean(key, known)
                 raise self.wrong(name, f'seen "@{key}"{guess}', "a key of the table [sources]")
             if isinstance(known[key], dict):
-                return self._dated(known[key], f"sources.{key}")
+                return self._format_dated(known[key], f"sources.{key}")
             return self.text(known, key, "sources")
 
-        return re.sub(r"@(\w+)", written_out, source)
+        return re.sub(r"@(\w+)", write_out, source)
 
-    def _dated(self, source: dict[str, Any], name: str) -> str:
+    def _format_dated(self, source: dict[str, Any], name: str) -> str:
         """A source that tells when, and by which command, as one text."""
         self.check_keys(source, {"text", "date", "command"}, name)
         parts = [self.text(source, "text", name)]
@@ -151,16 +151,16 @@ class SourcedFile:
         Raises:
             TargetError: a key is unknown, or a value is missing, of another type or unsourced.
         """
-        values = self.stated(cls, section)
+        values = self.read_stated(cls, section)
         if base is not None:
             return dataclasses.replace(base, **values)  # type: ignore[type-var]
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             if field.name not in values and field.default is dataclasses.MISSING:
                 expected = "{ value = ..., source = ... }"
-                raise self.wrong(_joined(section, field.name), "missing", expected)
+                raise self.wrong(_join_key(section, field.name), "missing", expected)
         return cls(**values)
 
-    def stated(self, cls: type, section: str) -> dict[str, Any]:
+    def read_stated(self, cls: type, section: str) -> dict[str, Any]:
         """The values that the table `[section]` has for the dataclass `cls`, all or some.
 
         Raises:
@@ -173,7 +173,7 @@ class SourcedFile:
         hints = types_of(cls) if table else {}
         return {key: self.value(table, key, hints[key], section) for key in table}
 
-    def _converted(self, value: Any, hint: Any, name: str) -> Any:
+    def _convert(self, value: Any, hint: Any, name: str) -> Any:
         hint = plain_type(hint)
         kind = typing.get_origin(hint) or hint
         if kind is tuple:
@@ -199,9 +199,9 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _joined(section: str, key: str) -> str:
+def _join_key(section: str, key: str) -> str:
     return f"{section}.{key}" if section else key
 
 
-def _listed(known: set[str]) -> str:
+def _list_known(known: set[str]) -> str:
     return "one of " + ", ".join(sorted(known))

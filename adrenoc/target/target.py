@@ -190,11 +190,11 @@ def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
 
 def _catalog(folder: Path | None) -> _Catalog:
     """The files of a folder; those that come with adrenoc do not change, and are read once."""
-    return _shipped(data_folder("targets")) if folder is None else _Catalog(folder)
+    return _open_shipped(data_folder("targets")) if folder is None else _Catalog(folder)
 
 
 @cache
-def _shipped(folder: Path) -> _Catalog:
+def _open_shipped(folder: Path) -> _Catalog:
     return _Catalog(folder)
 
 
@@ -211,7 +211,7 @@ class _Catalog:
         self.target: Callable[[str], Target] = cache(self._target)
 
     @cached_property
-    def assumed(self) -> dict[str, tuple[Any, str]]:
+    def assumed_facts(self) -> dict[str, tuple[Any, str]]:
         """What holds for GPUs whose files do not tell: the value and its source, by key."""
         path = self.folder / "assumed.toml"
         if not path.exists():
@@ -241,7 +241,7 @@ class _Catalog:
         if wanted == "adreno":
             targets = [self.gpu(gpu) for gpu in self.gpu_names]
             gpu_of_all, sources = common_gpu([(t.gpu, dict(t.sources)) for t in targets])
-            cost, of_cost = self.costs.named(UNKNOWN)
+            cost, of_cost = self.costs.read_named(UNKNOWN)
             return Target(
                 name="adreno",
                 gpu=gpu_of_all,
@@ -307,12 +307,12 @@ class _Catalog:
 
     def _read_gpu(self, name: str, *, folder: str = "gpu") -> Target:
         file = SourcedFile(self.folder / folder / f"{name}.toml")
-        facts = read_gpu_file(file, name=name, costs=self.costs, assumed=self.assumed)
-        return _made_target(f"adreno:a{name}" if folder == "gpu" else f"host:{name}", facts)
+        facts = read_gpu_file(file, name=name, costs=self.costs, assumed=self.assumed_facts)
+        return _make_target(f"adreno:a{name}" if folder == "gpu" else f"host:{name}", facts)
 
     def own(self, file: OwnFile) -> Target:
         """The device that a file of a user's own describes."""
-        sourced = file.sourced()
+        sourced = file.parse()
         named = file.base(sourced)
         base = None if named is None else self._base(sourced, named)
         # Its times are those of the listed GPU that it is one of.
@@ -321,16 +321,16 @@ class _Catalog:
             sourced,
             name=base.gpu.name if base is not None and is_one else file.stem,
             costs=self.costs,
-            assumed=self.assumed,
+            assumed=self.assumed_facts,
             base=base,
             keys=frozenset({"base"}),
         )
         check_figures(sourced, facts.gpu)
         table = sourced.table("cost").get("base", UNKNOWN)
         is_stated = base is None or "base" in sourced.table("cost")
-        listed = self.costs.named(table)[0] if is_stated or base is None else base.cost
+        listed = self.costs.read_named(table)[0] if is_stated or base is None else base.cost
         check_costs(sourced, facts.cost, listed)
-        return replace(_made_target(file.name, facts), own=file)
+        return replace(_make_target(file.name, facts), own=file)
 
     def _base(self, file: SourcedFile, name: str) -> GpuFacts:
         family, _, device = name.lower().partition(":")
@@ -371,7 +371,7 @@ class _Catalog:
         return soc, file
 
 
-def _made_target(name: str, facts: GpuFacts) -> Target:
+def _make_target(name: str, facts: GpuFacts) -> Target:
     return Target(
         name=name,
         gpu=facts.gpu,

@@ -112,7 +112,7 @@ def test_what_becomes_infinite_is_a_decision(
 ) -> None:
     """Whatever lets such weights through to the kernels."""
     for asking in (constants, analysis):
-        monkeypatch.setattr(asking, "beyond_half", lambda _: "")
+        monkeypatch.setattr(asking, "explain_not_half", lambda _: "")
     monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})
     ops = Ops()
     x = ops.input(1, 8, 3, 3)

@@ -20,7 +20,7 @@ from adrenoc.errors import MemoryLimitError, PolicyError
 from adrenoc.families.shared.machine import Machine
 from adrenoc.options import resolve_options
 from adrenoc.passes.fuse import split_winograd
-from adrenoc.passes.lower.fit_memory import in_freeing_order
+from adrenoc.passes.lower.fit_memory import order_by_freeing
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline import State, run_stages
@@ -279,7 +279,7 @@ def test_order_that_frees_first_keeps_the_program_valid(tmp_path: Path) -> None:
     nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(6)], ["y"], axis=1))
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y"], constants), tmp_path)
     assert state.program is not None
-    other = in_freeing_order(state.program)
+    other = order_by_freeing(state.program)
     made = set(state.program.graph.inputs) | set(state.program.params)
     for step in other.steps:
         assert {state.program.graph.aliases.get(n, n) for n in step.arguments[:-1]} <= made
@@ -306,7 +306,7 @@ def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_pat
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y", "z"], constants), tmp_path)
     assert state.program is not None
     assert state.program.graph.owner("p1") == "whole"
-    other = in_freeing_order(state.program)
+    other = order_by_freeing(state.program)
     check_graph(other.graph)
     assert [n.output for n in other.graph.nodes] == [s.arguments[-1] for s in other.steps]
     assert sorted(s.arguments for s in other.steps) == sorted(

@@ -10,7 +10,7 @@ from planning import plan
 
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Node
-from adrenoc.passes.fuse.index_maps import placed_axes
+from adrenoc.passes.fuse.index_maps import place_axes
 from adrenoc.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from tests.models import graph
 
@@ -90,8 +90,8 @@ def test_where_elements_of_a_source_go() -> None:
     source = (1, 3, 5, 8)
     n, m, c = (Var(name, "int32") for name in "nmc")
     joined = body_reading(source, (n, m, c), [n, floordiv(c, 8), m, floormod(c, 8)])
-    assert placed_axes(joined, (1, 5, 24), source) == ((), (2,), (1, 3))
+    assert place_axes(joined, (1, 5, 24), source) == ((), (2,), (1, 3))
     crossed = body_reading(source, (n, m, c), [n, floormod(c, 3), m, floordiv(c, 3)])
-    assert placed_axes(crossed, (1, 5, 24), source) is None
+    assert place_axes(crossed, (1, 5, 24), source) is None
     shifted = body_reading(source, (n, m, c), [n, floordiv(c, 8), m + iconst(1), floormod(c, 8)])
-    assert placed_axes(shifted, (1, 5, 24), source) is None
+    assert place_axes(shifted, (1, 5, 24), source) is None

@@ -95,7 +95,7 @@ def test_the_pair_that_saves_more_comes_first(better: str, monkeypatch: pytest.M
     """A depthwise convolution joins the one before it or the one after it, never both."""
     other = {"expansion": "separable", "separable": "expansion"}[better]
     passes = {"expansion": fuse_expansion, "separable": fuse_separable}
-    real = passes[other].scored
+    real = passes[other].score_tiles
     monkeypatch.setattr(
         passes[other], "score_tiles", lambda *of: SimpleNamespace(least=real(*of).least + 1000)
     )

@@ -164,7 +164,7 @@ def test_halves_of_one_result_go_to_different_wholes() -> None:
     found, _ = _joined(net.model(net.conv(one, 4), net.conv(other, 4)))
     assert _maps(found) == []
     assert _written(found, both) == [(one, 0, 0), (other, 2, 2)]
-    assert both not in {found.owner(name) for node in found.nodes for name in node.written}
+    assert both not in {found.owner(name) for node in found.nodes for name in node.writes}
 
 
 def test_a_concatenation_within_two_others_is_written_by_those_that_make_its_parts() -> None:

@@ -40,7 +40,7 @@ def _kept(state: State) -> set[str]:
     """The operators whose results are kept, `constant` for constants."""
     assert state.graph is not None
     kept = set()
-    for name in state.graph.in_float32:
+    for name in state.graph.float32_names:
         maker = state.graph.producers.get(name)
         kept.add("constant" if maker is None else maker.op)
     return kept
@@ -105,9 +105,9 @@ def test_a_concatenation_with_one_such_part() -> None:
     )
     state = plan(model, until="keep_float32")
     assert state.graph is not None
-    kept = {n.operators[-1] for n in state.graph.nodes if n.output in state.graph.in_float32}
+    kept = {n.operators[-1] for n in state.graph.nodes if n.output in state.graph.float32_names}
     assert kept == {"conv2d", "concat"}
-    assert len(state.graph.in_float32) == len({"w", "c", "j", "e"})
+    assert len(state.graph.float32_names) == len({"w", "c", "j", "e"})
 
 
 @pytest.mark.parametrize(("back", "kept"), [(1.0, False), (1e8, True)])

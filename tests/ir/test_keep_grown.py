@@ -35,7 +35,7 @@ def _ordinary() -> onnx.ModelProto:
 
 
 def test_ordinary_weights_keep_nothing() -> None:
-    assert not plan(_ordinary(), until="keep_float32").graph.in_float32
+    assert not plan(_ordinary(), until="keep_float32").graph.float32_names
 
 
 def test_a_thousandfold_of_them_keeps_what_is_after() -> None:
@@ -44,7 +44,7 @@ def test_a_thousandfold_of_them_keeps_what_is_after() -> None:
         if constant.name in ("p3_w", "p4_w", "p5_w"):
             value = onnx.numpy_helper.to_array(constant) * np.float32(1000)
             constant.CopyFrom(onnx.numpy_helper.from_array(value, constant.name))
-    exact = plan(model, until="keep_float32").graph.in_float32
+    exact = plan(model, until="keep_float32").graph.float32_names
     assert "p5" in exact
     assert "p2" not in exact
 
@@ -57,7 +57,7 @@ def test_what_grows_on_beyond_half_is_kept_before_it_ends() -> None:
             value = onnx.numpy_helper.to_array(constant) * np.float32(80)
             constant.CopyFrom(onnx.numpy_helper.from_array(value, constant.name))
     found = plan(model, until="keep_float32")
-    exact = found.graph.in_float32
+    exact = found.graph.float32_names
     assert {"p4", "p5"} <= exact
     assert not {"p2", "p3"} & exact
     told = [d for d in found.log.to_json() if "grow on" in d["reason"]]

@@ -38,7 +38,7 @@ def test_heads_are_written_by_the_product() -> None:
     assert _maps(found) == []
     (maker,) = (n for n in found.nodes if len(n.stores) == 3)
     assert maker.op == "matmul"
-    assert maker.output not in maker.written
+    assert maker.output not in maker.writes
     assert all(s.placing is not None and s.placing.within for s in maker.stores)
     assert sum(d.taken.startswith("written by") for d in state.log) == 3
 
@@ -71,7 +71,7 @@ def test_moves_of_moves_are_one() -> None:
     (maker,) = (n for n in found.nodes if n.stores)
     assert len(_maps(found)) == 1
     assert [found.tensors[s.tensor].shape for s in maker.stores] == [(1, 24, 8), (1, 8, 4, 3)]
-    assert maker.output not in maker.written
+    assert maker.output not in maker.writes
 
 
 def test_what_is_also_read_in_place_is_written_there_too() -> None:
@@ -81,8 +81,8 @@ def test_what_is_also_read_in_place_is_written_there_too() -> None:
     net.output(net.dense(net.norm(tokens, 8), 8, 4), net.conv(x, 8, 4, kernel=3))
     found, _ = _planned(net)
     (maker,) = (n for n in found.nodes if n.stores)
-    assert maker.written[0] == maker.output
-    assert len(maker.written) == 2
+    assert maker.writes[0] == maker.output
+    assert len(maker.writes) == 2
 
 
 def test_what_the_model_is_given_is_moved_by_a_kernel() -> None:

@@ -161,7 +161,9 @@ def test_a_node_of_no_family_is_found_after_fusion(model: Path) -> None:
     graph = graph_of(state)
     strange = replace(graph.nodes[0], op="riddle")
     with pytest.raises(DefectError, match="a riddle, which no family"):
-        check_phase(Phase.FUSE, replace(state, graph=graph.with_nodes([strange, *graph.nodes[1:]])))
+        check_phase(
+            Phase.FUSE, replace(state, graph=graph.replace_nodes([strange, *graph.nodes[1:]]))
+        )
 
 
 def test_a_precision_of_no_tensor_is_found(model: Path) -> None:

@@ -32,7 +32,7 @@ def test_an_output_that_is_read_inside_of_a_concatenation_is_written_beside_it()
     whole = net.concat(*parts)
     found, _ = _stored(net.model(parts[1], net.conv(whole, 4)))
     assert not any(n.is_map for n in found.nodes[1:])
-    assert found.producers[parts[1]].written == (parts[1], found.outputs[0])
+    assert found.producers[parts[1]].writes == (parts[1], found.outputs[0])
     assert found.place(parts[1]) == (whole, 2)
 
 

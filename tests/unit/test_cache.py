@@ -92,7 +92,7 @@ def test_trouble_with_the_folder_is_a_warning(bundle_folder: Path, tmp_path: Pat
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
     assert fetched(cache, KEY) is None
-    with cache.locked(KEY):
+    with cache.lock(KEY):
         pass
     assert len(listening.warnings) == 1
     assert "the compile cache was not written" in listening.warnings[0]
@@ -163,14 +163,14 @@ def test_one_at_a_time_holds_the_lock_of_a_key(tmp_path: Path) -> None:
 
     def other() -> None:
         is_held.wait()
-        with cache.locked(KEY):
+        with cache.lock(KEY):
             order.append("other")
 
     waiting = threading.Thread(target=other)
     waiting.start()
-    with cache.locked(KEY):
+    with cache.lock(KEY):
         is_held.set()
-        with cache.locked("cd" * 32):  # another key is another lock
+        with cache.lock("cd" * 32):  # another key is another lock
             order.append("first")
         while not listening.notes:
             threading.Event().wait(0.01)

@@ -347,6 +347,6 @@ def test_a_gpu_that_names_no_table_has_the_unknown_one(folder: Path) -> None:
 
 
 def test_files_are_read_by_name(folder: Path) -> None:
-    cost, sources = CostTables(folder).named("ir3")
+    cost, sources = CostTables(folder).read_named("ir3")
     assert cost.conv_local.unrolls == (1, 2, 4)
     assert len(sources) == sum(len(dataclasses.fields(record)) for record in families().values())

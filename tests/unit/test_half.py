@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.ir.half import beyond_half
+from adrenoc.ir.half import explain_not_half
 
 LARGE, SMALL = "half ends at 65504", "half loses digits below 6.1e-05"
 
@@ -28,18 +28,18 @@ LARGE, SMALL = "half ends at 65504", "half loses digits below 6.1e-05"
     ],
 )
 def test_the_largest_value_decides(values: list[float], reason: str) -> None:
-    assert beyond_half(np.array(values, np.float32)) == reason
+    assert explain_not_half(np.array(values, np.float32)) == reason
 
 
 def test_what_is_computed_of_it_may_be_larger() -> None:
     weights = np.full(3, 3e4, np.float32)
-    assert not beyond_half(weights)
-    assert LARGE in beyond_half(weights, 2.25)
+    assert not explain_not_half(weights)
+    assert LARGE in explain_not_half(weights, 2.25)
 
 
 def test_halves_hold_halves() -> None:
-    assert not beyond_half(np.full(3, 6e-8, np.float16))
+    assert not explain_not_half(np.full(3, 6e-8, np.float16))
 
 
 def test_integers_are_no_constants_of_half() -> None:
-    assert not beyond_half(np.full(3, 10**6))
+    assert not explain_not_half(np.full(3, 10**6))

@@ -17,11 +17,11 @@ _EXTENTS = st.integers(1, 9)
 def test_planes_and_rows_of_an_activation() -> None:
     planes = Layout("NCHW")
     assert planes.texture_shape((2, 30, 5, 7)) == (16, 5, 7, 4)
-    assert planes.refolded(Fold.ROWS).texture_shape((2, 30, 5, 7)) == (2, 35, 8, 4)
+    assert planes.refold(Fold.ROWS).texture_shape((2, 30, 5, 7)) == (2, 35, 8, 4)
 
 
 def test_roles_follow_a_transpose() -> None:
-    assert Layout("NCHW").permuted((0, 2, 3, 1)) == Layout("NHWC")
+    assert Layout("NCHW").permute((0, 2, 3, 1)) == Layout("NHWC")
 
 
 def test_nhwc_and_its_transpose_have_the_same_texture() -> None:

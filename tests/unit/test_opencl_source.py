@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.codegen.opencl_source import prelude, rounded_as_written, tidy
+from adrenoc.codegen.opencl_source import forbid_contraction, prelude, tidy
 
 _HEAD = "#define A 1\n__kernel void k(__global float* p) {\n"
 _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"
@@ -10,15 +10,15 @@ _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 def test_quanta_are_made_of_products_that_are_rounded() -> None:
     """The pragma comes before all else in the body; in a program, other kernels keep theirs."""
-    made = rounded_as_written(_HEAD + "  p[0] = rint((p[1] * 2.0f) + 3.0f);\n}\n")
+    made = forbid_contraction(_HEAD + "  p[0] = rint((p[1] * 2.0f) + 3.0f);\n}\n")
     assert made == _HEAD + _OFF + "  p[0] = rint((p[1] * 2.0f) + 3.0f);\n}\n"
 
 
 def test_loops_keep_their_fused_products() -> None:
     summed = _HEAD + "  for (int i = 0; i < 9; ++i) s += p[i] * w[i];\n  p[0] = rint(s);\n}\n"
-    assert rounded_as_written(summed) == summed
+    assert forbid_contraction(summed) == summed
     plain = _HEAD + "  p[0] = p[1] * 2.0f + 3.0f;\n}\n"
-    assert rounded_as_written(plain) == plain
+    assert forbid_contraction(plain) == plain
 
 
 def test_a_kernel_gets_the_sections_that_it_calls_for() -> None:

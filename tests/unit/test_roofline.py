@@ -18,7 +18,7 @@ GPU = Performance(
 
 
 def test_rates_follow_from_the_figures() -> None:
-    roofline = Roofline.of(GPU)
+    roofline = Roofline.from_performance(GPU)
     assert roofline.flops_per_us == 1e6  # 1000 lanes * 2 * 500 MHz = 1 TFLOPS
     assert roofline.half_flops_per_us == 2e6
     assert roofline.texels_per_us == 5e3
@@ -35,13 +35,13 @@ def test_rates_follow_from_the_figures() -> None:
     ],
 )
 def test_busiest_pipe_bounds_the_time(work: Work, bound: str, time_us: float) -> None:
-    estimate = Roofline.of(GPU).estimate(work)
+    estimate = Roofline.from_performance(GPU).estimate(work)
     assert estimate.bound == bound
     assert estimate.time_us == pytest.approx(time_us)
 
 
 def test_unknown_rates_leave_their_bound_out() -> None:
-    roofline = Roofline.of(Performance(dram_gb_per_s=1.0, fp32_fma_lanes=1000))
+    roofline = Roofline.from_performance(Performance(dram_gb_per_s=1.0, fp32_fma_lanes=1000))
     assert roofline.missing == (
         "performance.fp16_rate",
         "performance.clock_mhz",
@@ -54,6 +54,6 @@ def test_unknown_rates_leave_their_bound_out() -> None:
 
 
 def test_gpu_without_figures_has_no_time() -> None:
-    estimate = Roofline.of(load_target("adreno").performance).estimate(Work(flops=10))
+    estimate = Roofline.from_performance(load_target("adreno").performance).estimate(Work(flops=10))
     assert estimate.time_us is None
     assert estimate.bound == ""

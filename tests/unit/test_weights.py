@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adrenoc.kernels.weights import (
-    filled,
+    fill_channels,
     first_input_block,
     group_window,
     pack_blocked,
@@ -73,8 +73,8 @@ def test_a_constant_is_packed_as_its_layout_lies() -> None:
 
 def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up() -> None:
     weight = np.ones((8, 4, 3, 3), np.float32)
-    assert filled(weight, 8, 4) is weight
-    more = filled(weight, 12, 8)
+    assert fill_channels(weight, 8, 4) is weight
+    more = fill_channels(weight, 12, 8)
     assert more.shape == (12, 8, 3, 3)
     assert more[:8, :4].all()
     assert not more[8:].any() and not more[:, 4:].any()

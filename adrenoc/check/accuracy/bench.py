@@ -29,7 +29,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.lower.measure_work import measure_work
-from adrenoc.passes.place.assign_memory import with_other_inputs
+from adrenoc.passes.place.assign_memory import rename_inputs
 from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
 from adrenoc.pipeline.state import graph_of, imported_of
 from adrenoc.reporter import Reporter
@@ -101,7 +101,7 @@ class Bench:
 
     def exact(self, preset: str) -> frozenset[str]:
         """The tensors that the compiler itself keeps in float32."""
-        return graph_of(self._fused(preset)).in_float32
+        return graph_of(self._fused(preset)).float32_names
 
     def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
         """The model as it would be compiled."""
@@ -132,7 +132,7 @@ class Bench:
         state = self._fused("fp32")
         options = replace(state.options, textures=False, winograd=False)
         nodes = [replace(n, op="map") if n.is_concat else n for n in graph_of(state).nodes]
-        state = replace(state, options=options, graph=graph_of(state).with_nodes(nodes))
+        state = replace(state, options=options, graph=graph_of(state).replace_nodes(nodes))
         for stage in STAGES:
             if stage.name in _NEEDED:
                 state = stage.run(state)
@@ -159,7 +159,7 @@ class Bench:
             for n, fed in names.items()
         ]
         nodes = [
-            node if not node.has_kernel else with_other_inputs(node, names) for node in whole.nodes
+            node if not node.has_kernel else rename_inputs(node, names) for node in whole.nodes
         ]
         graph = replace(
             whole,
@@ -171,7 +171,7 @@ class Bench:
                 for name in (n, names.get(n, n))
             },
         )
-        return self._of_graph(graph.with_nodes(nodes, tensors), preset), graph.outputs
+        return self._of_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
         """What the products of layers add up to by their size: the same sums over |x| and |w|.
@@ -188,7 +188,7 @@ class Bench:
             alone = replace(
                 node, inputs=node.inputs[:2], epilogue=None, prologue=None, fused=(node.op,)
             )
-            nodes.append(with_other_inputs(alone, {n: input_of_cut(n) for n in alone.inputs}))
+            nodes.append(rename_inputs(alone, {n: input_of_cut(n) for n in alone.inputs}))
         outputs = tuple(node.output for node in nodes)
         made = {t.name: t for t in tensors.values()} | {n: self.graph.tensors[n] for n in outputs}
         inputs = tuple(t.name for t in tensors.values() if t.value is None)
@@ -251,7 +251,7 @@ def _run(state: State, after: str, until: str) -> State:
 def plan_of(state: State) -> Plan:
     """The figures of what has its kernels and memory."""
     works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
-    roofline = Roofline.of(state.target.performance)
+    roofline = Roofline.from_performance(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
     floor_us = sum(known) if len(known) == len(floors) else None

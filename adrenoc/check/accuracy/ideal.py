@@ -21,7 +21,7 @@ from adrenoc.check.accuracy.variant import Arrays, KernelStore, device_errors, e
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.program import Program
-from adrenoc.passes.analyse.cpu_nodes import lowered_for_cpu
+from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.tvmapi import tirx
 
 _HALF = "float16"
@@ -151,5 +151,5 @@ def _constant_of(graph: Graph, param: str) -> str:
 
 def _cpu_function(name: str, func: Any) -> Any:
     target = tvm.target.Target("llvm")
-    module = tvm.IRModule({name: lowered_for_cpu(func, target)})
+    module = tvm.IRModule({name: lower_for_cpu(func, target)})
     return tirx.build(module, target=target)[name]

@@ -23,7 +23,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR, plus
-from adrenoc.kernels.walk import across, widened
+from adrenoc.kernels.walk import combine_lanes, widen
 from adrenoc.tvmapi import (
     Expr,
     cast,
@@ -114,14 +114,14 @@ class _Attention:
             builder.let(minimum(self._first_row + iconst(r), iconst(self._rows - 1)), "row")
             for r in range(ROWS)
         ]
-        self._powers = builder.shared(tile.run * self._high, dtype=power)
+        self._powers = builder.allocate_shared(tile.run * self._high, dtype=power)
         # Where both are floats, what threads tell each other lies where exponentials will.
         self._reused = power == ACCUMULATOR
         self._folded = self._powers
         if not self._reused:
-            self._folded = builder.shared(self._wide * self._high, dtype=ACCUMULATOR)
+            self._folded = builder.allocate_shared(self._wide * self._high, dtype=ACCUMULATOR)
         queries = operands.q.extents.blocks * LANES * self._high
-        self._queries = builder.shared(queries, dtype=query)
+        self._queries = builder.allocate_shared(queries, dtype=query)
         self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR)
         self._mixed.fill(0.0)
         self._sum = builder.registers(1, dtype=ACCUMULATOR)
@@ -219,14 +219,14 @@ class _Attention:
         texels = [[self._read(self._of.k, depth, key) for key in keys] for depth in depths]
         for depth, of_depth in zip(depths, texels, strict=True):
             for c in range(min(LANES, self._of.q.extents.c)):
-                column = builder.let(widened(self._queries[self._query_at(depth, c)]), "q")
+                column = builder.let(widen(self._queries[self._query_at(depth, c)]), "q")
                 for number, texel in enumerate(of_depth):
                     self._scores[number] = self._scores[number] + column * splat(lane(texel, c))
 
     def _read(self, access: Access, block: Expr, position: Expr) -> Expr:
         """Four channels of a row or of a key."""
         texel = access.texel(self._n, block, self._h, position)
-        return self._builder.let(widened(texel), "t")
+        return self._builder.let(widen(texel), "t")
 
     def _key_block(self, first: Expr, j: int, keys: int) -> Expr:
         """The thread's j-th block of four keys, the last one where there are no more."""
@@ -277,7 +277,7 @@ class _Attention:
             value = rows[0][r]
             for block in rows[1:]:
                 value = maximum(value, block[r])
-            largest.append(across(self._builder.let(value), maximum))
+            largest.append(combine_lanes(self._builder.let(value), maximum))
         self._folded[self._place(self._x, self._wide)] = construct(largest)
 
     def _place(self, index: Expr, stride: int) -> Expr:
@@ -317,7 +317,7 @@ class _Attention:
             for r in range(ROWS):
                 power = tirx.exp(block[r] - splat(lane(largest, r)))
                 powers.append(builder.let(cast(power, f"{self._power}x{LANES}"), "p"))
-            sums = [across(builder.let(widened(power), "p"), plus) for power in powers]
+            sums = [combine_lanes(builder.let(widen(power), "p"), plus) for power in powers]
             own = own + construct(sums)
             for i in range(LANES):
                 key = (self._x + iconst(j * self._wide)) * iconst(LANES) + iconst(i)
@@ -363,7 +363,7 @@ class _Attention:
         ]
         powers = [
             builder.let(
-                widened(self._powers[(offset + iconst(i)) * iconst(self._high) + self._y]), "p"
+                widen(self._powers[(offset + iconst(i)) * iconst(self._high) + self._y]), "p"
             )
             for i in steps
         ]

@@ -18,7 +18,7 @@ from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.expression import Evaluator, Texel, splatted
+from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
 from adrenoc.kernels.walk import LOWEST_HALF
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -116,7 +116,7 @@ def _rescore(
             evaluator.know(var, extent)
         evaluator.know_channels(e.c)
         index = _index(spec, n, h, row, block * iconst(LANES))
-        return splatted(evaluator.texel(index, len(index) - 1))
+        return fill_vector(evaluator.texel(index, len(index) - 1))
 
     return rescore
 

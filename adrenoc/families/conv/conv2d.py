@@ -17,7 +17,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
-from adrenoc.kernels.sums import added, in_runs, total_dtype
+from adrenoc.kernels.sums import add_products, adds_in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
@@ -75,7 +75,7 @@ def conv2d(
     products = kh * kw * window * channels
     sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
     sums.fill(0.0)
-    several = in_runs(out, products)
+    several = adds_in_runs(out, products)
     runs = Runs(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
     unrolled = range(kw) if kw <= UNROLLED_TAPS else None
 
@@ -156,7 +156,7 @@ class _Step:
                 products = [
                     splat(lane(pixel, c)) * of_blocks[b] for c, of_blocks in enumerate(weights)
                 ]
-                self._sums[at] = added(self._builder, self._sums[at], products)
+                self._sums[at] = add_products(self._builder, self._sums[at], products)
 
     def _column(self, row: Expr, col0: Expr, offset: int) -> Expr:
         if offset not in self._columns:

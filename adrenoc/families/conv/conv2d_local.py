@@ -38,7 +38,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.sums import in_runs
+from adrenoc.kernels.sums import adds_in_runs
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import (
     Expr,
@@ -89,7 +89,7 @@ def conv2d_local(
     plan = plan_of(geometry, tile, x.extents, grid)
     kernel = LocalConv(builder, geometry, tile, plan, x, weight, grid)
     products = geometry.kernel[0] * plan.window * plan.taps * plan.channels // tile.split_k
-    kernel.long = kernel.parts_by_chunk = in_runs(out, products)
+    kernel.long = kernel.parts_by_chunk = adds_in_runs(out, products)
     if phases is not None:
         kernel.start_at(phases, out.extents)
     kernel.accumulate(weights_by_row)
@@ -213,9 +213,10 @@ class LocalConv:
         weights = vectors_held(span * plan.vectors, self.threads, half=self.half)
         if self.sums_reuse_weights:
             weights = max(weights, self.split_sums)
-        shared = self.shared = builder.shared(weights, dtype=self.weight_dtype)
+        shared = self.shared = builder.allocate_shared(weights, dtype=self.weight_dtype)
         self.beside = [
-            (access, builder.shared(span, dtype=ACCUMULATOR)) for access in self._channel_reads()
+            (access, builder.allocate_shared(span, dtype=ACCUMULATOR))
+            for access in self._channel_reads()
         ]
         block = self.super
         if weights_by_row:
@@ -372,7 +373,7 @@ class LocalConv:
         if tile.split_k > 1:
             shared = self.shared
             if not self.sums_reuse_weights:
-                shared = builder.shared(self.split_sums, dtype=self.sum_dtype)
+                shared = builder.allocate_shared(self.split_sums, dtype=self.sum_dtype)
             elif self.last:  # else there was one after the last chunk
                 builder.barrier()
             count = tile.pixels * tile.out_blocks

@@ -23,7 +23,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.walk import widened
+from adrenoc.kernels.walk import widen
 from adrenoc.kernels.weights import pack_depthwise
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum
 
@@ -126,7 +126,7 @@ class SharedPixels:
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
         """Four channels, in float: all that is read lies there."""
-        return widened(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
+        return widen(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +223,7 @@ def _bring(
 ) -> SharedArray:
     """The taps of the work-group's blocks, in local memory, of dtype `kind`."""
     wx, wy, wz = group
-    shared = builder.shared(wz * taps, dtype=kind)
+    shared = builder.allocate_shared(wz * taps, dtype=kind)
     lx, ly, lz = builder.local
     across = builder.let(lx + ly * iconst(wx), "t")
     # Each layer of threads brings the taps of its own block: images may begin within a group.

@@ -128,8 +128,8 @@ class _Kernel:
         builder = self.b
         vectors = self.window * LANES * self.blocks
         loads = vectors // vectors_a_load(half=self.half)
-        self.weights = builder.shared(vectors_held(vectors, self.threads, half=self.half))
-        self.shared_taps = builder.shared(self.blocks * self.taps, dtype=ACCUMULATOR)
+        self.weights = builder.allocate_shared(vectors_held(vectors, self.threads, half=self.half))
+        self.shared_taps = builder.allocate_shared(self.blocks * self.taps, dtype=ACCUMULATOR)
         asked = list(self._ask(taps, of_channels))
         bring_weights(
             builder,
@@ -145,7 +145,7 @@ class _Kernel:
             with builder.when(self.thread < iconst(count) if count < self.threads else None):
                 array[self.thread + iconst(done)] = value
         # The largest array comes last: reads of the others then have offsets that fit in them.
-        self.held = builder.shared(self.blocks * self.region.held_pixels)
+        self.held = builder.allocate_shared(self.blocks * self.region.held_pixels)
         if self.region.has_padding:
             self._clear()
         builder.barrier()
@@ -164,7 +164,7 @@ class _Kernel:
                 value = load_vector(taps.buffer, at, done, ACCUMULATOR)
                 yield self.shared_taps, done, count, builder.let(value, "t")
             for name, access in of_channels.items():
-                array = self.given[name] = builder.shared(self.blocks, dtype=ACCUMULATOR)
+                array = self.given[name] = builder.allocate_shared(self.blocks, dtype=ACCUMULATOR)
                 for done in range(0, self.blocks, self.threads):
                     count = min(self.blocks - done, self.threads)
                     block = self._existing(

@@ -18,7 +18,7 @@ from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access, PlainAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.expression import Evaluator, Texel, know_position, splatted
+from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.tvmapi import (
     AllocBuffer,
     BufferLoad,
@@ -68,7 +68,7 @@ def _emit_texels(
     evaluator = Evaluator(builder, body, reads)
     know_position(evaluator, out.spec, n, block, h, w)
     value = fold.run(evaluator, lambda more: evaluator.texel(index, channel, more))
-    epilogue.write(n, block, h, w, splatted(value))
+    epilogue.write(n, block, h, w, fill_vector(value))
 
 
 def _emit_elements(
@@ -130,7 +130,7 @@ class _Fold:
         return BufferLoad(self._memory, [iconst(0)])
 
     def _store(self, value: Expr) -> None:
-        value = splatted(value) if self._lanes == LANES else value
+        value = fill_vector(value) if self._lanes == LANES else value
         self._builder.emit(store(self._memory, [iconst(0)], value))
 
 

@@ -16,7 +16,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import widened
+from adrenoc.kernels.walk import widen
 from adrenoc.tvmapi import Expr, iconst, lane, minimum, splat
 
 MAX_PIXELS = 8
@@ -77,7 +77,7 @@ def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tu
     _, asked, _ = builder.threads(
         tile.splits, out_blocks, work_group=tile.work_group, cooperate=True
     )
-    team = Team.of(builder, tile.work_group)
+    team = Team.make_along_x(builder, tile.work_group)
     block = asked
     if out_blocks % tile.work_group[1]:  # threads beyond the last block repeat it
         block = builder.let(minimum(asked, iconst(out_blocks - 1)), "block")
@@ -124,11 +124,11 @@ def _reads(
     first = builder.let(in_block * iconst(LANES), "k")
     channels, zero = min(LANES, x.extents.c), iconst(0)
     weights = [
-        builder.let(widened(weight.texel(zero, zero, block, first + iconst(c))), "w")
+        builder.let(widen(weight.texel(zero, zero, block, first + iconst(c))), "w")
         for c in range(channels)
     ]
     vectors = [
-        builder.let(widened(x.texel(iconst(n), in_block, iconst(h), iconst(w))), "x")
+        builder.let(widen(x.texel(iconst(n), in_block, iconst(h), iconst(w))), "x")
         for n, h, w in places
     ]
     return vectors, weights

@@ -10,7 +10,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
-from adrenoc.kernels.sums import added, in_runs, total_dtype
+from adrenoc.kernels.sums import add_products, adds_in_runs, total_dtype
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
 
 
@@ -43,7 +43,7 @@ def matmul(
     first_block = builder.let(group * iconst(blocks), "block") if blocks > 1 else group
     sums = builder.registers(rows * blocks, dtype=total_dtype(builder, depth))
     sums.fill(0.0)
-    several = in_runs(out, depth)
+    several = adds_in_runs(out, depth)
     runs = Runs(builder, sums, range(rows * blocks), depth, several=several)
 
     def multiply(kb: Expr) -> None:
@@ -62,7 +62,7 @@ def matmul(
             for m, texel in enumerate(left):
                 products = [splat(lane(texel, c)) * row for c, row in enumerate(texels)]
                 at = block * rows + m
-                runs[at] = added(builder, runs[at], products)
+                runs[at] = add_products(builder, runs[at], products)
 
     runs.loop(a.extents.blocks, LANES, "k", multiply)
     for part in epilogue.parts(blocks, rows):

@@ -18,7 +18,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import OneRun, Runs
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.walk import widened
+from adrenoc.kernels.walk import widen
 from adrenoc.tvmapi import Expr, cast, fconst, floordiv, floormod, iconst, maximum, minimum, splat
 
 UNROLLED_TAPS = 3
@@ -108,7 +108,7 @@ def avg_pool(
 
     def visit(ky: Expr, kx: Expr) -> None:
         texel = read(n, block, rows.locate(ky), columns.locate(kx))
-        runs[0] = runs[0] + widened(texel)
+        runs[0] = runs[0] + widen(texel)
 
     _each_tap(geometry, visit, runs)
     if geometry.count_padding or bare:
@@ -141,7 +141,7 @@ def adaptive_avg_pool(builder: KernelBuilder, x: Access, out: Access, epilogue: 
     def visit(ky: Expr, kx: Expr) -> None:
         row, column = builder.let(top + ky, "y"), builder.let(left + kx, "x")
         with builder.when((row < bottom) & (column < right)):
-            runs[0] = runs[0] + widened(x.texel(n, block, row, column))
+            runs[0] = runs[0] + widen(x.texel(n, block, row, column))
 
     runs.nest((rows, columns), ("ky", "kx"), lambda at: visit(*at))
     count = cast((bottom - top) * (right - left), ACCUMULATOR)

@@ -20,12 +20,12 @@ from adrenoc.kernels.walk import (
     Counts,
     Position,
     Region,
-    across,
+    combine_lanes,
     each_texel,
     only_channels,
     region_along,
     visits,
-    widened,
+    widen,
 )
 from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, lane, splat, tirx
 
@@ -65,7 +65,7 @@ class Affine:
             layer = at.n * iconst(self.blocks) + layer
         row = at.h if "H" in self.roles else zero
         col = at.w if "W" in self.roles else zero
-        value = widened(self.access.texel(layer, zero, row, col))
+        value = widen(self.access.texel(layer, zero, row, col))
         return value if "C" in self.roles else splat(lane(value, 0))
 
 
@@ -90,7 +90,7 @@ def norm(
     shift, scale = _statistics(builder, geometry, x, region, team)
 
     def write(position: Position, lanes: int) -> None:
-        value = (widened(x.texel(*position)) - shift) * scale
+        value = (widen(x.texel(*position)) - shift) * scale
         if factor is not None:
             value = value * factor.texel(position)
         if offset is not None:
@@ -147,11 +147,11 @@ def _statistics(
     runs = Runs(builder, sums, range(2), visits(region, team))
     origin = splat(fconst(0.0, ACCUMULATOR))
     if geometry.centred:
-        first = builder.let(widened(x.texel(*region.start)), "first")
+        first = builder.let(widen(x.texel(*region.start)), "first")
         origin = builder.let(splat(lane(first, 0)), "origin") if mixed else first
 
     def add(position: Position, lanes: int) -> None:
-        value = builder.let(widened(x.texel(*position)) - origin, "x")
+        value = builder.let(widen(x.texel(*position)) - origin, "x")
         value = builder.let(only_channels(value, lanes, 0.0), "x") if lanes < LANES else value
         if geometry.centred:
             runs[0] = runs[0] + value
@@ -163,7 +163,7 @@ def _statistics(
         sums[i] = value
     if mixed:
         for i in used:
-            sums[i] = splat(across(builder.let(sums[i]), _add))
+            sums[i] = splat(combine_lanes(builder.let(sums[i]), _add))
     epsilon = splat(fconst(geometry.epsilon, ACCUMULATOR))
     if not geometry.centred:
         return origin, builder.let(_rsqrt(sums[1] / total + epsilon), "scale")

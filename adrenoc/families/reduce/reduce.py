@@ -21,12 +21,12 @@ from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR, Team
 from adrenoc.kernels.walk import (
     Position,
-    across,
+    combine_lanes,
     each_texel,
     only_channels,
     region_along,
     visits,
-    widened,
+    widen,
 )
 from adrenoc.tvmapi import (
     Expr,
@@ -139,7 +139,7 @@ class _Folds:
         combine = self._reduction.combine
         zero = fconst(0.0, ACCUMULATOR)
         values = self._fold_in_team(folded, lanes)
-        sums = [across(self._builder.let(value), combine) for value in values]
+        sums = [combine_lanes(self._builder.let(value), combine) for value in values]
         return construct([*sums, *[zero] * (LANES - lanes)])
 
     def _registers(self, count: int) -> Registers:
@@ -154,7 +154,7 @@ class _Folds:
         runs = Runs(self._builder, folded, [index], additions)
 
         def visit(position: Position, lanes: int) -> None:
-            texel = self._builder.let(widened(self._x.texel(*position)), "x")
+            texel = self._builder.let(widen(self._x.texel(*position)), "x")
             runs[0] = combine(runs[0], only_channels(texel, lanes, neutral))
 
         each_texel(self._builder, region, visit, self._team, runs)

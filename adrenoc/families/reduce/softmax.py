@@ -18,12 +18,12 @@ from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import (
     LOWEST_HALF,
     Position,
-    across,
+    combine_lanes,
     each_texel,
     only_channels,
     region_along,
     visits,
-    widened,
+    widen,
 )
 from adrenoc.tvmapi import Expr, fconst, maximum, splat, tirx
 
@@ -50,7 +50,7 @@ def softmax(
     state[1] = splat(fconst(0.0, ACCUMULATOR))
 
     def read(position: Position) -> Expr:
-        value = widened(x.texel(*position))
+        value = widen(x.texel(*position))
         if x.spec.dtype == "float16":
             value = maximum(value, splat(fconst(LOWEST_HALF, ACCUMULATOR)))
         return builder.let(value, "x")
@@ -61,7 +61,7 @@ def softmax(
     each_texel(builder, row, find_largest, team)
     (state[0],) = team.fold(builder, [state[0]], [maximum])
     if role == "C":
-        state[0] = splat(across(builder.let(state[0]), maximum))
+        state[0] = splat(combine_lanes(builder.let(state[0]), maximum))
     largest = builder.let(state[0], "largest")
 
     runs = Runs(builder, state, [1], visits(row, team))
@@ -73,7 +73,7 @@ def softmax(
     each_texel(builder, row, add_exponential, team, runs)
     (state[1],) = team.fold(builder, [state[1]], [lambda a, b: a + b])
     if role == "C":
-        state[1] = splat(across(builder.let(state[1]), lambda a, b: a + b))
+        state[1] = splat(combine_lanes(builder.let(state[1]), lambda a, b: a + b))
     if logarithm:
         offset = builder.let(largest + tirx.log(state[1]), "offset")
     else:

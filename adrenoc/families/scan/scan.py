@@ -21,9 +21,9 @@ from adrenoc.kernels.team import ACCUMULATOR, Combine, Team
 from adrenoc.kernels.walk import (
     UNROLLED,
     Position,
-    across,
+    combine_lanes,
     region_along,
-    widened,
+    widen,
 )
 from adrenoc.tvmapi import Expr, construct, iconst, lane, splat
 
@@ -59,11 +59,11 @@ def scan(
     before.fill(what.neutral)
 
     def read(at: Position) -> Expr:
-        return builder.let(widened(x.texel(*at)), "x")
+        return builder.let(widen(x.texel(*at)), "x")
 
     def fold(at: Position) -> None:
         value = read(at)
-        whole = splat(across(value, what.combine)) if role == "C" else value
+        whole = splat(combine_lanes(value, what.combine)) if role == "C" else value
         before[0] = what.combine(before[0], whole)
 
     def write(at: Position) -> None:
@@ -105,7 +105,7 @@ def _each_of_range(
 
 def _fold_members_before(builder: KernelBuilder, team: Team, what: Scan, folded: Registers) -> None:
     """Put what the members before this one have folded in place of what it has."""
-    held = builder.shared(team.width * team.count, dtype=ACCUMULATOR)
+    held = builder.allocate_shared(team.width * team.count, dtype=ACCUMULATOR)
     first = builder.let(team.index * iconst(team.width), "first")
     held[first + team.member] = folded[0]
     builder.barrier()

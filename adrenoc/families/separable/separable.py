@@ -102,9 +102,9 @@ class _SeparableConv(LocalConv):
         builder = self.b
         self.taps, self.finish = taps, finish
         self.count = depthwise.kernel[0] * depthwise.kernel[1]
-        self.shared_taps = builder.shared(self.span * self.count, dtype=ACCUMULATOR)
+        self.shared_taps = builder.allocate_shared(self.span * self.count, dtype=ACCUMULATOR)
         self.given = {
-            name: (access, builder.shared(self.span, dtype=ACCUMULATOR))
+            name: (access, builder.allocate_shared(self.span, dtype=ACCUMULATOR))
             for name, access in of_channels.items()
         }
         self.rectangle = TapSums(

@@ -86,7 +86,7 @@ def split_bias(graph: Graph, node: Node, oihw: Oihw) -> IntegerBias:
 
     value = structural_map(body.value, (tirx.Add, drop_bias))
     kept = replace(body, value=value)
-    return IntegerBias(node=replace(node, epilogue=kept.without_unread()), name=name, values=values)
+    return IntegerBias(node=replace(node, epilogue=kept.drop_unread()), name=name, values=values)
 
 
 def _source(body: Body, load: Any) -> str:

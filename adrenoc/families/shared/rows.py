@@ -82,13 +82,13 @@ def row_threads(
         x, _, rest = builder.threads(
             wide, tile.team, high * deep, work_group=tile.work_group, cooperate=True
         )
-        team = Team.along_y(builder, tile.work_group)
+        team = Team.make_along_y(builder, tile.work_group)
         x = _existing(builder, x, wide, tile.work_group[0])
         return x, *_split(builder, rest, high), team
     _, number, _ = builder.threads(
         tile.team, wide * high * deep, work_group=tile.work_group, cooperate=True
     )
-    team = Team.of(builder, tile.work_group)
+    team = Team.make_along_x(builder, tile.work_group)
     number = _existing(builder, number, wide * high * deep, tile.work_group[1])
     x, rest = _split(builder, number, wide)
     return x, *_split(builder, rest, high), team

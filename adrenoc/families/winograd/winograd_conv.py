@@ -37,7 +37,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.kernels.walk import widened
+from adrenoc.kernels.walk import widen
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.tvmapi import (
     Expr,
@@ -127,7 +127,7 @@ class _Kernel:
         size = inputs
         if tile.route is Route.LOCAL:
             size += vectors_held(tile.chunk * self.vectors, tile.threads, half=half)
-        self.shared = builder.shared(max(size, exchanged))
+        self.shared = builder.allocate_shared(max(size, exchanged))
         self.weights_at = inputs
 
     # The loop over input blocks
@@ -357,7 +357,7 @@ class _Kernel:
         first = plane * iconst(tile.group_tiles) + at
         of_split = tile.bands * self.planes * tile.group_tiles
         parts = [
-            widened(self.b.let(self.shared[first + iconst(s * of_split)], "s"))
+            widen(self.b.let(self.shared[first + iconst(s * of_split)], "s"))
             for s in range(tile.split_k)
         ]
         return self.b.let(sum(parts[1:], parts[0]), "s")

@@ -8,7 +8,7 @@ import numpy as np
 
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.weights import blocks, filled, whole_k_steps
+from adrenoc.kernels.weights import blocks, fill_channels, whole_k_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,6 @@ def _pack_weights(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     supers = -(-blocks(out_channels) // tile.group_blocks)
     window = whole_k_steps(blocks(in_channels), tile.chunk)
     planes = transformed.reshape(out_channels, in_channels, -1)
-    padded = filled(planes, supers * tile.group_blocks * LANES, window * LANES)
+    padded = fill_channels(planes, supers * tile.group_blocks * LANES, window * LANES)
     split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
     return np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3))

@@ -20,7 +20,7 @@ from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.signal import max_pool_indices
 from adrenoc.importers.window import ceil_pads, check_window, same_pads
 from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, picked
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
 
 
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:
@@ -312,8 +312,8 @@ def _gather(node: Node) -> relax.Expr:
         return relax.op.take(node.inputs[0], index, axis=axis, mode="clip")
     indices = np.where(indices < 0, indices + shape[axis], indices)
     if indices.ndim:
-        return picked(node.inputs[0], indices, axis)
-    one = node.emit(picked(node.inputs[0], indices.reshape(1), axis))
+        return pick(node.inputs[0], indices, axis)
+    one = node.emit(pick(node.inputs[0], indices.reshape(1), axis))
     return relax.op.squeeze(one, [axis])
 
 

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, picked
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
 
 
 def _index(node: Node, number: int, dtype: str = "int32") -> relax.Expr:
@@ -30,8 +30,8 @@ def _gather(node: Node) -> Result:
     if places is None:
         return node.moved(relax.op.take(node.data(), index, axis=axis, mode="clip"))
     if places.ndim:
-        return node.moved(picked(node.data(), places, axis))
-    one = node.emit(picked(node.data(), places.reshape(1), axis))
+        return node.moved(pick(node.data(), places, axis))
+    one = node.emit(pick(node.data(), places.reshape(1), axis))
     return node.moved(relax.op.squeeze(one, [axis]))
 
 

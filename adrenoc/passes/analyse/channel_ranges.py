@@ -47,7 +47,7 @@ def concat_of(graph: Graph, node: Node) -> Concat | None:
     axis, rest, loads = None, body.value, []
     while isinstance(rest, tvm.ir.Call) and rest.op.name == IF_THEN_ELSE:
         condition, then, rest = rest.args
-        place = _bound(condition, body)
+        place = _read_bound(condition, body)
         if place is None or (axis is not None and place[0] != axis):
             return None
         axis = place[0]
@@ -56,7 +56,7 @@ def concat_of(graph: Graph, node: Node) -> Concat | None:
         return None
     parts, end = [], graph.tensors[node.output].shape[axis]
     for start, load in (*loads, (0, rest)):
-        name = _shifted(graph, body, load, axis, start)
+        name = _find_shifted_source(graph, body, load, axis, start)
         if name is None or start + graph.tensors[name].shape[axis] != end:
             return None
         parts.append(Part(name=name, start=start))
@@ -79,12 +79,12 @@ def slice_of(graph: Graph, node: Node) -> Slice | None:
     if not isinstance(load, tvm.ir.TensorLoad):
         return None
     start = const_int(_analyzer(body, shape).simplify(load.indices[axis] - body.axes[axis]))
-    if start is None or _shifted(graph, body, load, axis, -start) is None:
+    if start is None or _find_shifted_source(graph, body, load, axis, -start) is None:
         return None
     return Slice(axis=axis, source=source, start=start)
 
 
-def with_whole_sources(
+def restore_whole_sources(
     graph: Graph, parts: Sequence[Part], slices: Mapping[str, Slice]
 ) -> tuple[Part, ...]:
     """The parts; slices that are in order all of what they are cut from become that.
@@ -125,7 +125,7 @@ def _analyzer(body: Body, shape: tuple[int, ...]) -> Any:
     return analyzer
 
 
-def _bound(condition: Any, body: Body) -> tuple[int, int] | None:
+def _read_bound(condition: Any, body: Body) -> tuple[int, int] | None:
     """(axis, k) of the condition `k <= axis`."""
     if isinstance(condition, tirx.LE):
         bound, var = condition.a, condition.b
@@ -138,7 +138,7 @@ def _bound(condition: Any, body: Body) -> tuple[int, int] | None:
     return None if least is None or not axes else (axes[0], least)
 
 
-def _shifted(graph: Graph, body: Body, load: Expr, axis: int, start: int) -> str | None:
+def _find_shifted_source(graph: Graph, body: Body, load: Expr, axis: int, start: int) -> str | None:
     """The tensor that is read at the element's own place, `start` less along `axis`."""
     if not isinstance(load, tvm.ir.TensorLoad):
         return None

@@ -61,7 +61,7 @@ def cpu_nodes(
             op=CPU,
             inputs=tuple(dict.fromkeys(args)),
             output=output,
-            attrs={"func": _with_params(func, kept), "arguments": (*args, output)},
+            attrs={"func": _keep_params(func, kept), "arguments": (*args, output)},
             fused=(op,),
         )
 
@@ -75,7 +75,7 @@ def remedy(operator: str, reason: str) -> str:
     return "export it with other operators to keep it on the GPU"
 
 
-def _with_params(func: Any, kept: Sequence[int]) -> Any:
+def _keep_params(func: Any, kept: Sequence[int]) -> Any:
     """The function with the parameters `kept`; the others become buffers inside."""
     params = list(func.params)
     inner = [p for i, p in enumerate(params) if i not in kept]
@@ -109,7 +109,7 @@ def _library_calls(body: Any) -> list[str]:
     return sorted(set(found))
 
 
-def lowered_for_cpu(func: Any, target: Any) -> Any:
+def lower_for_cpu(func: Any, target: Any) -> Any:
     """The function without blocks, bound to the CPU: what `tirx.build` takes beside kernels."""
     s_tir = tvm.s_tir.transform
     passes: list[Callable[..., Any]] = [
@@ -129,7 +129,7 @@ def lowered_for_cpu(func: Any, target: Any) -> Any:
 
 def tensors_on_cpu(graph: Graph) -> set[str]:
     """The tensors that live in the CPU's memory."""
-    return {node.output for node in graph.nodes if node.on_cpu or node.is_copy_to_cpu}
+    return {node.output for node in graph.nodes if node.is_on_cpu or node.is_copy_to_cpu}
 
 
 def row_major_tensors(graph: Graph) -> set[str]:

@@ -14,9 +14,7 @@ from adrenoc.ir.operand import Memory
 def image_clash(graph: Graph, node: Node) -> str | None:
     """Why the kernel of a node cannot be: what it reads lies in an image that it writes."""
     written = {
-        graph.owner(name)
-        for name in node.written
-        if graph.placements[name].memory is Memory.TEXTURE
+        graph.owner(name) for name in node.writes if graph.placements[name].memory is Memory.TEXTURE
     }
     name = next((name for name in node.inputs if graph.owner(name) in written), None)
     if name is None:

@@ -25,7 +25,7 @@ OUTSIDE = -1
 """A row or column that no tensor has."""
 
 
-def moved_source(graph: Graph, node: Node) -> str | None:
+def find_moved_source(graph: Graph, node: Node) -> str | None:
     """The tensor that a map reads at other rows and columns, where that is all that it does."""
     body, layout = node.body, graph.placements[node.output].layout
     if body is None or layout is None or not isinstance(body.value, tvm.ir.TensorLoad):
@@ -81,13 +81,13 @@ def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
     That is for zero padding, which comes after the map, and for sources that are zero there.
     """
 
-    def guarded(index: Expr, axis: Expr, extent: int) -> Expr:
+    def guard_index(index: Expr, axis: Expr, extent: int) -> Expr:
         inside = tirx.And(axis >= 0, axis < extent)
         return tirx.Select(inside, index, tirx.const(OUTSIDE, dtype_of(index)))
 
     load: BufferLoad = body.value
     indices = [
-        guarded(index, axis, extent) if role in "HW" else index
+        guard_index(index, axis, extent) if role in "HW" else index
         for role, index, axis, extent in zip(
             layout.roles, load.indices, body.axes, shape, strict=True
         )

@@ -14,7 +14,7 @@ def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
     waiting = list(outputs)
     while waiting:
         name = waiting.pop()
-        for node in graph.makers(name) if graph.placements else _made(graph, name):
+        for node in graph.makers(name) if graph.placements else _find_makers(graph, name):
             if node.output in found:
                 continue
             found.add(node.output)
@@ -23,7 +23,7 @@ def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _made(graph: Graph, name: str) -> tuple[Node, ...]:
+def _find_makers(graph: Graph, name: str) -> tuple[Node, ...]:
     node = graph.producers.get(name)
     return () if node is None else (node,)
 
@@ -73,6 +73,6 @@ def product_depths(graph: Graph) -> Mapping[str, int]:
     depth: dict[str, int] = dict.fromkeys(graph.inputs, 0)
     for node in graph.nodes:
         before = max((depth.get(name, 0) for name in node.inputs), default=0)
-        for name in (*node.written, node.output):
+        for name in (*node.writes, node.output):
             depth[name] = max(depth.get(name, 0), before + is_product(node))
     return depth

@@ -10,14 +10,14 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
-from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.tvmapi import Call, tirx, tvm
 
 EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 _POW = "tirx.pow"
 
 
-def by_tensor(body: Body) -> Any:
+def unify_reads(body: Body) -> Any:
     """The body's expression with each tensor read under one name: `x * x` reads x under two."""
     names = list(body.sources.items())
     buffers = {name: buffer for buffer, name in names}
@@ -32,12 +32,12 @@ def by_tensor(body: Body) -> Any:
 def is_power(part: Any) -> bool:
     """Whether a part of such an expression multiplies data by itself, or raises it beyond it."""
     if isinstance(part, tirx.Mul):
-        return structural_equal(part.a, part.b) and bool(loaded(part.a))
+        return structural_equal(part.a, part.b) and bool(find_loaded_buffers(part.a))
     if not isinstance(part, Call) or part.op.name != _POW:
         return False
     base, exponent = part.args
-    if not loaded(base):
-        return bool(loaded(exponent))
+    if not find_loaded_buffers(base):
+        return bool(find_loaded_buffers(exponent))
     return not isinstance(exponent, tirx.FloatImm) or abs(exponent.value) > 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.body import loaded
+from adrenoc.ir.body import find_loaded_buffers
 from adrenoc.tvmapi import Expr, sym, tirx, tvm
 
 
@@ -73,19 +73,21 @@ def _read(block: Any) -> Block:
         if any(extents[v] != 1 for v in free):
             raise NotScalarError(f"block {block.name_hint} stores one element many times")
         value = substitute(value, {v: tirx.const(0, "int64") for v in free})
-    value = _with_plain_indices(value, [*zip(axes, map(int, store.buffer.shape), strict=True)])
+    value = _simplify_indices(value, [*zip(axes, map(int, store.buffer.shape), strict=True)])
     init = block.init.value if block.init is not None else None
     return Block(
         target=store.buffer,
         axes=tuple(axes),
         value=value,
-        reads=tuple(b for b in loaded(value) if not (reduced and b.same_as(store.buffer))),
+        reads=tuple(
+            b for b in find_loaded_buffers(value) if not (reduced and b.same_as(store.buffer))
+        ),
         reduced=tuple((v, extents[v]) for v in reduced),
         init=init,
     )
 
 
-def _with_plain_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
+def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
     """The expression with its load indices simplified, knowing how far each axis runs.
 
     A reshape that only adds or drops axes of extent one is then seen to keep every index.
@@ -94,10 +96,10 @@ def _with_plain_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
     for axis, extent in axes:
         analyzer.bind(axis, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(extent, "int64")))
 
-    def simplified(load: Any) -> Any:
+    def simplify(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
-    return structural_map(value, (tvm.ir.TensorLoad, simplified))
+    return structural_map(value, (tvm.ir.TensorLoad, simplify))
 
 
 def parts_of_kind(value: Expr, kind: Any) -> list[Any]:

@@ -38,7 +38,7 @@ class Model:
     def of(self, pointwise: Node) -> CostModel:
         """With the arithmetic that a 1x1 convolution will have, and what it stores."""
         if self.widened.precision(pointwise.output).float32:
-            return self.costs.in_float32
+            return self.costs.float32_names
         wide = self.widened.precision(pointwise.output).wide_sums
         return self.costs.float_model if wide else self.costs
 
@@ -54,7 +54,7 @@ class Pair:
     apart: float
 
     @property
-    def saved(self) -> float:
+    def saved_clocks(self) -> float:
         """Clocks that one kernel saves."""
         return self.apart - self.together
 
@@ -114,7 +114,7 @@ def find_pair(
         first=node,
         second=reader,
         joined=joined,
-        together=form.clocks(graph, joined, model.of(pointwise)),
+        together=form.clocks(graph, joined, model.choose_costs(pointwise)),
         apart=apart_clocks(graph, depthwise_node, pointwise, model),
     )
 
@@ -175,7 +175,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
         f"other axes than {reader.name}": not agree(mine.roles, out.roles, (2,) * len(mine.shape)),
         f"more than {MAX_INPUTS} tensors": len({*node.inputs, *reader.inputs} - {name})
         > MAX_INPUTS,
-        "what follows it is not of its channels alone": not _of_channels(graph, node),
+        "what follows it is not of its channels alone": not _reads_channels_only(graph, node),
         "beyond the last channel it might not be a number": mine.extents.c % LANES > 0
         and node.epilogue is not None
         and not finite_at_zero(node.epilogue),
@@ -194,7 +194,7 @@ def _alike(graph: Graph, node: Node, reader: Node) -> bool:
     return asked[-1].float32 or not any(one.float32 for one in asked)
 
 
-def _of_channels(graph: Graph, node: Node) -> bool:
+def _reads_channels_only(graph: Graph, node: Node) -> bool:
     """Whether the epilogue reads no more than the result, and numbers of each channel."""
     if node.epilogue is None:
         return True
@@ -209,7 +209,7 @@ def _of_channels(graph: Graph, node: Node) -> bool:
 
 def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
     """Clocks of two kernels, the launch of one of them included."""
-    costs = model.of(pointwise)
+    costs = model.choose_costs(pointwise)
     limits, machine = costs.limits, costs.machine
     first, second = (
         conv_work(graph, node, conv_geometry(graph, node), costs.options)

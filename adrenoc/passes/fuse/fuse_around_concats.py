@@ -24,8 +24,8 @@ from adrenoc.passes.analyse.channel_ranges import (
     Concat,
     Slice,
     concat_of,
+    restore_whole_sources,
     slice_of,
-    with_whole_sources,
 )
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import fuse
@@ -40,16 +40,16 @@ def fuse_around_concats(graph: Graph, context: Context) -> Graph:
     if not candidates:
         return fuse(graph, log)
     trial = DecisionLog()
-    fused = fuse(_with_op(graph, set(candidates)), trial)
+    fused = fuse(_mark_concats(graph, set(candidates)), trial)
     kept = {name for name in candidates if _pays(fused, graph, name, log)}
     if len(kept) < len(candidates):
-        return fuse(_with_op(graph, kept), log)
+        return fuse(_mark_concats(graph, kept), log)
     for decision in trial:
         log.add(decision.subject, decision.taken, decision.reason)
     return fused
 
 
-def _with_op(graph: Graph, outputs: set[str]) -> Graph:
+def _mark_concats(graph: Graph, outputs: set[str]) -> Graph:
     nodes = [replace(n, op=CONCAT) if n.output in outputs else n for n in graph.nodes]
     return replace(graph, nodes=tuple(nodes))
 
@@ -62,7 +62,7 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
         if not node.is_map or node.fused != (CONCAT,) or node.output in graph.output_names:
             continue
         concat = concat_of(graph, node)
-        if concat is None or not _in_blocks(graph, node, concat):
+        if concat is None or not _falls_on_blocks(graph, node, concat):
             continue
         planned = planned or assign_layouts(graph, context.silent)
         layout = planned.layouts[node.output]
@@ -71,7 +71,7 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
     return found
 
 
-def _in_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
+def _falls_on_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
     made = all(part.name in graph.producers for part in concat.parts)
     whole = all(part.start % LANES == 0 for part in concat.parts)
     return made and whole and graph.tensors[node.output].is_float
@@ -96,7 +96,7 @@ def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
         return False
     cuts = {part.name: slice_of(graph, graph.producers[part.name]) for part in concat.parts}
     slices = {part: cut for part, cut in cuts.items() if cut is not None}
-    names = [part.name for part in with_whole_sources(graph, concat.parts, slices)]
+    names = [part.name for part in restore_whole_sources(graph, concat.parts, slices)]
     alone = 0 if len(readers) == 1 and readers[0].is_map else 1
     extra = sum(_takes_kernel(graph, part, slices.get(part)) for part in dict.fromkeys(names))
     if extra > alone:

@@ -28,9 +28,9 @@ from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.index_maps import (
     Movement,
     movement_of,
-    placed_axes,
-    simplified,
-    without_factor,
+    place_axes,
+    simplify_indices,
+    split_factor,
 )
 from adrenoc.target.target import Limits
 from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tvm
@@ -49,7 +49,7 @@ def fuse_attention(graph: Graph, context: Context) -> Graph:
             continue
         found = _Finder(graph, node, limits)
         try:
-            graph = found.fused()
+            graph = found.fuse()
         except _NoAttentionError as reason:
             if reason.near:
                 log.add(node.name, "attention in parts", str(reason))
@@ -76,7 +76,7 @@ class _Finder:
     def __init__(self, graph: Graph, softmax: Node, limits: Limits) -> None:
         self._graph, self._softmax, self._limits = graph, softmax, limits
 
-    def fused(self) -> Graph:
+    def fuse(self) -> Graph:
         """The graph with this attention as one node.
 
         Raises:
@@ -103,10 +103,10 @@ class _Finder:
                 f"values of {channels} channels, expected at most {MAX_VALUE_BLOCKS * LANES}"
             )
         self._check_local_memory(channels, depth=graph.tensors[q_name].shape[-1])
-        q = self._moved(q_name, shape[:-2], transposed=False)
-        k = self._moved(k_name, shape[:-2], transposed=True)
-        v = self._moved(v_name, shape[:-2], transposed=turned)
-        return self._with_node(mix, scores, (q, k, v), turned=turned)
+        q = self._read_operand(q_name, shape[:-2], transposed=False)
+        k = self._read_operand(k_name, shape[:-2], transposed=True)
+        v = self._read_operand(v_name, shape[:-2], transposed=turned)
+        return self._insert_node(mix, scores, (q, k, v), turned=turned)
 
     def _check_local_memory(self, channels: int, depth: int) -> None:
         """Refuse what even the smallest schedule would not hold, in floats."""
@@ -140,7 +140,7 @@ class _Finder:
         shape = self._graph.tensors[node.output].shape
         if len(node.body.value.indices) != len(shape) or len(shape) < 2:
             return False
-        load: BufferLoad = simplified(node.body, shape).value
+        load: BufferLoad = simplify_indices(node.body, shape).value
         index = load.indices
         axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
         extents = [*shape[:-2], shape[-1], shape[-2]]
@@ -176,12 +176,12 @@ class _Finder:
             raise _NoAttentionError("the scores are also read elsewhere")
         if self._graph.tensors[product.output].shape != shape:
             raise _NoAttentionError("the scores change their shape before the softmax")
-        body = simplified(body, shape)
+        body = simplify_indices(body, shape)
         buffers = [b for b, n in body.sources.items() if n == product.output]
         for load in loads_of(body.value):
             if any(load.source.same_as(b) for b in buffers) and not _is_identity(load, body, shape):
                 raise _NoAttentionError("the scores are moved before the softmax")
-        bare, factor = without_factor(body)
+        bare, factor = split_factor(body)
         if bare is not None:
             return _Scores(product=product, factor=factor, body=None)
         sources = {b: Node.RESULT if n == product.output else n for b, n in body.sources.items()}
@@ -211,7 +211,7 @@ class _Finder:
 
     # Queries, keys, values
 
-    def _moved(self, name: str, batch: tuple[int, ...], *, transposed: bool) -> Movement:
+    def _read_operand(self, name: str, batch: tuple[int, ...], *, transposed: bool) -> Movement:
         """An operand as `[batch.., positions, channels]` of the tensor that it comes from."""
         shape = self._graph.tensors[name].shape
         positions, channels = shape[-1:-3:-1] if transposed else shape[-2:]
@@ -229,7 +229,7 @@ class _Finder:
 
     # The node
 
-    def _with_node(
+    def _insert_node(
         self,
         mix: Node,
         scores: _Scores,
@@ -238,7 +238,9 @@ class _Finder:
         turned: bool,
     ) -> Graph:
         graph, (q, k, v) = self._graph, operands
-        target, joined, out = self._joined(mix, (*q.shape[:-1], v.shape[-1]), turned=turned)
+        target, joined, out = self._find_stored_tensor(
+            mix, (*q.shape[:-1], v.shape[-1]), turned=turned
+        )
         extras = [] if scores.body is None else list(scores.body.sources.values())
         inputs = dict.fromkeys((q.source, k.source, v.source))
         inputs.update(dict.fromkeys(n for n in extras if n != Node.RESULT))
@@ -268,9 +270,9 @@ class _Finder:
         )
         last = graph.producers[target]
         nodes = [node if n is last else n for n in graph.nodes]
-        return without_unread(graph.with_nodes(nodes))
+        return drop_unread_nodes(graph.replace_nodes(nodes))
 
-    def _joined(
+    def _find_stored_tensor(
         self, mix: Node, shape: tuple[int, ...], *, turned: bool
     ) -> tuple[str, list[str], tuple[tuple[int, ...], ...]]:
         """The tensor to store, the maps that lead to it, and what its axes are made of."""
@@ -292,7 +294,7 @@ class _Finder:
             name = reader.output
             passed.extend(reader.operators)
             target = self._graph.tensors[name].shape
-            axes = placed_axes(body, target, shape)
+            axes = place_axes(body, target, shape)
             if axes is not None and len(target) <= MAX_RANK:
                 best = (name, list(passed), axes)
         return best or (mix.output, [], tuple(straight))
@@ -311,7 +313,7 @@ def _is_identity(load: Any, body: Body, shape: tuple[int, ...]) -> bool:
     )
 
 
-def without_unread(graph: Graph) -> Graph:
+def drop_unread_nodes(graph: Graph) -> Graph:
     """The graph without nodes whose results nobody reads, and without theirs."""
     needed = set(graph.outputs)
     kept = []
@@ -319,4 +321,4 @@ def without_unread(graph: Graph) -> Graph:
         if node.output in needed:
             kept.append(node)
             needed.update(node.inputs)
-    return graph.with_nodes(reversed(kept))
+    return graph.replace_nodes(reversed(kept))

@@ -71,7 +71,9 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
         return graph
     gone = {pair.first.output for pair in joined.values()}
     changed = {pair.second.output: pair.joined for pair in joined.values()}
-    return graph.with_nodes(changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+    return graph.replace_nodes(
+        changed.get(n.output, n) for n in graph.nodes if n.output not in gone
+    )
 
 
 def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
@@ -86,7 +88,7 @@ def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     for pair in pairs:
         last = before.get(pair.first.output)
         saved, chosen = best.get(last.first.output, nothing) if last is not None else nothing
-        joining = (saved + pair.saved, (*chosen, pair))
+        joining = (saved + pair.saved_clocks, (*chosen, pair))
         apart = best.get(pair.first.output, nothing)
         best[pair.second.output] = max(joining, apart, key=lambda found: found[0])
     goes_on = {pair.first.output for pair in pairs}

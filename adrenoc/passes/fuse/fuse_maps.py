@@ -29,12 +29,12 @@ from tvm_ffi.structural import structural_map
 from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import is_kind
 from adrenoc.families.shared.operator import Kind
-from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
-from adrenoc.passes.analyse.powers import EXPONENTIALS, by_tensor, is_power
+from adrenoc.passes.analyse.powers import EXPONENTIALS, is_power, unify_reads
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
@@ -63,7 +63,7 @@ class _Fuser:
     def __init__(self, graph: Graph, log: DecisionLog) -> None:
         self._graph = graph
         self._log = log
-        self._in_float32 = set(graph.in_float32)
+        self._in_float32 = set(graph.float32_names)
         self._made: dict[str, Node] = {}
         """Output -> node, in the order in which the nodes will run."""
         self._inside: dict[str, str] = {}
@@ -77,8 +77,8 @@ class _Fuser:
             self._made[done.output] = done
         read = {name for node in self._made.values() for name in node.inputs}
         read.update(self._graph.outputs)
-        fused = self._graph.with_nodes(n for n in self._made.values() if n.output in read)
-        return fused.with_precision(self._in_float32 & set(fused.tensors), float32=True)
+        fused = self._graph.replace_nodes(n for n in self._made.values() if n.output in read)
+        return fused.change_precision(self._in_float32 & set(fused.tensors), float32=True)
 
     def _swallow(self, inner: str, outer: str) -> None:
         """What computes a tensor that stays in float32 stays there itself."""
@@ -103,10 +103,10 @@ class _Fuser:
         """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
         if name in self._graph.outputs:
             return False
-        readers = {self._computed_by(node.output) for node in self._graph.consumers[name]}
+        readers = {self._resolve_output(node.output) for node in self._graph.consumers[name]}
         return readers == {reader}
 
-    def _computed_by(self, output: str) -> str:
+    def _resolve_output(self, output: str) -> str:
         """The output of the node that now computes the tensor `output`."""
         while output in self._inside:
             output = self._inside[output]
@@ -233,7 +233,7 @@ class _Fuser:
                 continue
             del self._made[name]
             self._swallow(name, node.output)
-            return _with_epilogue(anchor, node, name)
+            return _append_epilogue(anchor, node, name)
         return None
 
     def _same_elements(self, node: Node, name: str) -> bool:
@@ -247,7 +247,7 @@ class _Fuser:
         return node.body is not None and reads_elementwise(node.body, name, self._graph)
 
 
-def _with_epilogue(anchor: Node, node: Node, name: str) -> Node:
+def _append_epilogue(anchor: Node, node: Node, name: str) -> Node:
     body = node.body
     if body is None:
         raise ValueError(f"{node.name} has no body to become an epilogue")
@@ -272,17 +272,17 @@ def inline(reader: Body, name: str, producer: Body) -> Body:
     """The reader's body with each load of tensor `name` replaced by what the producer computes."""
     buffers = [b for b, n in reader.sources.items() if n == name]
 
-    def computed(load: Any) -> Any:
+    def compute(load: Any) -> Any:
         if not any(load.source.same_as(b) for b in buffers):
             return load
         return substitute(producer.value, dict(zip(producer.axes, load.indices, strict=True)))
 
-    value = structural_map(reader.value, (tvm.ir.TensorLoad, computed))
+    value = structural_map(reader.value, (tvm.ir.TensorLoad, compute))
     known = {
         **{b: n for b, n in reader.sources.items() if n != name},
         **producer.sources,
     }
-    used = loaded(value)
+    used = find_loaded_buffers(value)
     sources = {b: n for b, n in known.items() if any(b.same_as(u) for u in used)}
     return replace(reader, value=value, sources=sources)
 
@@ -339,5 +339,5 @@ def _can_overflow(body: Body) -> bool:
         found |= exponential or is_power(part)
         return part
 
-    structural_map(by_tensor(body), (tvm.ir.Expr, look))
+    structural_map(unify_reads(body), (tvm.ir.Expr, look))
     return found

@@ -37,7 +37,7 @@ from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.body_cost import body_instructions, loads_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.moved_reads import mentions, moved_source, zero_outside
+from adrenoc.passes.analyse.moved_reads import find_moved_source, mentions, zero_outside
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
@@ -62,7 +62,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
             continue
         reason = _refusal(graph, node, source, readers)
         if reason is None:
-            fused = [_fused(graph, n, node, source) for n in readers]
+            fused = [_fuse_map(graph, n, node, source) for n in readers]
             clocks = (
                 map_clocks(graph, node, source, costs.machine)
                 + sum(
@@ -83,7 +83,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
             )
         log.add(node.name, "a kernel before its convolution", reason)
     kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
-    return graph.with_nodes(kept) if gone else graph
+    return graph.replace_nodes(kept) if gone else graph
 
 
 def source_of(graph: Graph, node: Node) -> str | None:
@@ -91,10 +91,10 @@ def source_of(graph: Graph, node: Node) -> str | None:
 
     What else it reads is of its channels.
     """
-    return moved_source(graph, node) or _changed_source(graph, node)
+    return find_moved_source(graph, node) or _find_changed_source(graph, node)
 
 
-def _changed_source(graph: Graph, node: Node) -> str | None:
+def _find_changed_source(graph: Graph, node: Node) -> str | None:
     if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
         return None
     if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.output_names:
@@ -130,14 +130,14 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
         return f"{source} lies in {theirs.memory.value}, {theirs.layout}"
     if not agree(mine.roles, theirs.roles, mine.shape):
         return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
-    moved = moved_source(graph, node) is not None
+    moved = find_moved_source(graph, node) is not None
     uneven = mine.extents.c % LANES and not moved
     if uneven and node.body is not None and not finite_at_zero(node.body):
         return "beyond the last channel it might not be a number"
     bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
     for reader in readers:
         reason = _refusal_of_reader(graph, node, reader, bordered=bordered)
-        reason = reason or image_clash(graph, with_prologue(reader, node, source))
+        reason = reason or image_clash(graph, attach_prologue(reader, node, source))
         if reason is not None:
             return reason
     return None
@@ -183,7 +183,7 @@ def finite_at_zero(body: Body) -> bool:
     return sure
 
 
-def with_prologue(reader: Node, node: Node, source: str) -> Node:
+def attach_prologue(reader: Node, node: Node, source: str) -> Node:
     """The convolution on what a map changes element by element, which it then computes itself."""
     others = [n for n in node.inputs if n != source]
     rest = [n for n in reader.inputs if n != node.output]
@@ -195,10 +195,10 @@ def with_prologue(reader: Node, node: Node, source: str) -> Node:
     )
 
 
-def _fused(graph: Graph, reader: Node, node: Node, source: str) -> Node:
+def _fuse_map(graph: Graph, reader: Node, node: Node, source: str) -> Node:
     """The convolution with the map as its prologue."""
-    fused, made = with_prologue(reader, node, source), graph.operand(node.output)
-    if node.body is None or moved_source(graph, node) is None:
+    fused, made = attach_prologue(reader, node, source), graph.operand(node.output)
+    if node.body is None or find_moved_source(graph, node) is None:
         return fused
     body = node.body
     if any(reader.attrs["padding"]):

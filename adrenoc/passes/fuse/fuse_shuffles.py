@@ -60,14 +60,14 @@ def fuse_shuffles(graph: Graph, context: Context) -> Graph:
     """Let convolutions write the pixels that their channels become."""
     costs, log = context.costs, context.log
     for node in graph.nodes:
-        found = _shuffled(graph, node)
+        found = _find_shuffle(graph, node)
         if found is None:
             continue
         conv, channels = found
         reason = _refusal(graph, node, conv)
         if reason is None:
-            fused = _joined(graph, node, conv, channels)
-            joined = _with(graph, fused, gone=conv.output)
+            fused = _join_pair(graph, node, conv, channels)
+            joined = _replace_pair(graph, fused, gone=conv.output)
             reason = image_clash(joined, fused.node)
         if reason is None:
             together = least_phase_clocks(joined, fused.node, costs)
@@ -84,7 +84,7 @@ def fuse_shuffles(graph: Graph, context: Context) -> Graph:
     return graph
 
 
-def _shuffled(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
+def _find_shuffle(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
     """The convolution whose channels a map makes pixels of, and which: `[C, rows, columns]`."""
     body, layout = node.body, graph.placements[node.output].layout
     if not node.is_map or body is None or body.reduced or node.epilogue is not None:
@@ -152,7 +152,7 @@ def _adds_constants(graph: Graph, conv: Node) -> bool:
     return True
 
 
-def _joined(graph: Graph, node: Node, conv: Node, channels: np.ndarray) -> _Fused:
+def _join_pair(graph: Graph, node: Node, conv: Node, channels: np.ndarray) -> _Fused:
     """The transposed convolution that does what both do."""
     steps = channels.shape[1:]
     weight = conv.inputs[1]
@@ -241,7 +241,7 @@ def _epilogue(
             sources[load.source] = name
             return load
         if name not in made:
-            value = _of_rectangle(_value(graph, name), channels, layout)
+            value = _arrange_rectangle(_value(graph, name), channels, layout)
             new = constant(name, value, layout)
             made[name] = decl_buffer(value.shape, str(load.source.dtype), name=new)
             sources[made[name]] = new
@@ -254,14 +254,14 @@ def _epilogue(
     return replace(whole, value=value, sources=sources), read
 
 
-def _of_rectangle(value: np.ndarray, channels: np.ndarray, layout: Layout) -> np.ndarray:
+def _arrange_rectangle(value: np.ndarray, channels: np.ndarray, layout: Layout) -> np.ndarray:
     """What is of a convolution's channels, as a small image of a rectangle of pixels."""
     chw = np.broadcast_to(value.reshape(-1), (channels.size,))[channels]
     nchw = np.expand_dims(chw, 0)
     return np.ascontiguousarray(nchw.transpose(["NCHW".index(role) for role in layout.roles]))
 
 
-def _with(graph: Graph, fused: _Fused, *, gone: str) -> Graph:
+def _replace_pair(graph: Graph, fused: _Fused, *, gone: str) -> Graph:
     """The graph with the transposed convolution in place of what it does."""
     placed = replace(
         graph,
@@ -273,4 +273,4 @@ def _with(graph: Graph, fused: _Fused, *, gone: str) -> Graph:
         for node in graph.nodes
         if node.output != gone
     )
-    return placed.with_nodes(kept)
+    return placed.replace_nodes(kept)

@@ -62,16 +62,16 @@ def movement_of(graph: Graph, body: Body, shape: tuple[int, ...]) -> Movement:
         producer = graph.producers.get(name)
         if producer is None or not producer.is_map or producer.body is None:
             break
-        bare, times = without_factor(producer.body)
+        bare, times = split_factor(producer.body)
         if bare is None or len(bare.sources) != 1:
             break
-        body, factor = simplified(inline(body, name, bare), shape), factor * times
+        body, factor = simplify_indices(inline(body, name, bare), shape), factor * times
         if not isinstance(body.value, tvm.ir.TensorLoad):
             break
     return best
 
 
-def without_factor(body: Body) -> tuple[Body | None, float]:
+def split_factor(body: Body) -> tuple[Body | None, float]:
     """A body that is one load times a constant, as that load; None where it is not."""
     value, factor = body.value, 1.0
     while isinstance(value, (tirx.Mul, tirx.Div)) and isinstance(value.b, tirx.FloatImm):
@@ -110,7 +110,7 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     return axis if whole and not _mentions(first, lane) else None
 
 
-def placed_axes(
+def place_axes(
     body: Body, target: Sequence[int], source: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
     """Where an element of the source goes: the source axes that each target axis is made of.
@@ -125,7 +125,7 @@ def placed_axes(
     if not target or not wide or wide[-1] != len(source) - 1:
         return None
     for order in itertools.permutations(wide):
-        axes = _grouped(order, target, source)
+        axes = _group_axes(order, target, source)
         if axes is None:
             continue
         (joined,) = (parts for parts in axes if wide[-1] in parts)
@@ -136,7 +136,7 @@ def placed_axes(
     return None
 
 
-def _grouped(
+def _group_axes(
     order: tuple[int, ...], target: Sequence[int], source: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
     """The axes in this order, cut so that the target's extents come out."""
@@ -171,7 +171,7 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
     )
 
 
-def simplified(body: Body, shape: Sequence[int]) -> Body:
+def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
     """The body with its indices simplified, its axes running over this shape."""
     analyzer = _analyzer(body.axes, shape)
 

@@ -45,7 +45,9 @@ def read_flattened(graph: Graph, context: Context) -> Graph:
         changed.update((reader.output, reader) for reader in direct)
     if not gone:
         return graph
-    return graph.with_nodes(changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
+    return graph.replace_nodes(
+        changed.get(n.output, n) for n in graph.nodes if n.output not in gone
+    )
 
 
 def _reading(reader: Node, node: Node) -> Node:

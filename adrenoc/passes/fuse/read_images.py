@@ -32,7 +32,7 @@ from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.fuse_prologues import source_of, with_prologue
+from adrenoc.passes.fuse.fuse_prologues import attach_prologue, source_of
 from adrenoc.tvmapi import bits_of, tvm
 
 
@@ -50,7 +50,7 @@ def read_images(graph: Graph, context: Context) -> Graph:
             continue
         reason = _refusal(graph, node, readers, image)
         if reason is None:
-            as_read = _with_layout(graph, image)
+            as_read = _set_layout(graph, image)
             direct = [_reading(reader, node, image) for reader in readers]
             apart = _clocks(graph, readers, costs)
             apart += _map_clocks(graph, node, image, costs.machine)
@@ -67,7 +67,7 @@ def read_images(graph: Graph, context: Context) -> Graph:
             reason = estimates
         log.add(node.name, "a kernel before its convolution", reason)
     kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
-    return graph.with_nodes(kept) if gone else graph
+    return graph.replace_nodes(kept) if gone else graph
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _image(graph: Graph, node: Node) -> _Image | None:
     return _Image(name, layout) if layout.extents(shape) == copy.extents else None
 
 
-def _with_layout(graph: Graph, image: _Image) -> Graph:
+def _set_layout(graph: Graph, image: _Image) -> Graph:
     placement = replace(graph.placements[image.name], layout=image.layout)
     return replace(graph, placements={**graph.placements, image.name: placement})
 
@@ -149,7 +149,7 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
 def _reading(reader: Node, node: Node, image: _Image) -> Node:
     """The convolution on what the map is made of."""
     if node.body is not None and not isinstance(node.body.value, tvm.ir.TensorLoad):
-        return with_prologue(reader, node, image.name)
+        return attach_prologue(reader, node, image.name)
     inputs = tuple(image.name if name == node.output else name for name in reader.inputs)
     return replace(reader, inputs=inputs)
 

@@ -32,7 +32,7 @@ from adrenoc.families.winograd.winograd_rule import (
     transform_clocks,
 )
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
-from adrenoc.ir.half import beyond_half
+from adrenoc.ir.half import explain_not_half
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
@@ -112,7 +112,7 @@ def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: Dec
                 tensors[tensor.name] = tensor
                 placements[tensor.name] = placement
     placed = replace(graph, tensors={**graph.tensors, **tensors}, placements=placements)
-    return placed.with_nodes(nodes)
+    return placed.replace_nodes(nodes)
 
 
 def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
@@ -142,17 +142,17 @@ def _geometry(
     plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
     if not plain or geometry.kernel != (TAPS, TAPS):
         return None
-    beyond = _transformed_beyond_half(graph, node) if options.storage_dtype == "float16" else ""
+    beyond = _explain_not_half(graph, node) if options.storage_dtype == "float16" else ""
     if beyond:
         log.add(node.name, "not by Winograd's algorithm", beyond)
     return None if beyond else geometry
 
 
-def _transformed_beyond_half(graph: Graph, node: Node) -> str:
+def _explain_not_half(graph: Graph, node: Node) -> str:
     """Why halves cannot hold the transformed weights, though they hold the weights."""
     growth = max(winograd(outputs).weight_growth for outputs in OUTPUTS["float16"])
     value = graph.tensors[node.inputs[1]].value
-    reason = "" if value is None else beyond_half(value, growth)
+    reason = "" if value is None else explain_not_half(value, growth)
     return reason and f"transformed weights are up to {growth:.3g} times as large; {reason}"
 
 
@@ -234,11 +234,11 @@ def _parts(
     memory = Memory.TEXTURE if Memory.TEXTURE in (x.memory, out.memory) else Memory.BLOCKED
     placement = Placement(memory=memory, layout=_PLANES, dtype=x.dtype)
 
-    def between(name: str, channels: int) -> Tensor:
+    def make_tensor(name: str, channels: int) -> Tensor:
         shape = (channels, tiling.planes, tiling.tiles)
         return Tensor(name=f"{node.output}.{name}", shape=shape, dtype="float32")
 
-    tiles, planes = between("tiles", x.extents.c), between("planes", out.extents.c)
+    tiles, planes = make_tensor("tiles", x.extents.c), make_tensor("planes", out.extents.c)
     first = Node(
         name=f"{node.name}.tiles", op=TILES, inputs=node.inputs[:1], output=tiles.name, attrs=attrs
     )

@@ -23,7 +23,7 @@ from tvm.ir import Op, StringImm
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.operand import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
-from adrenoc.passes.analyse.cpu_nodes import lowered_for_cpu
+from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
 from adrenoc.tvmapi import Call, tvm
 
@@ -59,7 +59,7 @@ def emit_relax(
     if program.cpu_functions:
         cpu = tvm.target.Target({"kind": "llvm", "mtriple": llvm_triple})
         for name, func in program.cpu_functions.items():
-            functions[name] = builder.add_func(lowered_for_cpu(func, cpu), name)
+            functions[name] = builder.add_func(lower_for_cpu(func, cpu), name)
     codes = regions or {}
     for symbol, part in program.regions.items():
         name = f"{symbol}_textures"

@@ -64,7 +64,7 @@ def fit_memory(
     if storage.plan.peak_bytes > limit:
         program, storage = _least_in_any_order(program, storage)
     if storage.plan.peak_bytes > limit:
-        program, storage, moved = _with_buffers(program, storage, limit, lower)
+        program, storage, moved = _move_to_buffers(program, storage, limit, lower)
         for name in moved:
             log.add(name, "buffer", f"as an image it shares no memory, {_flag(limit_mib)}")
     if storage.plan.peak_bytes > limit:
@@ -82,14 +82,14 @@ def fit_memory(
 
 def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, Storage]:
     """The better of the model's own order and the one that frees as early as it can."""
-    other = in_freeing_order(program)
+    other = order_by_freeing(program)
     planned = plan_memory(other)
     if planned.plan.slot_bytes < storage.plan.slot_bytes:
         return other, planned
     return program, storage
 
 
-def in_freeing_order(program: Program) -> Program:
+def order_by_freeing(program: Program) -> Program:
     """The steps in a valid order that takes, at each turn, the step that adds the fewest bytes.
 
     A step adds its output and frees the tensors that it reads last; of equals the earlier one.
@@ -101,7 +101,7 @@ def in_freeing_order(program: Program) -> Program:
         {owner for name in step.reads if (owner := graph.owner(name)) in made}
         for step in program.steps
     ]
-    readers, writers = _by_tensor(reads), _by_tensor(writes)
+    readers, writers = _index_by_tensor(reads), _index_by_tensor(writes)
     followers, waiting = _followers(program)
     size = {name: allocated_bytes(graph.operand(name)) for name in made}
     outputs = {graph.owner(name) for name in graph.outputs}
@@ -150,7 +150,7 @@ def in_freeing_order(program: Program) -> Program:
     )
 
 
-def _by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
+def _index_by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
     """Tensor -> the numbers of the steps that name it."""
     found: dict[str, set[int]] = defaultdict(set)
     for number, named in enumerate(names):
@@ -162,7 +162,7 @@ def _by_tensor(names: Sequence[set[str]]) -> dict[str, set[int]]:
 # Buffers
 
 
-def _with_buffers(
+def _move_to_buffers(
     program: Program, storage: Storage, limit: int, lower: Lower
 ) -> tuple[Program, Storage, list[str]]:
     """Move the fewest kinds of image to buffers that suffice, those that free most first.
@@ -171,19 +171,19 @@ def _with_buffers(
     """
     kinds = _kinds_of_image(program, storage)
 
-    def tried(count: int) -> tuple[Program, Storage, list[str]]:
+    def try_moving(count: int) -> tuple[Program, Storage, list[str]]:
         moved = [name for names in kinds[:count] for name in names]
-        placed = lower(in_buffers(program.graph, moved))
+        placed = lower(place_in_buffers(program.graph, moved))
         return *_least_in_any_order(placed, plan_memory(placed)), moved
 
     def peak(plan: tuple[Program, Storage, list[str]]) -> int:
         return plan[1].plan.peak_bytes
 
-    best = min((program, storage, list[str]()), tried(len(kinds)), key=peak)
+    best = min((program, storage, list[str]()), try_moving(len(kinds)), key=peak)
     too_few, enough = 0, len(kinds)
     while peak(best) <= limit and enough - too_few > 1:
         middle = (too_few + enough) // 2
-        found = tried(middle)
+        found = try_moving(middle)
         if peak(found) <= limit:
             best, enough = found, middle
         else:
@@ -205,7 +205,7 @@ def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
     return followers, waiting
 
 
-def in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
+def place_in_buffers(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with these tensors, and what lies in their memory, in blocked buffers."""
     listed = set(names)
     moved = {name for name in graph.tensors if graph.owner(name) in listed}

@@ -44,7 +44,7 @@ def lower(
     """
     kernels = _Kernels()
 
-    def lowered(part: Graph) -> Program:
+    def lower_part(part: Graph) -> Program:
         context = RuleContext(
             graph=part,
             options=options,
@@ -56,15 +56,15 @@ def lower(
         )
         return _lower_graph(context, kernels)
 
-    inner = {symbol: lowered(part) for symbol, part in (regions or {}).items()}
-    return replace(lowered(graph), regions=inner)
+    inner = {symbol: lower_part(part) for symbol, part in (regions or {}).items()}
+    return replace(lower_part(graph), regions=inner)
 
 
 def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
     graph, steps = context.graph, []
     cpu_functions: dict[str, PrimFunc] = {}
     for node in graph.nodes:
-        if node.on_cpu or node.is_device_copy:
+        if node.is_on_cpu or node.is_device_copy:
             steps.append(_step_of_cpu(context, node, cpu_functions))
             continue
         if node.is_region or node.is_region_memory:
@@ -120,7 +120,7 @@ def _has_wide_weights(graph: Graph, node: Node) -> bool:
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
     """A function of the CPU, or a copy to it or from it."""
-    if not node.on_cpu:
+    if not node.is_on_cpu:
         source, _ = context.operand(node.inputs[0])
         return Step(kernel="", place=node.op, arguments=(source, node.output))
     operators = "_".join(re.sub(r"\W", "_", op) for op in node.operators)

@@ -48,12 +48,12 @@ def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
     texels = {name: texel_reads(kernel) for name, kernel in program.kernels.items()}
     steps = zip(program.graph.nodes, program.steps, strict=True)
     return tuple(
-        _measured(program, node, step, texels=texels.get(step.kernel, 0), half=half)
+        _measure_step(program, node, step, texels=texels.get(step.kernel, 0), half=half)
         for node, step in steps
     )
 
 
-def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
+def _measure_step(program: Program, node: Node, step: Step, *, texels: int, half: bool) -> StepWork:
     graph = program.graph
     # What CLML does is estimated where it is partitioned.
     macs = 0 if not node.has_kernel else multiply_adds(graph, node)
@@ -67,12 +67,12 @@ def _measured(program: Program, node: Node, step: Step, *, texels: int, half: bo
             half=half,
             texels=texels,
             bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(step.reads)),
-            bytes_written=sum(_written(program, node, name) for name in node.written),
+            bytes_written=sum(_count_written_bytes(program, node, name) for name in node.writes),
         ),
     )
 
 
-def _written(program: Program, node: Node, name: str) -> int:
+def _count_written_bytes(program: Program, node: Node, name: str) -> int:
     """Bytes that a node writes of a tensor, others of which another one may write."""
     graph, held = program.graph, _bytes(program, name)
     placings = [s.placing for s in node.stores if s.tensor == name and s.placing is not None]

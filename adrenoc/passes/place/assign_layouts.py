@@ -84,7 +84,9 @@ def _output_layout(
 ) -> Layout | None:
     shape = graph.tensors[node.output].shape
     if node.body is not None or (node.is_region or node.is_region_memory):
-        handed = _handed_on(graph, node.body, shape, layouts) if node.body is not None else None
+        handed = (
+            _inherit_layout(graph, node.body, shape, layouts) if node.body is not None else None
+        )
         return demands.get(node.output) or handed or default_layout(shape)
     source = layouts.get(node.inputs[0]) if node.inputs else None
     operator = OPERATORS.get(node.op)
@@ -92,7 +94,7 @@ def _output_layout(
     return makes(node, shape, source)
 
 
-def _handed_on(
+def _inherit_layout(
     graph: Graph, body: Body, shape: tuple[int, ...], layouts: Mapping[str, Layout | None]
 ) -> Layout | None:
     """The roles that the output axes have in the sources, the largest source first."""
@@ -105,7 +107,7 @@ def _handed_on(
         if layout is None:
             continue
         roles = _roles_by_axis(body, buffer, layout, graph.tensors[name].shape)
-        completed = _completed(roles, shape)
+        completed = _complete_roles(roles, shape)
         if completed is not None:
             return Layout(completed)
     return None
@@ -138,7 +140,7 @@ def _moves_with(index: object, var: object) -> bool:
     return isinstance(index, (tirx.Add, tirx.Sub)) and index.a.same_as(var)
 
 
-def _completed(roles: dict[int, str], shape: tuple[int, ...]) -> str | None:
+def _complete_roles(roles: dict[int, str], shape: tuple[int, ...]) -> str | None:
     """Letters for all axes, or None where the channel would be missing or letters run out."""
     wide = [axis for axis, extent in enumerate(shape) if extent != 1]
     if "C" not in roles.values():
@@ -169,7 +171,7 @@ def _constant_layout(
                 layout = channels_last(len(body.axes))
             roles = _roles_read(body, name, layout)
             if roles is not None:
-                completed = _completed(roles, shape)
+                completed = _complete_roles(roles, shape)
                 if completed is not None:
                     return Layout(completed)
     return default_layout(shape)

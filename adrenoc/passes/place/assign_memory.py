@@ -44,7 +44,7 @@ def assign_memory(graph: Graph, context: Context) -> Graph:
         else:
             placements[name] = _place(tensor, layouts[name], graph, options, limits, log)
     graph = replace(graph, placements=placements, layouts={})
-    return _with_copies(graph, options, limits, log)
+    return _insert_copies(graph, options, limits, log)
 
 
 def _place(
@@ -63,7 +63,7 @@ def _place(
     asked = graph.precision(tensor.name)
     if asked.low is not None:
         if layout.extents(tensor.shape).c > LANES:
-            planes = layout.refolded(Fold.PLANES)
+            planes = layout.refold(Fold.PLANES)
             return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=asked.low)
         log.add(
             tensor.name,
@@ -75,20 +75,20 @@ def _place(
     dtype = "float32" if wide else options.storage_dtype
     if options.textures:
         for fold in Fold:
-            if fits_in_texture(layout.refolded(fold), tensor.shape, limits):
+            if fits_in_texture(layout.refold(fold), tensor.shape, limits):
                 if fold is not Fold.PLANES and tensor.value is None:
                     log.add(
                         tensor.name,
-                        f"texture, {layout.refolded(fold)}",
+                        f"texture, {layout.refold(fold)}",
                         f"as planes it is {_extents(layout, tensor.shape)}, beyond "
                         f"{_limits_text(limits)}",
                     )
-                return Placement(memory=Memory.TEXTURE, layout=layout.refolded(fold), dtype=dtype)
+                return Placement(memory=Memory.TEXTURE, layout=layout.refold(fold), dtype=dtype)
         log.add(
             tensor.name,
             f"buffer, {layout}",
             f"as planes it is {_extents(layout, tensor.shape)} and as rows "
-            f"{_extents(layout.refolded(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
+            f"{_extents(layout.refold(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
         )
     return Placement(memory=Memory.BLOCKED, layout=layout, dtype=dtype)
 
@@ -136,10 +136,12 @@ def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
         outputs.append(copy.name)
         log.add(copy.name, "copied to a row-major buffer", f"{name} is also read inside")
     graph = replace(graph, outputs=tuple(outputs), layouts=layouts)
-    return graph.with_nodes(nodes, tensors)
+    return graph.replace_nodes(nodes, tensors)
 
 
-def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog) -> Graph:
+def _insert_copies(
+    graph: Graph, options: CompileOptions, limits: Limits, log: DecisionLog
+) -> Graph:
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
@@ -157,7 +159,7 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
                 pinned = asked.float32 or any(graph.precision(r.output).float32 for r in readers)
                 as_given = _keeps_image(name, wanted, graph, options)
                 if pinned or as_given or asked.low is not None:
-                    graph = graph.with_precision(
+                    graph = graph.change_precision(
                         [copied], low=asked.low, float32=pinned or as_given
                     )
                 if as_given:
@@ -176,8 +178,8 @@ def _with_copies(graph: Graph, options: CompileOptions, limits: Limits, log: Dec
                     f"{placements[name].memory.value}, {placements[name].layout}",
                 )
             renamed[name] = copied
-        nodes.append(with_other_inputs(node, renamed) if renamed else node)
-    return replace(graph, placements=placements).with_nodes(nodes, tensors.values())
+        nodes.append(rename_inputs(node, renamed) if renamed else node)
+    return replace(graph, placements=placements).replace_nodes(nodes, tensors.values())
 
 
 def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
@@ -232,18 +234,18 @@ def copy_node(source: str, target: Tensor, kind: str) -> Node:
     )
 
 
-def with_other_inputs(node: Node, names: Mapping[str, str]) -> Node:
+def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
     """The node reading other tensors: those of `names` under their new name."""
 
-    def renamed(body: Body | None) -> Body | None:
+    def rename(body: Body | None) -> Body | None:
         return None if body is None else _read_from(body, names)
 
     return replace(
         node,
         inputs=tuple(names.get(n, n) for n in node.inputs),
-        body=renamed(node.body),
-        prologue=renamed(node.prologue),
-        epilogue=renamed(node.epilogue),
+        body=rename(node.body),
+        prologue=rename(node.prologue),
+        epilogue=rename(node.epilogue),
         parts={key: _read_from(body, names) for key, body in node.parts.items()},
     )
 

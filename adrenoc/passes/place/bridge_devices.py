@@ -16,7 +16,7 @@ from adrenoc.passes.place.assign_memory import copy_node
 
 def bridge_devices(graph: Graph, _context: Context) -> Graph:
     """Insert the copies; every `cpu` node then reads and writes tensors of the CPU alone."""
-    if not any(node.on_cpu for node in graph.nodes):
+    if not any(node.is_on_cpu for node in graph.nodes):
         return graph
     return _Bridge(graph).run()
 
@@ -33,13 +33,13 @@ class _Bridge:
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
-            if node.on_cpu:
+            if node.is_on_cpu:
                 self._add_cpu_node(node)
             else:
                 self._need_on_gpu(node.inputs)
                 self._nodes.append(node)
         self._need_on_gpu(self._graph.outputs)
-        return self._graph.with_nodes(self._nodes, self._tensors)
+        return self._graph.replace_nodes(self._nodes, self._tensors)
 
     def _add_cpu_node(self, node: Node) -> None:
         names = {name: self._bring_to_cpu(name) for name in node.inputs}
@@ -75,7 +75,7 @@ class _Bridge:
 
     def _need_on_gpu(self, names: tuple[str, ...]) -> None:
         for name in names:
-            if name in self._graph.producers and self._graph.producers[name].on_cpu:
+            if name in self._graph.producers and self._graph.producers[name].is_on_cpu:
                 if name not in self._on_gpu:
                     made = self._on_cpu[name]
                     self._nodes.append(

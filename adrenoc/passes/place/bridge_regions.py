@@ -38,8 +38,8 @@ def bridge_regions(graph: Graph, _context: Context) -> Graph:
                 tensors.append(rows)
                 nodes.append(copy_node(name, rows, "layout"))
                 copied[name] = rows.name
-        nodes.append(_renamed(node, copied))
-    return graph.with_nodes(nodes, tensors)
+        nodes.append(_rename_arguments(node, copied))
+    return graph.replace_nodes(nodes, tensors)
 
 
 def _needs_copy(graph: Graph, name: str) -> bool:
@@ -57,7 +57,7 @@ def _needs_copy(graph: Graph, name: str) -> bool:
     )
 
 
-def _renamed(node: Node, copied: dict[str, str]) -> Node:
+def _rename_arguments(node: Node, copied: dict[str, str]) -> Node:
     arguments = tuple(copied.get(n, n) for n in node.attrs["arguments"])
     inputs = (*dict.fromkeys(arguments), *node.attrs["results"][1:])
     return replace(node, inputs=inputs, attrs={**node.attrs, "arguments": arguments})

@@ -34,8 +34,8 @@ from adrenoc.passes.analyse.channel_ranges import (
     Part,
     Slice,
     concat_of,
+    restore_whole_sources,
     slice_of,
-    with_whole_sources,
 )
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_memory import copy_node
@@ -190,9 +190,9 @@ class _Plan:
     def _join(self, graph: Graph, name: str, concat: Concat) -> Graph:
         """Place the parts of one concatenation."""
         views = dict(graph.views)
-        parts = with_whole_sources(graph, concat.parts, self.slices)
+        parts = restore_whole_sources(graph, concat.parts, self.slices)
         if name not in views and name not in self.apart:
-            together = self._placed_together(graph, name, parts)
+            together = self._find_common_place(graph, name, parts)
             if together is not None:
                 return replace(graph, views={**views, name: together})
         copied = []
@@ -206,7 +206,7 @@ class _Plan:
         self.copied[name] = copied
         return replace(graph, views=views)
 
-    def _placed_together(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
+    def _find_common_place(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
         """The range of another tensor that these parts are already, one after the other."""
         owner, first = graph.place(parts[0].name)
         own = graph.aliases.get(parts[0].name, parts[0].name)
@@ -240,7 +240,7 @@ class _Plan:
 
         Of each whole only the first: with that part apart, the next one may do no harm.
         """
-        known = self._known
+        known = self._decided_count
         troubled: set[str] = set()
         stores: dict[str, list[str]] = {}
         for store in self.stores:
@@ -257,7 +257,7 @@ class _Plan:
                     troubled.add(owner)
                     self._separate(graph, node, name, owner)
         if troubled:
-            return self._known > known
+            return self._decided_count > known
         for name, copies in self.copied.items():
             whole = graph.owner(name)
             image = graph.operand(name).memory is Memory.TEXTURE
@@ -268,10 +268,10 @@ class _Plan:
                     f"in place {len(copies)} of its parts would be copied, the first, "
                     f"{part.name}, because {reason}"
                 )
-        return self._known > known
+        return self._decided_count > known
 
     @property
-    def _known(self) -> int:
+    def _decided_count(self) -> int:
         return len(self.apart) + len(self.as_kernel) + len(self.refused)
 
     def _separate(self, graph: Graph, node: Node, name: str, owner: str) -> None:
@@ -340,8 +340,8 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
     joined = replace(graph, views=views, placements=placements)
     read = {joined.owner(name) for node in nodes for name in node.inputs}
     read.update(joined.owner(name) for name in joined.outputs)
-    stored = [_with_stores(joined, node, stores.get(node.output, ()), read) for node in nodes]
-    return joined.with_nodes(stored, tensors)
+    stored = [_add_stores(joined, node, stores.get(node.output, ()), read) for node in nodes]
+    return joined.replace_nodes(stored, tensors)
 
 
 def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
@@ -352,7 +352,7 @@ def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
     return replace(whole, name=f"{store.source}_in_{store.whole}_{number}", shape=shape)
 
 
-def _with_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
+def _add_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
     """The node with these stores, and that of its output where somebody reads it there."""
     if not stores:
         return node

@@ -17,7 +17,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.second_stores import MOST_STORES, can_store, with_stores
+from adrenoc.passes.place.second_stores import MOST_STORES, add_stores, can_store
 from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
 
 
@@ -34,7 +34,7 @@ def place_stores(graph: Graph, context: Context) -> Graph:
     kept = [node for node in graph.nodes if node.output not in moved]
     read = {graph.owner(name) for node in kept for name in node.inputs}
     read |= {graph.owner(name) for name in graph.outputs if name not in moved}
-    return graph.with_nodes(with_stores(graph, n, stores.get(n.output), read) for n in kept)
+    return graph.replace_nodes(add_stores(graph, n, stores.get(n.output), read) for n in kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class _Plan:
 
     def place(self, node: Node, log: DecisionLog) -> None:
         """Let the makers of what a node moves write it, if all of them can."""
-        moves = [self._from_the_first(move) for move in texel_moves(self.graph, node)]
+        moves = [self._chain_moves(move) for move in texel_moves(self.graph, node)]
         found: list[tuple[Node, Store]] = []
         for move in moves:
             made = _maker(self.graph, move.source)
@@ -74,12 +74,12 @@ class _Plan:
         sources = " and ".join(dict.fromkeys(move.source for move in moves))
         log.add(node.output, f"written by {who}", f"it is texels of {sources} elsewhere")
 
-    def _from_the_first(self, move: TexelMove) -> TexelMove:
+    def _chain_moves(self, move: TexelMove) -> TexelMove:
         """A move of what is moved itself, as one move."""
         owner, at = self.graph.place(move.source)
         first = self.moved.get(owner)
         # A view has as many rows and columns as what it is cut from; an alias the same texels.
-        return move if first is None else move.after(first, block=at)
+        return move if first is None else move.compose(first, block=at)
 
     def _obstacle(self, node: Node, maker: Node) -> str | None:
         """Why the kernel that makes what a map moves cannot write what the map makes."""
@@ -88,7 +88,7 @@ class _Plan:
         if image and target in {graph.owner(name) for name in maker.inputs}:
             return f"{maker.name} reads {target}, and cannot write the same image"
         known = self.stores.get(maker.output, [])
-        written = (*maker.written, *(store.tensor for store in known), target)
+        written = (*maker.writes, *(store.tensor for store in known), target)
         if len({graph.owner(name) for name in written}) > self.most:
             return f"{maker.name} would write more than {self.most} images"
         return None

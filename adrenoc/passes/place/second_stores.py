@@ -120,7 +120,7 @@ def can_store(graph: Graph, node: Node) -> bool:
     )
 
 
-def with_stores(
+def add_stores(
     graph: Graph, node: Node, stores: Sequence[Store] | None, read: Container[str]
 ) -> Node:
     """The node with these stores beside what it writes already, where somebody reads that.

@@ -14,7 +14,7 @@ from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.second_stores import can_store, with_stores
+from adrenoc.passes.place.second_stores import add_stores, can_store
 from adrenoc.tvmapi import tvm
 
 _MOVES = {"layout", "reshape"}
@@ -40,7 +40,7 @@ def store_outputs(graph: Graph, context: Context) -> Graph:
     kept = [node for node in graph.nodes if node.output not in gone]
     read = {graph.owner(name) for node in kept for name in node.inputs}
     read |= {graph.owner(name) for name in graph.outputs if name not in gone}
-    return graph.with_nodes(with_stores(graph, n, stores.get(n.output), read) for n in kept)
+    return graph.replace_nodes(add_stores(graph, n, stores.get(n.output), read) for n in kept)
 
 
 def _copies(graph: Graph, node: Node) -> bool:

@@ -79,7 +79,7 @@ class TexelMove:
     at: tuple[Expr, ...]
     read: tuple[Expr, ...]
 
-    def after(self, first: TexelMove, *, block: int) -> TexelMove:
+    def compose(self, first: TexelMove, *, block: int) -> TexelMove:
         """Both moves as one; `source` is what `first` makes, or its blocks from `block` on."""
         position = [self.read[0], self.read[1] + iconst(block), *self.read[2:]]
         analyzer = _analyzer(self.at, self.grid)
@@ -113,7 +113,7 @@ def _parts(body: Body, made: OperandSpec) -> Iterator[tuple[Any, Box]]:
     Raises:
         UnknownFormError: it does more than that.
     """
-    loads = list(_chosen(body.value))
+    loads = list(_iterate_choices(body.value))
     if len(loads) == 1:
         yield loads[0][0], ((0,) * len(_ROLES), _grid(made))
         return
@@ -135,7 +135,7 @@ def _parts(body: Body, made: OperandSpec) -> Iterator[tuple[Any, Box]]:
         yield load, (begin, extents)
 
 
-def _chosen(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
+def _iterate_choices(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
     """The loads of a value that is one of them, and the conditions for each."""
     if isinstance(value, tvm.ir.TensorLoad):
         yield value, ()
@@ -147,7 +147,7 @@ def _chosen(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
     else:
         raise UnknownFormError
     for branch, holds in ((then, True), (otherwise, False)):
-        for load, conditions in _chosen(branch):
+        for load, conditions in _iterate_choices(branch):
             yield load, ((condition, holds), *conditions)
 
 
@@ -200,7 +200,7 @@ def _read_at(
     read = dict.fromkeys("NCHW", iconst(0))
     for role, index, extent in zip(source.roles.roles, load.indices, source.shape, strict=True):
         if extent > 1:
-            read[role] = analyzer.simplify(_floored(index_expr(index, values), analyzer))
+            read[role] = analyzer.simplify(_floor_quotients(index_expr(index, values), analyzer))
     if made.extents.c % LANES or source.extents.c % LANES:
         same = analyzer.simplify(read["C"] - channel)
         if made.extents.c != source.extents.c or const_int(same) != 0:
@@ -215,19 +215,19 @@ def _read_at(
     return None if mentions(found, [lane]) else found
 
 
-def _floored(index: Expr, analyzer: Any) -> Expr:
+def _floor_quotients(index: Expr, analyzer: Any) -> Expr:
     """An index whose quotients are rounded down, which is the same where nothing is negative.
 
     Raises:
         UnknownFormError: something can be.
     """
 
-    def floored(quotient: Any) -> Any:
+    def floor(quotient: Any) -> Any:
         if analyzer.const_int_bound(quotient.a).min_value < 0:
             raise UnknownFormError
         return tirx.floordiv(quotient.a, quotient.b)
 
-    return structural_map(index, (tirx.Div, floored))
+    return structural_map(index, (tirx.Div, floor))
 
 
 def placing_of(move: TexelMove) -> Placing | None:
@@ -240,7 +240,7 @@ def placing_of(move: TexelMove) -> Placing | None:
     here = list(zip(move.at, at, strict=True))
     read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]
     beyond = any((r < 0).any() or (r >= e).any() for r, e in zip(read, move.held, strict=True))
-    lost = None if beyond else _lost_digits(move, here, read)
+    lost = None if beyond else _find_lost_digits(move, here, read)
     if lost is None:
         return None
     copies = tuple(copies for _, copies in lost)
@@ -248,7 +248,7 @@ def placing_of(move: TexelMove) -> Placing | None:
     if within is None:
         return None
     axes = tuple(Var(f"s{number}", "int32") for number in range(len(_ROLES) + len(lost)))
-    to = _solved(move, axes, lost)
+    to = _solve_position(move, axes, lost)
     tables = [*read, *(index_value(digit, here) for digit, _ in lost)]
     there = list(zip(axes, tables, strict=True))
     if to is None or any((index_value(t, there) != a).any() for t, a in zip(to, at, strict=True)):
@@ -257,7 +257,7 @@ def placing_of(move: TexelMove) -> Placing | None:
     return Placing(axes=axes, to=to, blocks=move.held[1], within=within, copies=copies)
 
 
-def _lost_digits(
+def _find_lost_digits(
     move: TexelMove, here: Values, read: Sequence[np.ndarray]
 ) -> tuple[tuple[Expr, int], ...] | None:
     """Digits of the target's position that the source's leaves open, and how many there are.
@@ -281,7 +281,7 @@ def _lost_digits(
     return None
 
 
-def _solved(
+def _solve_position(
     move: TexelMove, axes: Sequence[Expr], lost: Sequence[tuple[Expr, int]]
 ) -> tuple[Expr, ...] | None:
     """The position in what is made by that in the source, by TVM's arithmetic."""
@@ -294,7 +294,7 @@ def _solved(
     extents = (*move.held, *(copies for _, copies in lost))
     indices, known = [], []
     for index, axis, extent in zip(read, axes, extents, strict=True):
-        turned, by = _unturned(index, extent)
+        turned, by = _remove_rotation(index, extent)
         indices.append(turned)
         known.append(floormod(axis - iconst(by), extent) if by else axis)
     found = sym.detect_iter_map(indices, iterated, check_level="nocheck")
@@ -311,7 +311,7 @@ def _solved(
     )
 
 
-def _unturned(index: Expr, extent: int) -> tuple[Expr, int]:
+def _remove_rotation(index: Expr, extent: int) -> tuple[Expr, int]:
     """An index without the turn of its axis, and by how much it was turned: (i + 3) % 56."""
     if isinstance(index, tirx.FloorMod) and const_int(index.b) == extent:
         inner = index.a

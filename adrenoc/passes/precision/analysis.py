@@ -18,8 +18,8 @@ from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.half import beyond_half, largest_of
-from adrenoc.passes.analyse.powers import by_tensor
+from adrenoc.ir.half import explain_not_half, largest_of
+from adrenoc.passes.analyse.powers import unify_reads
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import (
     ANY,
@@ -98,7 +98,7 @@ class Analysis:
 
         def element(body: Body, before: Known) -> Known:
             expression = Expression(
-                replace(body, value=by_tensor(body)),
+                replace(body, value=unify_reads(body)),
                 {name: self._known.get(name, before) for name in body.sources.values()},
                 computed=self.is_computed,
                 largest=self._is_largest,
@@ -171,7 +171,7 @@ class Analysis:
             # A sum of products is about as large as its terms; weights within half keep what is
             # within half there, for networks are trained to do so.
             weights, factor = self.graph.tensors[node.inputs[1]], self[node.inputs[1]].size or ONE
-            odd = weights.value is not None and beyond_half(weights.value)
+            odd = weights.value is not None and explain_not_half(weights.value)
             if not first.beyond_half and not odd and (weights.value is not None or factor == ONE):
                 return ONE
             return size_of_number(first.most).times(factor)

@@ -37,7 +37,7 @@ def drop_conversions(analysis: Analysis) -> Graph:
             )
         changed = body is not node.body or epilogue is not node.epilogue
         nodes.append(replace(node, body=body, epilogue=epilogue) if changed else node)
-    return graph.with_nodes(nodes)
+    return graph.replace_nodes(nodes)
 
 
 def _without(body: Body, known: Mapping[str, Known]) -> Body:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_equal
 
-from adrenoc.ir.body import Body, loaded
+from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Node
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.passes.analyse.powers import EXPONENTIALS
@@ -73,7 +73,7 @@ class Forms:
 
     def pointing(self, load: Any) -> frozenset[str]:
         """The tensors that say where a load reads."""
-        buffers = (buffer for index in load.indices for buffer in loaded(index))
+        buffers = (buffer for index in load.indices for buffer in find_loaded_buffers(index))
         return frozenset(self.body.sources.get(buffer, "") for buffer in buffers)
 
     def is_accumulator(self, part: Any) -> bool:

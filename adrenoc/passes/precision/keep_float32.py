@@ -50,11 +50,11 @@ PRECISION_RULES = (
 def keep_float32(graph: Graph, context: Context) -> Graph:
     """Mark the tensors that rules name; of several reasons for one the first is told."""
     analysis = Analysis(graph)
-    kept, told = set(graph.in_float32), set()
+    kept, told = set(graph.float32_names), set()
     for rule in PRECISION_RULES:
         for name, reason in list(rule.finds(analysis, kept)):
             if reason and name not in told:
                 context.log.add(name, "float32", reason)
                 told.add(name)
             kept.add(name)
-    return graph.with_precision(kept, float32=True)
+    return graph.change_precision(kept, float32=True)

@@ -46,7 +46,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     Where the GPU has dot products of bytes, whole numbers that fit are to be stored as bytes.
     """
     options, log = context.options, context.log
-    rounded, exact = set(), set(graph.in_float32)
+    rounded, exact = set(), set(graph.float32_names)
     floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")
     for node in graph.nodes:
         bodies = [b for b in (node.body, node.epilogue) if b is not None]
@@ -66,7 +66,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
         graph, ranges = drop_conversions(analysis), analysis.whole
     graph = _in_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
     if floats:
-        return graph.with_precision(rounded, rounded=True)
+        return graph.change_precision(rounded, rounded=True)
     exact |= _inexact_before(graph, rounded, ranges)
     if dynamic := before_dynamic(graph, rounded, ranges):
         exact |= dynamic
@@ -81,7 +81,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
             "computed in float32",
             "they are rounded to integers, as quantised models do: sums in half would move them",
         )
-    return graph.with_precision(rounded, rounded=True).with_precision(exact, float32=True)
+    return graph.change_precision(rounded, rounded=True).change_precision(exact, float32=True)
 
 
 def _beside_products(node: Node) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
                 f"not hold{did_you_mean(name, list(known))}",
                 hint="make the policy again: adrenoc check-accuracy MODEL -o POLICY.json",
             )
-    return graph.with_precision(exact, float32=True)
+    return graph.change_precision(exact, float32=True)
 
 
 def spread_precision(graph: Graph, context: Context) -> Graph:
@@ -47,9 +47,9 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
     each such edge is a Decision.
     """
     options, log = context.options, context.log
-    exact = set(graph.in_float32)
+    exact = set(graph.float32_names)
     if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
-        return graph.with_precision(exact, float32=False)
+        return graph.change_precision(exact, float32=False)
     for node in graph.nodes:
         if node.output not in exact and moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -74,7 +74,7 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
                 f"its kernel reads {', '.join(narrow)} in {options.storage_dtype} and computes in "
                 "float32; the load converts, no copy is added",
             )
-    return graph.with_precision(exact, float32=True)
+    return graph.change_precision(exact, float32=True)
 
 
 def moves(node: Node) -> bool:

@@ -50,7 +50,7 @@ def widen_sums(graph: Graph, context: Context) -> Graph:
             f"the first {len(wide)} of {len(works)} convolutions in half: all later ones hand on "
             f"their errors; at most {SHARE:.0%} of the convolutions' estimated time",
         )
-    return graph.with_precision(wide, wide_sums=True)
+    return graph.change_precision(wide, wide_sums=True)
 
 
 def is_deep(graph: Graph) -> bool:

@@ -62,13 +62,13 @@ def _argument(kind: str) -> Nest:
         extents = [shape[a] for a in axes]
         kept = [1 if a in axes else d for a, d in enumerate(shape)]
 
-        def at(index: Sequence[Expr], walked: Sequence[Expr]) -> list[Expr]:
+        def place(index: Sequence[Expr], walked: Sequence[Expr]) -> list[Expr]:
             by_axis = dict(zip(axes, walked, strict=True))
             return [by_axis.get(a, i) for a, i in enumerate(index)]
 
         loops = _loops(extents)
         extreme = te.compute(
-            kept, lambda *i: extreme_of(x(*at(i, loops)), axis=loops), name="extreme"
+            kept, lambda *i: extreme_of(x(*place(i, loops)), axis=loops), name="extreme"
         )
         again = _loops(extents)
         number = _linear([v.var for v in again], extents)
@@ -76,7 +76,7 @@ def _argument(kind: str) -> Nest:
         first = te.compute(
             kept,
             lambda *i: te.min(
-                tirx.Select(x(*at(i, again)) == extreme(*i), number, missing), axis=again
+                tirx.Select(x(*place(i, again)) == extreme(*i), number, missing), axis=again
             ),
             name="first",
         )
@@ -99,26 +99,26 @@ def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
     extent = shape[axis]
     (r,) = _loops([extent])
 
-    def before(*index: Expr) -> Expr:
-        here, there = x(*index), x(*_moved(index, axis, r))
+    def count_before(*index: Expr) -> Expr:
+        here, there = x(*index), x(*_replace_position(index, axis, r))
         earlier = there > here if descending else there < here
         tied = tirx.And(there == here, r.var < index[axis])
         return te.sum(_count(tirx.Or(earlier, tied)), axis=r)
 
-    rank = te.compute(shape, before, name="rank")
+    rank = te.compute(shape, count_before, name="rank")
     (s,) = _loops([extent])
     return te.compute(
         [count if a == axis else d for a, d in enumerate(shape)],
         lambda *i: te.sum(
-            tirx.Select(rank(*_moved(i, axis, s)) == i[axis], s.var, _zero()), axis=s
+            tirx.Select(rank(*_replace_position(i, axis, s)) == i[axis], s.var, _zero()), axis=s
         ),
         name="order",
     )
 
 
-def _in_order(x: Any, axis: int, order: Any) -> Any:
+def _reorder(x: Any, axis: int, order: Any) -> Any:
     return te.compute(
-        _ints(order.shape), lambda *i: x(*_moved(i, axis, order(*i))), name="in_order"
+        _ints(order.shape), lambda *i: x(*_replace_position(i, axis, order(*i))), name="in_order"
     )
 
 
@@ -126,14 +126,14 @@ def _sort(call: Any) -> Any:
     (x,) = _placeholders(call)
     axis = int(call.attrs.axis) % len(x.shape)
     order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
-    return _function([x], [_in_order(x, axis, order)])
+    return _function([x], [_reorder(x, axis, order)])
 
 
 def _argsort(call: Any) -> Any:
     (x,) = _placeholders(call)
     axis = int(call.attrs.axis) % len(x.shape)
     order = _order(x, axis, bool(call.attrs.descending), _ints(x.shape)[axis])
-    return _function([x], [_as_type(order, _fields(call)[0])])
+    return _function([x], [_cast(order, _fields(call)[0])])
 
 
 def _topk(call: Any) -> Any:
@@ -143,9 +143,9 @@ def _topk(call: Any) -> Any:
     count = _ints(fields[0].shape)[axis]
     order = _order(x, axis, bool(call.attrs.largest), count)
     kind = str(call.attrs.ret_type)
-    results = [] if kind == "indices" else [_in_order(x, axis, order)]
+    results = [] if kind == "indices" else [_reorder(x, axis, order)]
     if kind != "values":
-        results.append(_as_type(order, fields[-1]))
+        results.append(_cast(order, fields[-1]))
     return _function([x], results)
 
 
@@ -160,7 +160,7 @@ def _scan(combine: Callable[..., Expr], neutral: int) -> Nest:
         (r,) = _loops([math.prod(shape) if flat else shape[axis]])
 
         def element(*index: Expr) -> Expr:
-            at = _unravelled(r.var, shape) if flat else _moved(index, axis, r)
+            at = _unravel(r.var, shape) if flat else _replace_position(index, axis, r)
             taken = r.var < index[axis] if exclusive else r.var <= index[axis]
             value = x(*at).astype(dtype)
             return combine(tirx.Select(taken, value, tirx.const(neutral, dtype)), axis=r)
@@ -176,21 +176,21 @@ def _scatter_elements(call: Any) -> Any:
     axis = int(call.attrs.axis) % len(shape)
 
     def matches(index: Sequence[Expr], walked: Sequence[Expr]) -> Expr:
-        named = _wrapped(indices(*_moved(index, axis, walked[0])), shape[axis])
+        named = _wrap_index(indices(*_replace_position(index, axis, walked[0])), shape[axis])
         found = named == index[axis].astype(str(indices.dtype))
         for a, extent in enumerate(given):
             if a != axis and extent < shape[a]:
                 found = tirx.if_then_else(index[a] < extent, found, tirx.const(False, "bool"))
         return found
 
-    return _scattered(
+    return _scatter_updates(
         data,
         indices,
         updates,
         str(call.attrs.reduction),
         [given[axis]],
         matches,
-        lambda index, walked: _moved(index, axis, walked[0]),
+        lambda index, walked: _replace_position(index, axis, walked[0]),
     )
 
 
@@ -202,11 +202,11 @@ def _scatter_nd(call: Any) -> Any:
     def matches(index: Sequence[Expr], walked: Sequence[Expr]) -> Expr:
         found = tirx.const(True, "bool")
         for a in range(depth):
-            named = _wrapped(indices(*walked, tirx.const(a, "int32")), shape[a])
+            named = _wrap_index(indices(*walked, tirx.const(a, "int32")), shape[a])
             found = tirx.And(found, named == index[a].astype(str(indices.dtype)))
         return found
 
-    return _scattered(
+    return _scatter_updates(
         data,
         indices,
         updates,
@@ -217,7 +217,7 @@ def _scatter_nd(call: Any) -> Any:
     )
 
 
-def _scattered(
+def _scatter_updates(
     data: Any,
     indices: Any,
     updates: Any,
@@ -241,17 +241,17 @@ def _scattered(
         )
 
         def element(*index: Expr) -> Expr:
-            found = updates(*source(index, _unravelled(last(*index), extents)))
+            found = updates(*source(index, _unravel(last(*index), extents)))
             return tirx.if_then_else(last(*index) >= 0, found, data(*index))
 
         return _function([data, indices, updates], [te.compute(shape, element, name="updated")])
     fold, combine, neutral = _REDUCTIONS[reduction]
 
-    def guarded(index: Sequence[Expr]) -> Expr:
+    def guard(index: Sequence[Expr]) -> Expr:
         update = updates(*source(index, walked))
         return tirx.if_then_else(matches(index, walked), update, neutral(dtype))
 
-    folded = te.compute(shape, lambda *i: fold(guarded(i), axis=loops), name="folded")
+    folded = te.compute(shape, lambda *i: fold(guard(i), axis=loops), name="folded")
     result = te.compute(shape, lambda *i: combine(data(*i), folded(*i)), name="updated")
     return _function([data, indices, updates], [result])
 
@@ -304,7 +304,7 @@ def _loops(extents: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate(extents)]
 
 
-def _moved(index: Sequence[Expr], axis: int, to: Any) -> list[Expr]:
+def _replace_position(index: Sequence[Expr], axis: int, to: Any) -> list[Expr]:
     """The index with another position along one axis."""
     return [getattr(to, "var", to) if a == axis else i for a, i in enumerate(index)]
 
@@ -316,7 +316,7 @@ def _linear(walked: Sequence[Expr], extents: Sequence[int]) -> Expr:
     return number
 
 
-def _unravelled(number: Expr, extents: Sequence[int]) -> list[Expr]:
+def _unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:
     index: list[Expr] = []
     for extent in reversed(extents):
         index.insert(0, tirx.floormod(number, extent))
@@ -324,12 +324,12 @@ def _unravelled(number: Expr, extents: Sequence[int]) -> list[Expr]:
     return index
 
 
-def _wrapped(index: Expr, extent: int) -> Expr:
+def _wrap_index(index: Expr, extent: int) -> Expr:
     """An index that may count from the end."""
     return tirx.Select(index < 0, index + extent, index)
 
 
-def _as_type(tensor: Any, ty: Any) -> Any:
+def _cast(tensor: Any, ty: Any) -> Any:
     return te.compute(_ints(tensor.shape), lambda *i: tensor(*i).astype(str(ty.dtype)), name="cast")
 
 

@@ -23,7 +23,7 @@ def forbid_cpu(graph: Graph, context: Context) -> Graph:
         CompileError: naming all of them.
     """
     if "cpu" in context.options.forbid:
-        found = (node.output for node in graph.nodes if node.on_cpu)
+        found = (node.output for node in graph.nodes if node.is_on_cpu)
         _refuse(found, "the CPU", "cpu", context.log)
     return graph
 

@@ -24,20 +24,20 @@ def inline_scalars(graph: Graph, _context: Context) -> Graph:
         for name, tensor in graph.tensors.items()
         if tensor.value is not None and tensor.value.size == 1
     }
-    return graph.with_nodes(_inlined(node, scalars) for node in graph.nodes)
+    return graph.replace_nodes(_inline_node(node, scalars) for node in graph.nodes)
 
 
-def _inlined(node: Node, scalars: dict[str, Any]) -> Node:
+def _inline_node(node: Node, scalars: dict[str, Any]) -> Node:
     if node.body is None or not any(name in scalars for name in node.inputs):
         return node
-    body = _with_values(node.body, scalars)
+    body = _substitute_values(node.body, scalars)
     return replace(node, body=body, inputs=tuple(dict.fromkeys(body.sources.values())))
 
 
-def _with_values(body: Body, scalars: dict[str, Any]) -> Body:
+def _substitute_values(body: Body, scalars: dict[str, Any]) -> Body:
     def value_of(load: Any) -> Any:
         name = body.source_of(load.source)
         return tirx.const(scalars[name], str(load.ty)) if name in scalars else load
 
     value = structural_map(body.value, (tvm.ir.TensorLoad, value_of))
-    return replace(body, value=value).without_unread()
+    return replace(body, value=value).drop_unread()

@@ -75,7 +75,7 @@ class _Reader:
             inputs=tuple(inputs),
             outputs=outputs,
         )
-        return graph.with_nodes(_live(graph))
+        return graph.replace_nodes(_live(graph))
 
     def _read_binding(self, binding: Any) -> None:
         value, var = binding.value, binding.var
@@ -190,7 +190,7 @@ class _Reader:
             self.nodes.extend(cpu_nodes(func, args, outputs, op=op, reason=reason, log=self.log))
         for block in blocks:
             if block.target not in buffers:
-                temporary = self._unused(f"{var.name}_{block.target.name}")
+                temporary = self._make_unused_name(f"{var.name}_{block.target.name}")
                 buffers[block.target] = temporary
                 self.tensors[temporary] = Tensor(
                     name=temporary,
@@ -218,7 +218,7 @@ class _Reader:
 
     # Tensors and names
 
-    def _unused(self, name: str) -> str:
+    def _make_unused_name(self, name: str) -> str:
         """A tensor name that is not taken: TVM gives two buffers of one function the same."""
         found = name
         while found in self.tensors:

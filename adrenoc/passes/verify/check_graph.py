@@ -44,9 +44,9 @@ def _check_order(graph: Graph) -> None:
             if graph.owner(name) not in known and not _blocks(graph, name) <= made:
                 raise DefectError(f"{node.name} reads {name} before it is made")
         _check_stores(graph, node)
-        elsewhere = _placed(graph, node)
+        elsewhere = _count_placed_texels(graph, node)
         placed.update(elsewhere)
-        for name in node.written:
+        for name in node.writes:
             if name in elsewhere and placed[name] < _texels(graph, name):
                 continue  # another kernel writes the rest
             again = _blocks(graph, name) & made
@@ -96,7 +96,7 @@ def _check_stores(graph: Graph, node: Node) -> None:
     """What a kernel writes beside its output are ranges of that."""
     for store in node.stores:
         if store.placing is not None:
-            continue  # `_placed` looks at those
+            continue  # `_count_placed_texels` looks at those
         part, whole = graph.operand(store.tensor).extents, graph.operand(node.output).extents
         end = store.first + part.blocks
         if (
@@ -108,7 +108,7 @@ def _check_stores(graph: Graph, node: Node) -> None:
             raise DefectError(f"{store.tensor} is no range of blocks of {node.output}")
 
 
-def _placed(graph: Graph, node: Node) -> Counter[str]:
+def _count_placed_texels(graph: Graph, node: Node) -> Counter[str]:
     """Texels of each tensor that a kernel places one by one.
 
     Raises:

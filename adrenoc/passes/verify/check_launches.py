@@ -68,16 +68,20 @@ def check_launches(program: Program, limits: Limits) -> None:
 def _check_step(program: Program, node: Node, step: Step) -> None:
     """The step gives its kernel what the node reads and writes, and nothing else."""
     graph = program.graph
-    results = node.attrs["results"] if step.place == CLML else node.written
+    results = node.attrs["results"] if step.place == CLML else node.writes
     written, wanted = _owners(graph, step.writes), _owners(graph, results)
     if written != wanted:
-        raise DefectError(f"{node.name} writes {_listed(written)}, and should {_listed(wanted)}")
+        raise DefectError(
+            f"{node.name} writes {_list_items(written)}, and should {_list_items(wanted)}"
+        )
     read = _owners(graph, (name for name in step.reads if name not in program.params))
     computed = _owners(graph, (n for n in node.inputs if graph.tensors[n].value is None))
     if step.place == CLML:  # what it writes beside its own output counts as its input
         computed -= written
     if read != computed:
-        raise DefectError(f"{node.name} is given {_listed(read)} to read, not {_listed(computed)}")
+        raise DefectError(
+            f"{node.name} is given {_list_items(read)} to read, not {_list_items(computed)}"
+        )
 
 
 def _check_arguments(program: Program, node: Node, step: Step) -> None:
@@ -92,8 +96,8 @@ def _check_arguments(program: Program, node: Node, step: Step) -> None:
         wanted = (*(int(extent) for extent in buffer.shape), str(buffer.dtype), scope)
         if given != wanted:
             raise DefectError(
-                f"{node.name} gives {kernel.name} {name}, which is {_listed(given)}, for "
-                f"{_listed(wanted)}"
+                f"{node.name} gives {kernel.name} {name}, which is {_list_items(given)}, for "
+                f"{_list_items(wanted)}"
             )
 
 
@@ -118,5 +122,5 @@ def _owners(graph: Graph, names: Iterable[str]) -> set[str]:
     return {graph.owner(name) for name in names}
 
 
-def _listed(items: Iterable[object]) -> str:
+def _list_items(items: Iterable[object]) -> str:
     return " ".join(map(str, items)) or "nothing"

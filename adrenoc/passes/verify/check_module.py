@@ -107,7 +107,7 @@ class _Reader:
         place = place_of(self.program, self.storage, owner)
         held = (OUTPUT, owner) if storage in self.fresh else self.places.get(storage)
         seen = (_extents(call.args[2]), _dtype(call.args[3]), call.args[4].value)
-        if held != place or int(call.args[1].value) or seen != _wanted(spec):
+        if held != place or int(call.args[1].value) or seen != _describe_memory(spec):
             raise DefectError(f"{self.name} has {owner} as {seen} in {held}, planned was {place}")
         self.places[var] = place
 
@@ -134,7 +134,7 @@ class _Reader:
             )
 
 
-def _wanted(spec: OperandSpec) -> tuple[tuple[int, ...], str, str]:
+def _describe_memory(spec: OperandSpec) -> tuple[tuple[int, ...], str, str]:
     return tuple(spec.physical), spec.dtype, spec.scope
 
 

@@ -118,12 +118,16 @@ class _Walk:
         for name in step.writes:
             place, owner = self._place(name), graph.owner(name)
             if place[0] not in (SLOT, OUTPUT):
-                raise DefectError(f"{_named(step)} writes {owner}, an {place[0]} of the program")
+                raise DefectError(
+                    f"{_name_step(step)} writes {owner}, an {place[0]} of the program"
+                )
             if written.setdefault(place, owner) != owner:
-                raise DefectError(f"{_named(step)} writes {owner} over {written[place]}")
+                raise DefectError(f"{_name_step(step)} writes {owner} over {written[place]}")
             image = graph.operand(name).memory is Memory.TEXTURE
             if place in read and (image or read[place] != owner):
-                raise DefectError(f"{_named(step)} reads {read[place]} from the memory it writes")
+                raise DefectError(
+                    f"{_name_step(step)} reads {read[place]} from the memory it writes"
+                )
             self._write(step, place, owner)
 
     def finish(self) -> None:
@@ -143,17 +147,21 @@ class _Walk:
         held = self.holds.get(place)
         if held != owner:
             what = "nothing" if held is None else held
-            raise DefectError(f"{_named(step)} reads {owner} from {place[0]} {place[1]}: {what}")
+            raise DefectError(
+                f"{_name_step(step)} reads {owner} from {place[0]} {place[1]}: {what}"
+            )
 
     def _write(self, step: Step, place: Place, owner: str) -> None:
         if self.holds.get(place) == owner:
             return  # further blocks of it
         if owner in self.begun:
             lost = self.holds[place]
-            raise DefectError(f"{_named(step)} goes on with {owner}, which {lost} has overwritten")
+            raise DefectError(
+                f"{_name_step(step)} goes on with {owner}, which {lost} has overwritten"
+            )
         self.begun.add(owner)
         self.holds[place] = owner
 
 
-def _named(step: Step) -> str:
+def _name_step(step: Step) -> str:
     return f"the launch of {step.kernel}" if step.kernel else f"the copy of {step.arguments[0]}"

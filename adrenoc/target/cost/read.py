@@ -56,7 +56,7 @@ class CostTables:
         """Files that a GPU can name."""
         return sorted(path.stem for path in self._folder.glob("*.toml"))
 
-    def of_file(
+    def read_file(
         self, file: SourcedFile, under: tuple[Cost, dict[str, str]] | None = None
     ) -> tuple[Cost, dict[str, str]]:
         """The constants of a GPU by its file, with their sources by "cost.FAMILY.KEY".
@@ -69,16 +69,20 @@ class CostTables:
         own = file.table("cost")
         file.check_keys(own, {"base", *families()}, "cost")
         if under is not None and "base" not in own:
-            return _over(file, *under)
+            return _overlay(file, *under)
         base = file.text(own, "base", "cost") if "base" in own else UNKNOWN
-        stated, sources, name = self._based(file, "cost.base", base, within="cost")
-        return _made(file, name, stated), {f"cost.{key}": text for key, text in sources.items()}
+        stated, sources, name = self._read_based(file, "cost.base", base, within="cost")
+        return _make_cost(file, name, stated), {
+            f"cost.{key}": text for key, text in sources.items()
+        }
 
-    def named(self, name: str) -> tuple[Cost, dict[str, str]]:
+    def read_named(self, name: str) -> tuple[Cost, dict[str, str]]:
         """The constants of a file of this folder, with their sources."""
         file = self._file(name)
-        stated, sources, _ = self._stated(name, ())
-        return _made(file, name, stated), {f"cost.{key}": text for key, text in sources.items()}
+        stated, sources, _ = self._read_stated(name, ())
+        return _make_cost(file, name, stated), {
+            f"cost.{key}": text for key, text in sources.items()
+        }
 
     def _file(self, name: str) -> SourcedFile:
         file = SourcedFile(self._folder / f"{name}.toml")
@@ -86,20 +90,20 @@ class CostTables:
         file.text(file.tables, "title")
         return file
 
-    def _stated(self, name: str, above: tuple[str, ...]) -> tuple[Stated, dict[str, str], str]:
+    def _read_stated(self, name: str, above: tuple[str, ...]) -> tuple[Stated, dict[str, str], str]:
         """All that a file and its bases state; `above` are the files that build on it."""
         if name not in self._known:
             file = self._file(name)
             base = file.text(file.tables, "base") if "base" in file.tables else None
             if base in (*above, name):
                 raise file.wrong("base", f"seen {base!r}", "a file that does not build on this one")
-            known = self._based(file, "base", base, above=(*above, name))
-            _made(file, name, known[0])  # whoever builds on it finds all keys
+            known = self._read_based(file, "base", base, above=(*above, name))
+            _make_cost(file, name, known[0])  # whoever builds on it finds all keys
             self._known[name] = known
         stated, sources, _ = self._known[name]
         return stated, sources, name
 
-    def _based(
+    def _read_based(
         self,
         file: SourcedFile,
         key: str,
@@ -117,7 +121,7 @@ class CostTables:
                 guess = did_you_mean(base, self.names)
                 expected = "one of " + ", ".join(self.names)
                 raise file.wrong(key, f"seen {base!r}{guess}", expected)
-            under, texts, name = self._stated(base, above)
+            under, texts, name = self._read_stated(base, above)
             stated = {family: dict(values) for family, values in under.items()}
             sources = dict(texts)
         own = False
@@ -128,7 +132,7 @@ class CostTables:
         return stated, sources, f"{name}{_AND_OWN}" if within and own else name
 
 
-def _over(file: SourcedFile, cost: Cost, sources: dict[str, str]) -> tuple[Cost, dict[str, str]]:
+def _overlay(file: SourcedFile, cost: Cost, sources: dict[str, str]) -> tuple[Cost, dict[str, str]]:
     """Constants with the file's own values in their place."""
     tables: dict[str, Any] = {}
     sources = dict(sources)
@@ -146,7 +150,7 @@ def _own_values(
     """The values that a file has itself, family by family."""
     for family, record in families().items():
         section = f"{within}.{family}" if within else family
-        values = file.stated(record, section)
+        values = file.read_stated(record, section)
         yield (
             family,
             values,
@@ -154,7 +158,7 @@ def _own_values(
         )
 
 
-def _made(file: SourcedFile, name: str, stated: Stated) -> Cost:
+def _make_cost(file: SourcedFile, name: str, stated: Stated) -> Cost:
     """The record; every key has a value."""
     tables = {}
     for family, record in families().items():

@@ -21,7 +21,7 @@ from typing import Any
 from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.half import HALF_MAX, beyond_half
+from adrenoc.ir.half import HALF_MAX, explain_not_half
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, tirx, tvm
@@ -52,7 +52,9 @@ def _reasons(graph: Graph) -> dict[str, str]:
     return {
         name: reason
         for name, tensor in graph.tensors.items()
-        if tensor.value is not None and tensor.is_float and (reason := beyond_half(tensor.value))
+        if tensor.value is not None
+        and tensor.is_float
+        and (reason := explain_not_half(tensor.value))
     }
 
 
