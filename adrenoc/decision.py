@@ -36,7 +36,7 @@ class DecisionLog:
         """Record choices that were made elsewhere, as they are."""
         self._decisions.extend(decisions)
 
-    def about(self, subject: str) -> list[Decision]:
+    def find(self, subject: str) -> list[Decision]:
         """All decisions on one subject."""
         return [d for d in self._decisions if d.subject == subject]
 

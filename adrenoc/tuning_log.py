@@ -255,7 +255,7 @@ def tuning_of(trials: Iterable[Trial]) -> Tuning:
     )
 
 
-def for_gpu(trials: tuple[Trial, ...], gpu: str, where: str) -> tuple[tuple[Trial, ...], str]:
+def choose_trials(trials: tuple[Trial, ...], gpu: str, where: str) -> tuple[tuple[Trial, ...], str]:
     """The trials that serve a GPU, and what to warn of ("" for nothing).
 
     Those of another GPU serve where there are none of this one.

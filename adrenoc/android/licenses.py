@@ -50,13 +50,13 @@ def components(tvm: Path, ffi: Path) -> tuple[Component, ...]:
         Component(
             name=f"Apache TVM FFI {version('apache-tvm-ffi')}",
             folders=(ffi / "include" / "tvm", ffi / "src"),
-            license_file=_of_package("apache-tvm-ffi", LICENSE),
-            notice_file=_of_package("apache-tvm-ffi", NOTICE),
+            license_file=_find_in_package("apache-tvm-ffi", LICENSE),
+            notice_file=_find_in_package("apache-tvm-ffi", NOTICE),
         ),
         Component(
             name="DLPack",
             folders=(ffi / "include" / "dlpack",),
-            license_file=_of_package("apache-tvm-ffi", LICENSE),
+            license_file=_find_in_package("apache-tvm-ffi", LICENSE),
             copyright="Copyright (c) 2017 by Contributors",
             has_asf_headers=False,
         ),
@@ -135,7 +135,7 @@ def _has_asf_header(path: Path) -> bool:
     return _ASF_HEADER in re.sub(r"[\s*/#]+", " ", head)
 
 
-def _of_package(name: str, file: str) -> Path:
+def _find_in_package(name: str, file: str) -> Path:
     from importlib.metadata import files
 
     for entry in files(name) or ():

@@ -74,13 +74,13 @@ def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
     if found is not None:
         return _ndk_linker(found)
     if (lld := shutil.which("ld.lld")) is not None:
-        return _named((lld,), "path")
+        return _ask_version((lld,), "path")
     if (ziglang := importlib.util.find_spec("ziglang")) is not None and ziglang.origin:
         # What `python -m ziglang` starts, without a Python before it.
-        return _named((str(Path(ziglang.origin).with_name("zig")), "ld.lld"), "ziglang")
+        return _ask_version((str(Path(ziglang.origin).with_name("zig")), "ld.lld"), "ziglang")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if host and compiler is not None:
-        return _named((compiler,), "cc")
+        return _ask_version((compiler,), "cc")
     raise DependencyError(
         "no linker for Android libraries: no NDK, no `ld.lld` on PATH and no package ziglang",
         hint="pip install 'adrenoc[link]', or give an NDK with --ndk PATH",
@@ -95,7 +95,7 @@ class Platform:
     android: bool
 
     @staticmethod
-    def of(triple: str) -> Platform:
+    def from_triple(triple: str) -> Platform:
         """The platform that `triple` (`aarch64-linux-android`) stands for."""
         machine = triple.partition("-")[0]
         # armv7a, thumbv7: an ELF file says no more than ARM.
@@ -137,7 +137,7 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
         LinkError: the library would not load on the device.
         DiskFullError: the folder for temporary files is (almost) full.
     """
-    platform = Platform.of(triple)
+    platform = Platform.from_triple(triple)
     _check_scratch_space()
 
     def link(path: str, objects: list[str], **_: Any) -> None:
@@ -253,13 +253,13 @@ def _run_linker(
             hint="adrenoc targets",
         )
     command = [*linker.command, "-m", _LLD_EMULATIONS[platform.machine], "-shared"]
-    stubs = _make_stubs(_needed(objects, platform), folder, command)
+    stubs = _make_stubs(_find_needed(objects, platform), folder, command)
     # Without the map a full disk is an error that lld names; with it, a signal kills lld.
     flags += ["--no-as-needed", "--hash-style=gnu", "--no-mmap-output-file"]
     run_tool([*command, *flags, *inputs, *(str(path) for path in stubs)], deed=deed)
 
 
-def _needed(objects: list[Path], platform: Platform) -> list[str]:
+def _find_needed(objects: list[Path], platform: Platform) -> list[str]:
     """The libraries that have what the objects leave open; the runtime's is always among them."""
     facts = [read_elf(path) for path in objects]
     exported = frozenset[str]().union(*(f.exported for f in facts))
@@ -284,7 +284,7 @@ def _make_stubs(names: list[str], folder: Path, command: list[str]) -> list[Path
     return stubs
 
 
-def _named(command: tuple[str, ...], origin: str) -> Linker:
+def _ask_version(command: tuple[str, ...], origin: str) -> Linker:
     said = run_tool([*command, "--version"], deed="ask the linker's version", timeout_s=60)
     # "LLD 22.1.8 (compatible with GNU linkers)": what stands in brackets tells nothing.
     version = next(iter(said.strip().splitlines()), "").partition(" (compatible")[0]
@@ -303,5 +303,5 @@ def _ndk_linker(ndk: Ndk) -> Linker:
             f"the NDK at {ndk.folder} is not whole: it has no {place.relative_to(ndk.folder)}",
             hint="install the NDK again, or pip install 'adrenoc[link]'",
         )
-    lld = _named((str(place),), "ndk")
+    lld = _ask_version((str(place),), "ndk")
     return Linker(command=lld.command, origin="ndk", version=f"NDK {ndk.revision}, {lld.version}")

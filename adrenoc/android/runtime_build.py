@@ -28,14 +28,14 @@ from adrenoc.android.licenses import (
 )
 from adrenoc.android.link import ANDROID_PAGE_BYTES
 from adrenoc.android.ndk import MIN_API
-from adrenoc.android.runtime_toolchain import HOST, Toolchain, find_tool, find_toolchain, with_clml
+from adrenoc.android.runtime_toolchain import HOST, Toolchain, add_clml, find_tool, find_toolchain
 from adrenoc.errors import DependencyError, LinkError
 from adrenoc.files.outputs import (
     check_folder_can_be_replaced,
     output_error,
     write_folder_atomically,
 )
-from adrenoc.files.owned_folder import LIST_FILE, listed_kind, what_is_wrong, write_list
+from adrenoc.files.owned_folder import LIST_FILE, make_listed_kind, what_is_wrong, write_list
 from adrenoc.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.host.proc import run_tool
 from adrenoc.native.compile_plugin import package_folder
@@ -48,7 +48,7 @@ NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
 HEADERS = ("adrenoc.h", "adrenoc.hpp")
-RUNTIME_FOLDER = listed_kind("runtime")
+RUNTIME_FOLDER = make_listed_kind("runtime")
 
 _LLVM_LIBRARIES = (
     "libc++, libc++abi, libunwind and compiler-rt of the Android NDK are linked in\n"
@@ -137,7 +137,7 @@ def build_runtime(
     """
     toolchain = find_toolchain(abi, ndk, api)
     if clml_sdk is not None:
-        toolchain = with_clml(toolchain, clml_sdk)
+        toolchain = add_clml(toolchain, clml_sdk)
     digest = _sources_digest()
     parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
     identity = repr(parts)
@@ -238,7 +238,7 @@ def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
 
 def _copy(source: Path, output: Path) -> None:
     with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
-        for path in _kept(source):
+        for path in _list_kept(source):
             shutil.copy(path, folder / path.name)
             # Whatever the mask was when it was linked: what others may write to is not run.
             (folder / path.name).chmod(path.stat().st_mode & 0o755)
@@ -246,10 +246,12 @@ def _copy(source: Path, output: Path) -> None:
 
 
 def _files(folder: Path) -> tuple[RuntimeFile, ...]:
-    return tuple(RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in _kept(folder))
+    return tuple(
+        RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in _list_kept(folder)
+    )
 
 
-def _kept(folder: Path) -> list[Path]:
+def _list_kept(folder: Path) -> list[Path]:
     """The files of a runtime; servers have the folders of their sessions beside them."""
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
 

@@ -133,7 +133,7 @@ def _version_line(compiler: str) -> str:
     return said.partition("\n")[0]
 
 
-def with_clml(toolchain: Toolchain, sdk: Path) -> Toolchain:
+def add_clml(toolchain: Toolchain, sdk: Path) -> Toolchain:
     """The toolchain with an SDK: its include folder is the one that holds CL/cl_qcom_ml_ops.h.
 
     Raises:

@@ -19,7 +19,7 @@ from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
 from adrenoc.errors import BundleError, InputError
 from adrenoc.files.read import read_plain
 from adrenoc.text import names
-from adrenoc.text.decode import named
+from adrenoc.text.decode import mark_name
 from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Batch:
 class BucketEntry:
     """One bucket: its folder in the bundle, `.` for the bundle itself."""
 
-    folder: str = field(metadata=named(names.FOLDER))
+    folder: str = field(metadata=mark_name(names.FOLDER))
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from adrenoc.errors import BundleError
 from adrenoc.text import names
-from adrenoc.text.decode import Decoder, named
+from adrenoc.text.decode import Decoder, mark_name
 from adrenoc.text.json_text import read_json
 
 SCHEMA_VERSION = 1
@@ -40,7 +40,7 @@ class TensorSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str = field(metadata=named(names.WORD))
+    dtype: str = field(metadata=mark_name(names.WORD))
     layout: str = "row-major"
     bounds: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
 
@@ -55,8 +55,8 @@ class ParamSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str = field(metadata=named(names.WORD))
-    scope: str = field(default="global", metadata=named(names.WORD))
+    dtype: str = field(metadata=mark_name(names.WORD))
+    scope: str = field(default="global", metadata=mark_name(names.WORD))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class KernelInfo:
     keeps in `kernels/NAME.cl` and not in the manifest.
     """
 
-    name: str = field(metadata=named(names.IDENTIFIER))
+    name: str = field(metadata=mark_name(names.IDENTIFIER))
     family: str
     calls: int
     scopes: tuple[str, ...]
@@ -89,9 +89,9 @@ class MemorySlot:
     `bytes` is what the runtime takes for it.
     """
 
-    scope: str = field(metadata=named(names.WORD))
+    scope: str = field(metadata=mark_name(names.WORD))
     shape: tuple[int, ...]
-    dtype: str = field(metadata=named(names.WORD))
+    dtype: str = field(metadata=mark_name(names.WORD))
     bytes: int
 
 
@@ -151,13 +151,13 @@ class RegionInfo:
     compiler's estimates; `copies` counts those between row-major memory and CLML's own layout.
     """
 
-    symbol: str = field(metadata=named(names.IDENTIFIER))
+    symbol: str = field(metadata=mark_name(names.IDENTIFIER))
     version: int
-    dtype: str = field(metadata=named(names.WORD))
+    dtype: str = field(metadata=mark_name(names.WORD))
     operators: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    kernels: tuple[str, ...] = field(metadata=named(names.IDENTIFIER))
+    kernels: tuple[str, ...] = field(metadata=mark_name(names.IDENTIFIER))
     copies: int
     texture_us: int
     clml_us: int
@@ -168,18 +168,18 @@ class RegionInfo:
 class ModelInfo:
     """The model file that was compiled; the digest covers external data files too."""
 
-    file: str = field(metadata=named(names.FILE))
-    format: str = field(metadata=named(names.WORD))
-    sha256: str = field(metadata=named(names.SHA256))
+    file: str = field(metadata=mark_name(names.FILE))
+    format: str = field(metadata=mark_name(names.WORD))
+    sha256: str = field(metadata=mark_name(names.SHA256))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetInfo:
     """The device that was compiled for; `host` means that the CPU part is for this machine."""
 
-    name: str = field(metadata=named(names.WORD))
+    name: str = field(metadata=mark_name(names.WORD))
     host: bool
-    llvm_triple: str = field(metadata=named(names.WORD))
+    llvm_triple: str = field(metadata=mark_name(names.WORD))
     digest: str
 
 
@@ -187,7 +187,7 @@ class TargetInfo:
 class OptionsInfo:
     """The options that were compiled with, and their digest."""
 
-    preset: str = field(metadata=named(names.WORD))
+    preset: str = field(metadata=mark_name(names.WORD))
     values: dict[str, Any]
     digest: str
 
@@ -196,9 +196,9 @@ class OptionsInfo:
 class LibraryInfo:
     """ELF facts of `model.so`, read back after linking."""
 
-    machine: str = field(metadata=named(names.WORD))
-    soname: str = field(metadata=named(names.WORD))
-    needed: tuple[str, ...] = field(metadata=named(names.WORD))
+    machine: str = field(metadata=mark_name(names.WORD))
+    soname: str = field(metadata=mark_name(names.WORD))
+    needed: tuple[str, ...] = field(metadata=mark_name(names.WORD))
     page_bytes: int
 
 
@@ -206,9 +206,9 @@ class LibraryInfo:
 class FileEntry:
     """One file of the bundle, by its path inside it."""
 
-    path: str = field(metadata=named(names.PATH))
+    path: str = field(metadata=mark_name(names.PATH))
     bytes: int
-    sha256: str = field(metadata=named(names.SHA256))
+    sha256: str = field(metadata=mark_name(names.SHA256))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ class Manifest:
     """Everything that a bundle promises; `versions` are those of the tools that made it."""
 
     schema_version: int = SCHEMA_VERSION
-    name: str = field(metadata=named(names.BUNDLE))
+    name: str = field(metadata=mark_name(names.BUNDLE))
     model: ModelInfo
     target: TargetInfo
     options: OptionsInfo

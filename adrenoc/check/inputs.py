@@ -14,7 +14,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.files.read import open_plain, read_plain
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
@@ -181,7 +181,7 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
     if file.name in known:
         return known[file.name]
     near = difflib.get_close_matches(file.name, known, n=1, cutoff=0.4)
-    names = listed((f"'{name}'" for name in known), between=", ")
+    names = list_first((f"'{name}'" for name in known), between=", ")
     what = f"no input '{file.name}'" if file.name else f"{len(specs)} inputs"
     raise InputError(
         f"{file.path} is given, but the model has {what}; its inputs are {names}",
@@ -198,7 +198,7 @@ def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndar
         specs = [spec]
     result = {s.name: _fit(arrays[s.name], s, file.path) for s in specs if s.name in arrays}
     if not result:
-        names = listed((f"'{s.name}'" for s in specs), between=", ")
+        names = list_first((f"'{s.name}'" for s in specs), between=", ")
         raise InputError(
             f"{file.path} holds {', '.join(map(repr, arrays)) or 'nothing'}; expected {names}",
             hint="save it with np.savez(FILE, **{name: array})",

@@ -17,8 +17,8 @@ from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.second_opinion import runtime_errors
-from adrenoc.importers.tflite.float_weights import with_float_weights
-from adrenoc.text.spelling import listed
+from adrenoc.importers.tflite.float_weights import widen_weights
+from adrenoc.text.spelling import list_first
 
 ONNX_RUNTIME = "onnxruntime"
 SIGNED_BYTES = ("session.qdqisint8allowed", "1")
@@ -171,7 +171,7 @@ def _cannot_run(
     random = [name for name in inputs if name in drawn]
     whole = [name for name in random if inputs[name].dtype.kind in "iub"]
     if whole:
-        names = listed((f"'{name}'" for name in whole), between=", ")
+        names = list_first((f"'{name}'" for name in whole), between=", ")
         return InputError(
             f"{runtime} cannot run {model}: {error}; {names} hold random numbers, as none were "
             "given, and these may not fit what the model does with them",
@@ -253,8 +253,8 @@ def _select(
     missing = [name for name in names if name not in inputs]
     if missing:
         raise InputError(
-            f"{model} takes {listed(map(repr, names), between=', ')}; there is no array for "
-            f"{listed(map(repr, missing), between=', ')}",
+            f"{model} takes {list_first(map(repr, names), between=', ')}; there is no array for "
+            f"{list_first(map(repr, missing), between=', ')}",
             hint=f"--input {missing[0]}=FILE.npy",
         )
     return {name: inputs[name] for name in names}
@@ -302,7 +302,7 @@ def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> 
     }
     try:
         interpreter = runtime.Interpreter(model_path=str(model), **arguments)
-        floats = with_float_weights(model.read_bytes(), schema)
+        floats = widen_weights(model.read_bytes(), schema)
         if floats is not None:
             interpreter = runtime.Interpreter(model_content=floats, **arguments)
         interpreter.allocate_tensors()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from adrenoc.bundle.manifest import MemoryPlan, RegionInfo
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 MIB = 2**20
 
@@ -208,7 +208,7 @@ def _too_many(
         found = [node.tensor for node in nodes if wanted(node)]
         if limit is None or len(found) <= limit:
             return ""
-        names = listed(found, between=", ")
+        names = list_first(found, between=", ")
         return f"{len(found)} {noun}, {_flag(option)} allows {limit}: {names}"
 
     return check

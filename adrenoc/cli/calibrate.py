@@ -102,7 +102,7 @@ def calibrate_command(
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
-    from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.files.outputs import check_file_can_be_written
     from adrenoc.target.own_file import check_output_name
 
@@ -133,9 +133,9 @@ def calibrate_command(
         key=key,
         timeout_s=timeout_s,
     )
-    with reached(place) as address:
-        done = _calibrated(asked, address) if asked.calibrates else None
-        validation = _validated(asked, address) if validate else None
+    with reach(place) as address:
+        done = _calibrate(asked, address) if asked.calibrates else None
+        validation = _validate(asked, address) if validate else None
     fitted = None if validation is None or not fit else _fitted(asked, validation)
     _report(asked, done, validation, fitted, page)
 
@@ -191,7 +191,7 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
         raise click.UsageError(f"no {named} has {' or '.join(asked.only)} in its name")
 
 
-def _calibrated(asked: _Asked, address: RemoteAddress | None) -> Calibration:
+def _calibrate(asked: _Asked, address: RemoteAddress | None) -> Calibration:
     """Measure with small kernels, and write the target file."""
     from adrenoc.calibrate.session import Request, run_calibration
 
@@ -208,7 +208,7 @@ def _calibrated(asked: _Asked, address: RemoteAddress | None) -> Calibration:
     return done
 
 
-def _validated(asked: _Asked, address: RemoteAddress | None) -> Validation:
+def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     """Measure schedules of layers as the target has them."""
     from adrenoc.calibrate.validate.session import ValidationRequest, run_validation
     from adrenoc.calibrate.validate.table import wanted_rows

@@ -201,7 +201,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
     )
     if verdict.regions:
-        places += f", {console.counted(len(verdict.regions), 'region')} of OpenCL ML"
+        places += f", {console.count_of(len(verdict.regions), 'region')} of OpenCL ML"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
     fields = [
@@ -220,7 +220,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
             f"{console.size(plan.peak_bytes)}: {console.size(plan.param_bytes)} constants, "
             f"{console.size(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
             f"{console.size(plan.slot_bytes)} intermediate tensors in "
-            f"{console.counted(len(plan.slots), 'slot')}",
+            f"{console.count_of(len(plan.slots), 'slot')}",
         ),
         (
             "",
@@ -243,7 +243,7 @@ def _clml(verdict: Verdict) -> list[tuple[str, str]]:
     if not verdict.regions and not verdict.kept_back:
         return []
     operators = sum(len(region.operators) for region in verdict.regions)
-    said = f"{console.counted(operators, 'operator')} go to it, {verdict.kept_back} do not"
+    said = f"{console.count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
     return [("OpenCL ML", f"{said} (--json lists why)")]
 
 

@@ -172,7 +172,7 @@ def _write(report: AccuracyReport, path: Path) -> None:
 def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
     from adrenoc.cli import console
 
-    sets = console.counted(report.samples, "set")
+    sets = console.count_of(report.samples, "set")
     for found in report.presets:
         console.blank()
         console.print_title(
@@ -244,7 +244,7 @@ def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
         (
             "in float32",
             f"{', '.join(map(console.short, names))} "
-            f"({console.counted(len(names), 'tensor')}; {size})",
+            f"({console.count_of(len(names), 'tensor')}; {size})",
         ),
         ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {remedy.trials} trials"),
         ("memory", f"{console.size(memory[0])} to {console.size(memory[1])}"),

@@ -182,7 +182,7 @@ def compile_command(
                 model,
                 target,
                 resolved.options,
-                _wanted(accuracy, folder, seed, effort),
+                _make_wanted(accuracy, folder, seed, effort),
                 reporter,
                 use_cache=not no_cache,
             )
@@ -274,7 +274,7 @@ def _check_fallback(fallback: str | None, choices: int, stop_after: str | None) 
         raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
 
 
-def _wanted(tolerance: float, folder: Path | None, seed: int, effort: float) -> Wanted:
+def _make_wanted(tolerance: float, folder: Path | None, seed: int, effort: float) -> Wanted:
     from adrenoc.check.accuracy.accuracy_plans import Wanted
     from adrenoc.check.inputs import input_files
 
@@ -320,7 +320,7 @@ def _show_options(resolved: ResolvedOptions) -> None:
 
     console.print_table(
         ("option", "value", "set by"),
-        [(name, _shown(value), origin) for name, value, origin in resolved.explain()],
+        [(name, _format_value(value), origin) for name, value, origin in resolved.explain()],
     )
     console.blank()
 
@@ -340,7 +340,7 @@ def _show(made: Made) -> None:
 
     manifest = made.manifest
     statistics, memory = manifest.statistics, manifest.memory
-    slots = console.counted(len(memory.slots), "slot")
+    slots = console.count_of(len(memory.slots), "slot")
     cached = "from the cache, " if made.cached else ""
     console.blank()
     console.print_verdict(
@@ -376,7 +376,7 @@ def _regions(manifest: Manifest) -> str:
     if not manifest.regions:
         return ""
     operators = sum(len(region.operators) for region in manifest.regions)
-    return f", {operators} in {console.counted(len(manifest.regions), 'region')} of OpenCL ML"
+    return f", {operators} in {console.count_of(len(manifest.regions), 'region')} of OpenCL ML"
 
 
 def _next(made: Made) -> str:
@@ -385,7 +385,7 @@ def _next(made: Made) -> str:
     return f"adrenoc inspect {made.path}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, tuple):
         parts = (v if isinstance(v, str) else f"{v[0]}:{','.join(map(str, v[1]))}" for v in value)
         return ", ".join(parts) or "none"

@@ -35,7 +35,7 @@ def _console(*, err: bool) -> Console:
     return Console(file=stream, width=width, no_color=no_color(), highlight=False)
 
 
-def shown(text: object, style: str = "") -> Text:
+def show(text: object, style: str = "") -> Text:
     """A text that a terminal only shows, whatever it holds."""
     return Text(printable(str(text)), style)
 
@@ -88,7 +88,7 @@ class ConsoleReporter:
 
     def heading(self, text: str, detail: str) -> None:
         """The resolved plan, before long work."""
-        self._console.print(Text.assemble(shown(text, "bold"), "  ", shown(detail, "dim")))
+        self._console.print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
 
     def stage(self, name: str, time_ms: float, note: str) -> None:
         """One line: name, time, note."""
@@ -97,9 +97,9 @@ class ConsoleReporter:
         line.add_column(width=9, justify="right", no_wrap=True)
         line.add_column(overflow="ellipsis", no_wrap=True)
         line.add_row(
-            Text.assemble(("  ✓ ", "green"), shown(name)),
-            shown(ms(time_ms), "cyan"),
-            shown(note, "dim"),
+            Text.assemble(("  ✓ ", "green"), show(name)),
+            show(ms(time_ms), "cyan"),
+            show(note, "dim"),
         )
         self._console.print(line)
         elapsed = time.perf_counter() - self._started
@@ -107,11 +107,11 @@ class ConsoleReporter:
 
     def note(self, text: str) -> None:
         """A dim line."""
-        self._console.print(shown(f"    {text}", "dim"))
+        self._console.print(show(f"    {text}", "dim"))
 
     def warn(self, text: str) -> None:
         """A yellow line."""
-        self._console.print(Text.assemble(("  ! ", "bold yellow"), shown(text, "yellow")))
+        self._console.print(Text.assemble(("  ! ", "bold yellow"), show(text, "yellow")))
 
 
 def print_json(value: Any) -> None:
@@ -121,13 +121,13 @@ def print_json(value: Any) -> None:
 
 def print_title(text: str, detail: str = "") -> None:
     """A bold line above a result."""
-    _print(Text.assemble(shown(text, "bold"), "  ", shown(detail, "dim")))
+    _print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
 
 
 def print_verdict(passed: bool, text: str) -> None:
     """A green tick or a red cross, and what it means."""
     sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
-    _print(Text.assemble(sign, shown(text)))
+    _print(Text.assemble(sign, show(text)))
 
 
 def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
@@ -136,7 +136,7 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(shown(f"  {name}", "dim"), shown(value))
+        grid.add_row(show(f"  {name}", "dim"), show(value))
     _print(grid)
 
 
@@ -147,9 +147,9 @@ def print_table(
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in columns:
         justify: Any = "right" if name in right else "left"
-        table.add_column(shown(name), justify=justify, overflow="fold")
+        table.add_column(show(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*map(shown, row))
+        table.add_row(*map(show, row))
     grid = Table.grid()
     grid.add_row("  ", table)
     _print(grid)
@@ -180,7 +180,7 @@ def short(name: str) -> str:
     return f"{first};…" if joined else first
 
 
-def counted(count: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """`1 slot`, `2 slots`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 

@@ -114,7 +114,7 @@ def _ram(firmware: Firmware) -> str:
     )
 
 
-def _counted(counts: Counts) -> str:
+def _format_counts(counts: Counts) -> str:
     if not counts.layers:
         return f"no instructions were counted: {counts.reason}"
     return f"{sum(counts.layers):,} instructions, counted under QEMU: not cycles"
@@ -226,7 +226,7 @@ def check_firmware(
                 f"{console.size(budget.flash_bytes)} of {budget.flash_how}",
             ),
             ("RAM", f"{console.size(budget.ram_bytes)}: {_ram(firmware)}"),
-            ("time", _counted(counts)),
+            ("time", _format_counts(counts)),
         ]
     )
     _show_layers(firmware, counts.layers)

@@ -66,7 +66,7 @@ def _show(bundle: Bundle) -> None:
     library = manifest.library
     console.print_title(
         manifest.name,
-        f"{console.size(bundle.bytes)} in {console.counted(len(manifest.files), 'file')}",
+        f"{console.size(bundle.bytes)} in {console.count_of(len(manifest.files), 'file')}",
     )
     console.print_fields(
         [
@@ -147,9 +147,9 @@ def _memory(bundle: Bundle) -> str:
     textures = sum(1 for spec in params if "texture" in spec.scope)
     return (
         f"{console.size(memory.peak_bytes)} of the GPU: "
-        f"{console.size(memory.param_bytes)} in {console.counted(len(params), 'constant')} "
+        f"{console.size(memory.param_bytes)} in {console.count_of(len(params), 'constant')} "
         f"({textures} in textures), "
-        f"{console.size(memory.slot_bytes)} in {console.counted(len(memory.slots), 'slot')}, "
+        f"{console.size(memory.slot_bytes)} in {console.count_of(len(memory.slots), 'slot')}, "
         f"{console.size(memory.input_bytes + memory.output_bytes)} inputs and outputs"
     )
 
@@ -178,4 +178,4 @@ def _files(entries: tuple[FileEntry, ...]) -> list[tuple[str, str, str]]:
         if entry not in kernels
     ]
     whole = console.size(sum(entry.bytes for entry in kernels))
-    return [*rows, (f"kernels/ ({console.counted(len(kernels), 'file')})", whole, "")]
+    return [*rows, (f"kernels/ ({console.count_of(len(kernels), 'file')})", whole, "")]

@@ -72,7 +72,7 @@ class Interrupts:
                     raise KeyboardInterrupt
 
     @contextmanager
-    def watched(self, numbers: Sequence[int]) -> Iterator[None]:
+    def watch_signals(self, numbers: Sequence[int]) -> Iterator[None]:
         """Hear of these signals as they come, too, and end the process where nobody else does."""
         try:
             told, self._tells = os.pipe()
@@ -130,7 +130,7 @@ def interrupts() -> Iterator[Interrupts]:
     expected = {**dict.fromkeys(_ASKED, signal.SIG_DFL), signal.SIGINT: signal.default_int_handler}
     before = {number: signal.getsignal(number) for number in expected}
     ours = [number for number, usual in expected.items() if before[number] is usual]
-    with found.watched(ours):
+    with found.watch_signals(ours):
         for number in ours:
             signal.signal(number, found)
         try:

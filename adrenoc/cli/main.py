@@ -140,14 +140,14 @@ def _run(args: list[str], asked: Interrupts) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        typed = _of_system(error)
+        typed = _find_system_error(error)
         return _defect(error, as_json=as_json) if typed is None else _show(typed, as_json=as_json)
     except Exception as error:  # noqa: BLE001
         return _defect(error, as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
-def _of_system(error: OSError) -> AdrenocError | None:
+def _find_system_error(error: OSError) -> AdrenocError | None:
     """What the system says of this process as a whole, as an error of ours."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostMemoryError(

@@ -271,10 +271,10 @@ def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
 def model_options(*, cores: bool = False, ranges: bool = False) -> Decorator:
     """A model, what to compile it for, how, and for which shapes."""
     asked = device_option(cores=cores), preset_option(), shape_option(ranges=ranges)
-    return joined(path_argument("model"), *asked)
+    return join_options(path_argument("model"), *asked)
 
 
-def joined(*options: Decorator) -> Decorator:
+def join_options(*options: Decorator) -> Decorator:
     """Options as one, listed in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -322,7 +322,7 @@ def accuracy_options() -> Decorator:
         help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
         "runs the kernels and the reference here.",
     )
-    return joined(
+    return join_options(
         tolerance,
         inputs_option("For --accuracy: sets of inputs, .npz or .npy files.  [default: random]"),
         seed_option("For --accuracy: random inputs."),
@@ -344,7 +344,7 @@ def clml_options() -> Decorator:
         metavar="N",
         help="The CLML interface of the device, 1 to 5.  [default: the target's, else 3]",
     )
-    return joined(mode, version)
+    return join_options(mode, version)
 
 
 def memory_option() -> Decorator:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.cli.guarded import InputPath
-from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, joined
+from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
@@ -86,7 +86,7 @@ class PlaceChoice:
 
 def place_options() -> Decorator:
     """`--cl-device`, `--rpc`, `--tracker`, `--adb`, `--runtime`, `--key` and `--timeout`."""
-    return joined(*_OPTIONS)
+    return join_options(*_OPTIONS)
 
 
 def choose_place(
@@ -122,7 +122,7 @@ def choose_place(
 
 
 @contextmanager
-def reached(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
+def reach(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
     """The address of the place while the block runs; starts a server on a phone, None is here.
 
     Raises:

@@ -30,12 +30,12 @@ def presets_command(as_json: bool) -> None:
             (
                 preset.name + (" (default)" if preset.name == DEFAULT_PRESET else ""),
                 preset.title,
-                ", ".join(f"{name} = {_shown(value)}" for name, value in preset.options),
+                ", ".join(f"{name} = {_format_value(value)}" for name, value in preset.options),
             )
             for preset in presets
         ],
     )
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

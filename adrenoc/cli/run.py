@@ -26,7 +26,7 @@ from adrenoc.cli.place_options import (
     choose_place,
     place_options,
     program_folder,
-    reached,
+    reach,
 )
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def run_command(
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        checked = _judged(reference, inputs, result.outputs, expected, tolerance=limit)
+        checked = _judge(reference, inputs, result.outputs, expected, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -258,7 +258,7 @@ def run_command(
         checked.raise_if_failed()
 
 
-def _judged(
+def _judge(
     model: Path | None,
     inputs: Mapping[str, np.ndarray],
     outputs: Mapping[str, np.ndarray],
@@ -332,7 +332,7 @@ def _run(
 
     progress = Progress()
     try:
-        with reached(place) as address:
+        with reach(place) as address:
             if address is None:
                 result = run_bundle(bundle, inputs=inputs, options=options, progress=progress)
             else:

@@ -28,7 +28,7 @@ def floor_text(floor: Floor) -> str:
     """What ideal rounding alone gives, and how the kernels compare with it."""
     from adrenoc.cli import console
 
-    tensors = console.counted(floor.tensors, "tensor")
+    tensors = console.count_of(floor.tensors, "tensor")
     if math.isinf(floor.rms):
         return f"not finite: half cannot hold all of the {tensors} that are stored in it"
     if not floor.is_of_rounding and floor.float32_rms > _NO_ERROR:
@@ -50,7 +50,7 @@ def show_points(found: PresetAccuracy) -> None:
     if not found.points:
         return
     parts = [
-        f"{part.group} {part.rms:.1e} ({console.counted(part.tensors, 'tensor')})"
+        f"{part.group} {part.rms:.1e} ({console.count_of(part.tensors, 'tensor')})"
         for part in found.contributions[:_MOST_PARTS]
     ]
     console.print_fields([("from", ", ".join(parts) + "; root mean square, each alone")])
@@ -85,7 +85,7 @@ def show_plan(plan: AccuracyPlan) -> None:
     from adrenoc.cli import console
 
     before, after = plan.before, plan.after
-    count = console.counted(len(plan.float32_tensors), "tensor")
+    count = console.count_of(len(plan.float32_tensors), "tensor")
     names = ", ".join(console.short(name) for name in plan.float32_tensors[:_MOST_PARTS])
     more = len(plan.float32_tensors) - _MOST_PARTS
     fields = [

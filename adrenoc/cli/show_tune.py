@@ -100,7 +100,7 @@ class LiveObserver:
         """Below the table, or a line."""
         self._events = [*self._events, text][-_SHOWN_EVENTS:]
         if not self._console.is_terminal:
-            self._console.print(console.shown(f"  {text}", "dim"))
+            self._console.print(console.show(f"  {text}", "dim"))
 
     def progress(self, progress: TuneProgress) -> None:
         """Draw what is new."""
@@ -112,16 +112,16 @@ class LiveObserver:
         if self._console.is_terminal:
             self._live.update(self._drawing(progress))
         else:
-            self._console.print(console.shown(f"  {headline(progress)}"))
+            self._console.print(console.show(f"  {headline(progress)}"))
 
     def _drawing(self, progress: TuneProgress) -> Group:
         bar = ProgressBar(total=max(1, progress.wanted), completed=progress.trials, width=50)
         return Group(
-            console.shown(self._title, "bold"),
+            console.show(self._title, "bold"),
             bar,
-            console.shown(headline(progress)),
+            console.show(headline(progress)),
             kernel_table(progress.kernels),
-            *(console.shown(f"  {event}", "yellow") for event in self._events),
+            *(console.show(f"  {event}", "yellow") for event in self._events),
         )
 
 
@@ -131,7 +131,7 @@ def headline(progress: TuneProgress) -> str:
     return (
         f"{progress.phase}: {progress.trials} of {progress.wanted} trials "
         f"({progress.failed} failed, {progress.resumed} from the log), "
-        f"{console.counted(progress.devices, 'device')}, {progress.trials_per_s:.2f} trials/s"
+        f"{console.count_of(progress.devices, 'device')}, {progress.trials_per_s:.2f} trials/s"
         f"{left}, {progress.gain:.2f} x as fast as untuned"
     )
 
@@ -145,7 +145,7 @@ def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
     for kernel in longest:
         known = kernel.untuned_us > 0 and kernel.best_us > 0
         table.add_row(
-            console.shown(kernel.title[:60]),
+            console.show(kernel.title[:60]),
             str(kernel.calls),
             str(kernel.trials),
             str(kernel.failed or ""),

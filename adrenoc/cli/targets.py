@@ -118,7 +118,7 @@ def _show_one(target: Target) -> None:
 
     console.print_title(target.name, target.title)
     rows = [
-        (key, _shown(value), target.source_of(f"{group}.{key}") or "")
+        (key, _format_value(value), target.source_of(f"{group}.{key}") or "")
         for group in ("limits", "performance")
         for key, value in asdict(getattr(target, group)).items()
         if value not in (None, ())
@@ -130,7 +130,7 @@ def _show_one(target: Target) -> None:
         console.print_fields([("quirk", quirk.name), ("", quirk.text), ("source", quirk.source)])
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -183,7 +183,7 @@ def _run(
     analyser: str | None,
     observer: TuneObserver,
 ) -> TuneProgress:
-    from adrenoc.cli.place_options import reached
+    from adrenoc.cli.place_options import reach
     from adrenoc.cli.show_tune import EventReporter
     from adrenoc.tune.offline import Analyser
     from adrenoc.tune.tune_model import tune_model, tune_offline
@@ -193,7 +193,7 @@ def _run(
         analyse = Analyser(analyser) if analyser is not None else None
         return tune_offline(request, analyse, reporter=reporter, observer=observer)
     with ExitStack() as stack:
-        addresses = tuple(stack.enter_context(reached(place)) for place in places)
+        addresses = tuple(stack.enter_context(reach(place)) for place in places)
         reachable = tuple(address for address in addresses if address is not None)
         request = replace(request, places=reachable)
         return tune_model(request, reporter=reporter, observer=observer)

@@ -95,7 +95,7 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
         console.print_json(found)
         return
 
-    def shown(trial: Trial | None) -> str:
+    def format_trial(trial: Trial | None) -> str:
         if trial is None:
             return "none"
         return f"{console.ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
@@ -106,8 +106,8 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
             (
                 d.kernel,
                 d.family,
-                shown(d.first),
-                shown(d.second),
+                format_trial(d.first),
+                format_trial(d.second),
                 f"{d.gain:.2f} x" if d.gain else "",
             )
             for d in found
@@ -130,11 +130,11 @@ def export_command(log: Path, form: str) -> None:
     """Print LOG in another form."""
     from adrenoc.cli.terminal import say
     from adrenoc.text.printable import printable
-    from adrenoc.tune.merge import as_bans, as_csv
+    from adrenoc.tune.merge import format_bans, format_csv
     from adrenoc.tuning_log import read_log
 
     trials = read_log(log)
-    say(printable(as_csv(trials) if form == "csv" else as_bans(trials), lines=True), end="")
+    say(printable(format_csv(trials) if form == "csv" else format_bans(trials), lines=True), end="")
 
 
 def _say(output: Path, before: int, after: int, *, as_json: bool) -> None:

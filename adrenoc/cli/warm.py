@@ -9,7 +9,7 @@ import click
 
 from adrenoc.cli.guarded import HeavyCommand
 from adrenoc.cli.options import json_option, path_argument
-from adrenoc.cli.place_options import choose_place, place_options, program_folder, reached
+from adrenoc.cli.place_options import choose_place, place_options, program_folder, reach
 
 
 @click.command("warm", cls=HeavyCommand)
@@ -35,7 +35,7 @@ def warm_command(
 
     place = choose_place(**where)
     opened = open_bundle(bundle)
-    with reached(place) as address:
+    with reach(place) as address:
         warmed = warm(
             opened,
             device=place.cl_device,

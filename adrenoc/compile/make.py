@@ -38,7 +38,7 @@ from adrenoc.options import CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
 from adrenoc.text.names import bundle_name, file_name
-from adrenoc.tuning_log import find_log, for_gpu, read_log
+from adrenoc.tuning_log import choose_trials, find_log, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compile.compiler import Compiled
@@ -102,7 +102,7 @@ def make_bundle(
     with inputs_kept(lambda: files.paths):
         if options.tuning_log is not None:
             log = find_log(options.tuning_log)
-            _, warning = for_gpu(read_log(log), target.measured_as, str(log))
+            _, warning = choose_trials(read_log(log), target.measured_as, str(log))
             if warning:
                 reporter.warn(warning)
         if tar:

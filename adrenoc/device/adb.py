@@ -111,7 +111,7 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
         AdbError: there is no adb, or it does not answer.
     """
     adbutils, client = _client(timeout_s)
-    with _typed(adbutils, _ADB):
+    with _type_errors(adbutils, _ADB):
         with client.make_connection() as connection:
             connection.send_command("host:devices")
             connection.check_okay()
@@ -120,7 +120,7 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
         if len(found) > _MOST_DEVICES:
             raise ValueError(f"it lists {len(found)} devices, expected up to {_MOST_DEVICES}")
         return tuple(
-            _described(client.device(serial), serial, state, timeout_s) for serial, state in found
+            _describe(client.device(serial), serial, state, timeout_s) for serial, state in found
         )
 
 
@@ -168,7 +168,7 @@ def adb_server(
     adbutils, client = _client(timeout_s)
     phone = client.device(device.serial)
     key = secrets.token_hex(16)
-    with _typed(adbutils, f"the device {device.serial}"):
+    with _type_errors(adbutils, f"the device {device.serial}"):
         folder = folder or DEVICE_FOLDER
         place = _push(phone, runtime, folder, timeout_s)
         output, pid, port = _start(phone, place, folder, key, timeout_s)
@@ -254,7 +254,7 @@ def _shell(phone: Any, command: str, timeout_s: float) -> str:
     return said.decode("utf-8", "replace")
 
 
-def _described(phone: Any, serial: str, state: str, timeout_s: float) -> AdbDevice:
+def _describe(phone: Any, serial: str, state: str, timeout_s: float) -> AdbDevice:
     if state != _READY:
         return AdbDevice(serial=serial, state=state)
     lines = _shell(phone, _FACTS, timeout_s).splitlines()
@@ -303,7 +303,7 @@ def _answers(address: HostPort) -> bool:
 
 
 @contextmanager
-def _typed(adbutils: Any, what: str) -> Iterator[None]:
+def _type_errors(adbutils: Any, what: str) -> Iterator[None]:
     """Turn what adbutils raises into an error that says what to do."""
     try:
         yield

@@ -206,16 +206,16 @@ FORMS: dict[str, Form] = {
 """By the name of the function; those of a module that `bind_run` made by their name in it."""
 
 
-def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a server whose answers are of its form.
 
     Raises:
         WrongAnswerError: from the function, where one is not.
     """
-    return lambda *words: checked_answer(name, function(*words))
+    return lambda *words: check_answer(name, function(*words))
 
 
-def checked_answer(name: str, answer: Any) -> Any:
+def check_answer(name: str, answer: Any) -> Any:
     """What the function of that name answered.
 
     Raises:
@@ -227,7 +227,7 @@ def checked_answer(name: str, answer: Any) -> Any:
     return answer
 
 
-def checked_output(spec: TensorSpec, tensor: Any) -> Any:
+def check_output(spec: TensorSpec, tensor: Any) -> Any:
     """A tensor of a server that is the output `spec` of a bundle.
 
     Raises:

@@ -186,12 +186,12 @@ def compare(
                 said = f"the same as the reference's {kernels} give"
                 checked = replace(checked, passed=True, reason="", accepted_as=said)
         if floor is not None:
-            checked = _held_against(checked, floor)
+            checked = _hold_against(checked, floor)
         tensors.append(checked)
     return CheckResult(tensors=tuple(tensors), tolerance=tolerance)
 
 
-def _held_against(checked: TensorCheck, floor: Floor) -> TensorCheck:
+def _hold_against(checked: TensorCheck, floor: Floor) -> TensorCheck:
     accepted = ""
     if not checked.passed and not checked.bad_values:
         accepted = floor.accepts(checked.max_error, checked.rmse)
@@ -206,7 +206,7 @@ def _compare_tensor(
     import numpy as np
 
     if expected is not None:
-        seen = _found(seen, expected)
+        seen = _cut_to_found(seen, expected)
     if expected is None or seen.shape != expected.shape:
         shape = "none" if expected is None else list(expected.shape)
         return TensorCheck(
@@ -265,7 +265,7 @@ def _chooses(expected: np.ndarray) -> bool:
     )
 
 
-def _found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _cut_to_found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """The entries before those that mark what was not found, where the reference has no more.
 
     Outputs whose extent depends on data have a fixed one in a bundle; -1 stands behind the last

@@ -81,12 +81,12 @@ def execute(
     states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
     launches = _profile(runner, place) if options.profile else []
     if options.profile and regions:
-        regions = _timed_regions(runner, place, bundle, regions, launches)
+        regions = _time_regions(runner, place, bundle, regions, launches)
     return RunResult(
         device=str(place.facts["name"]),
         driver=str(place.facts["driver"]),
         outputs=outputs,
-        times=Times.of(
+        times=Times.from_runs(
             load_ms=load_ms,
             build_ms=build_ms,
             first_ms=progress.first_ms,
@@ -155,7 +155,7 @@ class _Runner:
         main = machine["main"]
         self._run: Callable[[], Any] = partial(main, *self._arguments)
         if self._bound is not None:
-            self._run = place.bound(self._bound, "run")
+            self._run = place.look_up(self._bound, "run")
         self._result: Any = None
 
     def _bind(self, machine: Any, recording: str) -> Any:
@@ -178,7 +178,7 @@ class _Runner:
         """How the last run was launched; None where the runtime is an older one."""
         if self._bound is None:
             return None
-        return LaunchReport(**json.loads(self._place.bound(self._bound, "report")()))
+        return LaunchReport(**json.loads(self._place.look_up(self._bound, "report")()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last run, by name."""
@@ -216,13 +216,13 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
     while time.perf_counter() < end:
         run_ms.append(runner.run_ms())
         time.sleep(options.pause_ms / 1000)
-    return Sustained.of(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
+    return Sustained.from_runs(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
 
 
 def _profile(runner: _Runner, place: Place) -> list[Launch]:
     """The launches of one more run."""
-    start = _needed(place, "adrenoc.opencl.profile_start")
-    stop = _needed(place, "adrenoc.opencl.profile_stop")
+    start = _require(place, "adrenoc.opencl.profile_start")
+    stop = _require(place, "adrenoc.opencl.profile_stop")
     start(place.number)
     try:
         runner.run_ms()
@@ -234,7 +234,7 @@ def _profile(runner: _Runner, place: Place) -> list[Launch]:
     ]
 
 
-def _timed_regions(
+def _time_regions(
     runner: _Runner,
     place: Place,
     bundle: Bundle,
@@ -242,7 +242,7 @@ def _timed_regions(
     launches: list[Launch],
 ) -> tuple[RegionRun, ...]:
     """The regions with their times, and with those of their texture kernels in one more run."""
-    switch_off = _needed(place, "adrenoc.clml.switch_off")
+    switch_off = _require(place, "adrenoc.clml.switch_off")
     switch_off(True)
     try:
         runner.run_ms()  # what is built at its first use is built here
@@ -261,7 +261,7 @@ def _timed_regions(
     )
 
 
-def _needed(place: Place, name: str) -> Callable[..., Any]:
+def _require(place: Place, name: str) -> Callable[..., Any]:
     function = place.function(name)
     if function is None:
         raise RuntimeError(f"the runtime has no function {name}")

@@ -32,7 +32,7 @@ class DiagnosedError(RuntimeError):
 
 
 @contextmanager
-def diagnosed(place: Place) -> Iterator[None]:
+def diagnose(place: Place) -> Iterator[None]:
     """Ask the device why, where what it said of a failure may mean one of several things.
 
     Raises:

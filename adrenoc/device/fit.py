@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.manifest import Manifest, TensorSpec
 from adrenoc.errors import BundleError, DeviceError, InputError
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,14 +42,15 @@ def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]
     for spec in specs:
         if spec.name not in inputs:
             raise InputError(
-                f"the input `{spec.name}` is missing; expected {_shown(spec.shape, spec.dtype)}",
+                f"the input `{spec.name}` is missing; "
+                f"expected {_format_type(spec.shape, spec.dtype)}",
                 hint=f"adrenoc run BUNDLE --input {spec.name}=FILE",
             )
         array = inputs[spec.name]
         if array.shape != spec.shape or str(array.dtype) != spec.dtype:
             raise InputError(
-                f"the input `{spec.name}` is {_shown(array.shape, str(array.dtype))}, "
-                f"expected {_shown(spec.shape, spec.dtype)}",
+                f"the input `{spec.name}` is {_format_type(array.shape, str(array.dtype))}, "
+                f"expected {_format_type(spec.shape, spec.dtype)}",
                 hint="adrenoc inspect BUNDLE shows what the model takes",
             )
 
@@ -88,7 +89,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     if missing:
         raise DeviceError(
             f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
-            + listed(missing),
+            + list_first(missing),
             hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} for this device "
             "(adrenoc targets), or choose another device with --cl-device",
         )
@@ -164,5 +165,5 @@ def _missing_memory(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     return [f"it has {there >> 20} MiB of memory, and the bundle needs {needed >> 20}"]
 
 
-def _shown(shape: tuple[int, ...], dtype: str) -> str:
+def _format_type(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype} [{', '.join(str(extent) for extent in shape)}]"

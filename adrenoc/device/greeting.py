@@ -148,7 +148,7 @@ class Greetings:
             raise _WrongPeerError("it has another key")
         own = f"server:{self._own_key}".encode()
         connection.sendall(_HEAD.pack(MAGIC, len(own)) + own)  # goes at once: nothing went before
-        return _asked_limit_s(wishes)
+        return _read_limit_s(wishes)
 
     def _send_away(self, greeting: _Greeting, reason: str, refused: Callable[[str], None]) -> None:
         del self._waiting[greeting.connection.fileno()]
@@ -185,7 +185,7 @@ def _key_bytes(received: bytearray) -> int:
     return int(length)
 
 
-def _asked_limit_s(wishes: list[bytes]) -> float:
+def _read_limit_s(wishes: list[bytes]) -> float:
     for wish in wishes:
         name, _, value = wish.partition(b"=")
         if name == b"-timeout":

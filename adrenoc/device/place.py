@@ -44,13 +44,13 @@ class Place(Protocol):
     def constants(self, bundle: Bundle) -> list[Any]:
         """The constants on the device, in the order in which `main` takes them."""
 
-    def embedded(self, bundle: Bundle) -> str:
+    def embedded_folder(self, bundle: Bundle) -> str:
         """The folder there with the built kernels that came with the bundle, or nothing."""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
         """The tensors of what `main` returned, which are to be these."""
 
-    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+    def look_up(self, module: Any, name: str) -> Callable[..., Any]:
         """A function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
 
 
@@ -101,7 +101,7 @@ class LocalPlace:
         device, arrays = self.device(), bundle.params()
         return [upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
 
-    def embedded(self, bundle: Bundle) -> str:
+    def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`."""
         folder = bundle.file(PROGRAMS)
         return str(folder) if folder.is_dir() else ""
@@ -110,7 +110,7 @@ class LocalPlace:
         """See `Place`."""
         return [result] if hasattr(result, "numpy") else list(result)
 
-    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+    def look_up(self, module: Any, name: str) -> Callable[..., Any]:
         """See `Place`."""
         found: Callable[..., Any] = module[name]
         return found
@@ -143,7 +143,7 @@ def start_build(
         return lambda: None
     folder = _NO_FOLDER if programs is None else programs.folder
     rule = programs is not None and programs.qualcomm_rule
-    embedded = "" if programs is None else place.embedded(bundle)
+    embedded = "" if programs is None else place.embedded_folder(bundle)
     number = start(module, place.number, folder, embedded, rule)
 
     def wait() -> ProgramReport:

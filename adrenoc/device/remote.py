@@ -19,7 +19,7 @@ from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.execute import execute
-from adrenoc.device.failures import device_failure, diagnosed, first_sentence
+from adrenoc.device.failures import device_failure, diagnose, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
 from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote_place import RemotePlace, absent_devices, remote_function
@@ -129,9 +129,9 @@ def remote_place(
         BundleError: the bundle is for another kind of machine, or another TVM.
         DeviceError: the server has no such device, or it lacks what the bundle needs, or failed.
     """
-    with open_session(address) as opened, _typed_errors(opened.where, address, opened.line):
+    with open_session(address) as opened, _type_errors(opened.where, address, opened.line):
         place = _check_server(opened.session, bundle, device, opened.where)
-        with diagnosed(place):
+        with diagnose(place):
             yield place, opened.where
 
 
@@ -142,7 +142,7 @@ def describe(address: RemoteAddress) -> RemoteDevice:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
         DeviceError: it cannot list its devices.
     """
-    with open_session(address) as opened, _typed_errors(opened.where, address, opened.line):
+    with open_session(address) as opened, _type_errors(opened.where, address, opened.line):
         session, where = opened.session, opened.where
         version = remote_function(session, "adrenoc.runtime.version")
         machine = remote_function(session, "adrenoc.runtime.machine")
@@ -181,7 +181,7 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
         where, key = offer.address, offer.key
     line = Line(where, key=key, timeout_s=address.timeout_s, session_s=address.session_s)
     try:
-        with _typed_errors(where, address, line):
+        with _type_errors(where, address, line):
             from tvm import rpc
 
             session = rpc.connect(LOOPBACK, line.port, key=line.key)
@@ -191,7 +191,7 @@ def open_session(address: RemoteAddress) -> Iterator[OpenSession]:
 
 
 @contextmanager
-def _typed_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterator[None]:
+def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterator[None]:
     """Turn what TVM raises into an error that says what to do."""
     started = time.perf_counter()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.bundle import LIBRARY, PARAMS, Bundle
-from adrenoc.device.answers import WrongAnswerError, checked, checked_answer, checked_output
+from adrenoc.device.answers import WrongAnswerError, check_answer, check_answers, check_output
 from adrenoc.device.place import OPENCL, upload
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
         found: Callable[..., Any] = session.get_function(name)
     except AttributeError:  # what TVM raises for a name that the server does not know
         return None
-    return checked(name, found)
+    return check_answers(name, found)
 
 
 def absent_devices(session: Any) -> str:
@@ -59,7 +59,7 @@ class RemotePlace:
         self._session.upload(str(bundle.library), LIBRARY)
         self.sent_bytes += bundle.library.stat().st_size
         module = self._session.load_module(LIBRARY)
-        return checked_answer("tvm.rpc.server.load_module", module)
+        return check_answer("tvm.rpc.server.load_module", module)
 
     def constants(self, bundle: Bundle) -> list[Any]:
         """See `Place`."""
@@ -73,23 +73,23 @@ class RemotePlace:
         self.sent_bytes += sum(arrays[spec.name].nbytes for spec in specs)
         return [upload(spec, arrays[spec.name], device) for spec in specs]
 
-    def embedded(self, bundle: Bundle) -> str:
+    def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`; the server has a cache of its own."""
         return ""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
         """See `Place`."""
         if hasattr(result, "numpy"):
-            return [checked_output(spec, result) for spec in specs]
+            return [check_output(spec, result) for spec in specs]
         # A tuple stays there, and its fields are asked for.
         field = remote_function(self._session, "vm.builtin.tuple_getitem")
         if field is None:
             raise WrongAnswerError("it knows nothing of tuples")
-        return [checked_output(spec, field(result, index)) for index, spec in enumerate(specs)]
+        return [check_output(spec, field(result, index)) for index, spec in enumerate(specs)]
 
-    def bound(self, module: Any, name: str) -> Callable[..., Any]:
+    def look_up(self, module: Any, name: str) -> Callable[..., Any]:
         """See `Place`."""
-        return checked(name, module[name])
+        return check_answers(name, module[name])
 
     def _keep(self, bundle: Bundle, path: str) -> str:
         """Have a file of the bundle in the server's store; its digest, or nothing without one."""

@@ -164,7 +164,7 @@ class Sustained:
     end_p50_ms: float
 
     @staticmethod
-    def of(run_ms: Sequence[float], *, seconds: float, pause_ms: float) -> Sustained:
+    def from_runs(run_ms: Sequence[float], *, seconds: float, pause_ms: float) -> Sustained:
         """Sum up the times of runs, in the order in which they ran; at least one."""
         tenth = max(1, len(run_ms) // 10)
         return Sustained(
@@ -198,7 +198,9 @@ class Times:
     runs: int
 
     @staticmethod
-    def of(*, load_ms: float, build_ms: float, first_ms: float, warm_ms: Sequence[float]) -> Times:
+    def from_runs(
+        *, load_ms: float, build_ms: float, first_ms: float, warm_ms: Sequence[float]
+    ) -> Times:
         """Sum up the times of runs; without warm runs the first stands for them, as 0 runs."""
         timed = warm_ms or [first_ms]
         return Times(

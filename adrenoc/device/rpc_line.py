@@ -50,7 +50,7 @@ class Line:
     ) -> None:
         self.key = secrets.token_hex(16)
         self._ending: Ending | None = None
-        with _greeted(where, key, timeout_s, session_s) as server:
+        with _connect(where, key, timeout_s, session_s) as server:
             try:
                 self._start(server, timeout_s)
             except OSError as error:
@@ -114,7 +114,7 @@ def start_relay(ends: tuple[int, int, int]) -> subprocess.Popen[bytes]:
     )
 
 
-def _greeted(where: HostPort, key: str, timeout_s: float, session_s: float) -> socket.socket:
+def _connect(where: HostPort, key: str, timeout_s: float, session_s: float) -> socket.socket:
     """A connection to a server that took the key."""
     try:
         server = socket.create_connection((where.host, where.port), timeout_s)
@@ -144,22 +144,22 @@ def _greet(server: socket.socket, where: HostPort, key: str, end: float, session
     said = f"client:{key}" + (f" -timeout={session_s}" if session_s else "")
     words = said.encode("utf-8", "surrogateescape")
     server.sendall(_HEAD.pack(MAGIC, len(words)) + words)
-    (magic,) = struct.unpack("<i", _received(server, 4, end))
+    (magic,) = struct.unpack("<i", _receive(server, 4, end))
     if magic == MISMATCH:
         raise RemoteError(
             f'the server at {where} does not take the key "{key}"',
             hint="adrenoc run --rpc HOST:PORT --key KEY with the key of the server",
         )
-    length = struct.unpack("<i", _received(server, 4, end))[0] if magic == MAGIC else -1
+    length = struct.unpack("<i", _receive(server, 4, end))[0] if magic == MAGIC else -1
     if not 0 <= length <= _LONGEST_KEY:
         raise RemoteError(
             f"what listens at {where} is not TVM RPC server",
             hint="adrenoc serve, or adrenoc_rpc on a phone, is one",
         )
-    _received(server, length, end)
+    _receive(server, length, end)
 
 
-def _received(server: socket.socket, count: int, end: float) -> bytes:
+def _receive(server: socket.socket, count: int, end: float) -> bytes:
     found = b""
     while len(found) < count:
         left_s = end - time.monotonic()

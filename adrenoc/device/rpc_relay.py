@@ -26,7 +26,7 @@ from adrenoc.device.rpc_replies import (
     SHUTDOWN,
     WrongReplyError,
     check_length,
-    checked_reply,
+    check_reply,
     copied_bytes,
 )
 
@@ -106,57 +106,57 @@ class Relay:
 
     def _hand_on_request(self) -> tuple[int, int]:
         """The code of a request, and the number that it ends with: of a copy, how many bytes."""
-        piece = self._from_client(HEAD.size)
+        piece = self._receive_from_client(HEAD.size)
         length, code = HEAD.unpack(piece)
         self._orders.take()
         self._end = time.monotonic() + self._orders.limit_s
         left, tail = length - CODE_BYTES, b""
         while left > 0:
-            more = self._from_client(min(left, _PIECE_BYTES), least=1)
+            more = self._receive_from_client(min(left, _PIECE_BYTES), least=1)
             left -= len(more)
             tail = (tail + more[-LENGTH.size :])[-LENGTH.size :]
-            self._to_server(piece + more)
+            self._send_to_server(piece + more)
             piece = b""
-        self._to_server(piece)
+        self._send_to_server(piece)
         self._takes = True
         return code, LENGTH.unpack(tail)[0] if len(tail) == LENGTH.size else 0
 
     def _hand_back_answer(self, request: int, asked: int) -> None:
         self._end = time.monotonic() + self._orders.limit_s
-        head = self._from_server(HEAD.size)
+        head = self._receive_from_server(HEAD.size)
         length, kind = HEAD.unpack(head)
         if request == COPY_FROM_REMOTE and copied_bytes(kind, length, asked=asked):
-            self._to_client(head)
+            self._send_to_client(head)
             left = asked
             while left:
-                piece = self._from_server(min(left, _PIECE_BYTES), least=1)
+                piece = self._receive_from_server(min(left, _PIECE_BYTES), least=1)
                 left -= len(piece)
-                self._to_client(piece)
+                self._send_to_client(piece)
             return
         check_length(length)
-        rest = self._from_server(length - CODE_BYTES)
-        reply = checked_reply(request, head[LENGTH.size :] + rest)
-        self._to_client(LENGTH.pack(len(reply)) + reply)
+        rest = self._receive_from_server(length - CODE_BYTES)
+        reply = check_reply(request, head[LENGTH.size :] + rest)
+        self._send_to_client(LENGTH.pack(len(reply)) + reply)
 
     # Each side
 
-    def _from_client(self, most: int, *, least: int = 0) -> bytes:
+    def _receive_from_client(self, most: int, *, least: int = 0) -> bytes:
         """So many bytes, at least `least` where that is given."""
-        return self._received(self._client, most, least or most)
+        return self._receive(self._client, most, least or most)
 
-    def _from_server(self, most: int, *, least: int = 0) -> bytes:
+    def _receive_from_server(self, most: int, *, least: int = 0) -> bytes:
         try:
-            return self._received(self._server, most, least or most)
+            return self._receive(self._server, most, least or most)
         except OSError as error:
             raise EndError("left", error.strerror or str(error)) from error
 
-    def _to_client(self, data: bytes) -> None:
+    def _send_to_client(self, data: bytes) -> None:
         try:
             self._send(self._client, data)
         except OSError as error:
             raise EndError("closed") from error
 
-    def _to_server(self, data: bytes) -> None:
+    def _send_to_server(self, data: bytes) -> None:
         """Send, unless the server takes no more of a request: it has answered then, or left."""
         if self._takes:
             try:
@@ -164,7 +164,7 @@ class Relay:
             except OSError:
                 self._takes = False
 
-    def _received(self, side: socket.socket, most: int, least: int) -> bytes:
+    def _receive(self, side: socket.socket, most: int, least: int) -> bytes:
         pieces, have = [], 0
         while have < least:
             try:
@@ -175,7 +175,7 @@ class Relay:
             if not piece:
                 raise EndError("closed" if side is self._client else "left", "it hung up")
             if side is self._server:
-                self._moved(len(piece))
+                self._extend_deadline(len(piece))
             pieces.append(piece)
             have += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -189,10 +189,10 @@ class Relay:
                 self._wait(side, select.POLLOUT)
                 continue
             if side is self._server:
-                self._moved(sent)
+                self._extend_deadline(sent)
             left = left[sent:]
 
-    def _moved(self, count: int) -> None:
+    def _extend_deadline(self, count: int) -> None:
         self._end += count / _SLOWEST_BYTES_A_S
 
     def _wait(self, side: socket.socket, event: int) -> None:

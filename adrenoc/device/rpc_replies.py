@@ -82,7 +82,7 @@ def check_length(length: int) -> None:
         raise WrongReplyError(f"it announced an answer of {length} bytes")
 
 
-def checked_reply(request: int, message: bytes) -> bytes:
+def check_reply(request: int, message: bytes) -> bytes:
     """The answer to a request of that code, as TVM may read it: `message` from its code on.
 
     Raises:
@@ -91,7 +91,7 @@ def checked_reply(request: int, message: bytes) -> bytes:
     reader = _Reader(message)
     code = reader.number("<i")
     if code == _EXCEPTION:
-        return _checked_error(reader)
+        return _check_error(reader)
     if code != _RETURN:
         raise WrongReplyError(f"it sent a message of kind {code}, where an answer was due")
     count = reader.number("<i")
@@ -111,7 +111,7 @@ def checked_reply(request: int, message: bytes) -> bytes:
     return reader.rewritten()
 
 
-def _checked_error(reader: _Reader) -> bytes:
+def _check_error(reader: _Reader) -> bytes:
     if reader.number("<i") != 1 or not reader.value((_TEXT,)):
         raise WrongReplyError("it sent an error without a text")
     reader.end()

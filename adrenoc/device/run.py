@@ -13,7 +13,7 @@ from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.cpu_fallback import carries_cpu, run_on_cpu
 from adrenoc.device.execute import execute
-from adrenoc.device.failures import device_failure, diagnosed
+from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_inputs
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
@@ -73,7 +73,7 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
     check_device(bundle, facts, where="the OpenCL device")
     place = LocalPlace(number, facts)
     try:
-        with diagnosed(place):
+        with diagnose(place):
             yield place
     except (RuntimeError, ValueError, MemoryError) as error:  # what the native runtime raises
         where = f"the OpenCL device {facts['name']} with {bundle.path}"

@@ -39,10 +39,10 @@ class FolderKind:
     listed: Callable[[Path], Digests | None]
 
 
-def listed_kind(name: str) -> FolderKind:
+def make_listed_kind(name: str) -> FolderKind:
     """A kind of folder that holds `LIST_FILE`."""
 
-    def listed(folder: Path) -> Digests | None:
+    def read_list(folder: Path) -> Digests | None:
         try:
             plain = read_json(read_plain(folder / LIST_FILE))
             if plain["adrenoc"] != name or plain["version"] != _LIST_VERSION:
@@ -51,7 +51,7 @@ def listed_kind(name: str) -> FolderKind:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    return FolderKind(name=name, marker=LIST_FILE, listed=listed)
+    return FolderKind(name=name, marker=LIST_FILE, listed=read_list)
 
 
 def write_list(folder: Path, kind: FolderKind) -> None:

@@ -79,7 +79,7 @@ def read_members(stream: BinaryIO, total_bytes: int) -> list[Member]:
         if kind not in _FILES:
             what = _REFUSED.get(kind, f"of the unknown type {kind!r}")
             raise TarError(f"its member {name} is {what}; expected plain files")
-        found.append(Member(name=_checked(name), offset=begin, bytes=size))
+        found.append(Member(name=_check_name(name), offset=begin, bytes=size))
     if not is_ended:
         raise TarError("it is cut off, or has too many members")
     _check_clashes(found)
@@ -132,7 +132,7 @@ def _pax_path(content: bytes) -> str:
     return found
 
 
-def _checked(name: str) -> PurePosixPath:
+def _check_name(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise TarError(f"it names a file outside of the bundle: {name or 'nothing'}")

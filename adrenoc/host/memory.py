@@ -14,11 +14,11 @@ _UNKNOWN = 4 << 30
 
 def available_bytes() -> int:
     """Bytes that can be had without swapping, within the limits of this process and its group."""
-    bounds = [_of_machine(), _of_group(), _of_process()]
+    bounds = [_read_machine(), _read_group(), _read_process()]
     return max(0, min((bound for bound in bounds if bound is not None), default=_UNKNOWN))
 
 
-def _of_machine() -> int | None:
+def _read_machine() -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -26,14 +26,14 @@ def _of_machine() -> int | None:
     return None
 
 
-def _of_group() -> int | None:
+def _read_group() -> int | None:
     with contextlib.suppress(OSError, ValueError):
         most = int((_GROUP / "memory.max").read_text())  # "max" where there is no limit
         return most - int((_GROUP / "memory.current").read_text())
     return None
 
 
-def _of_process() -> int | None:
+def _read_process() -> int | None:
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most == resource.RLIM_INFINITY:
         return None

@@ -54,7 +54,7 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
     if done.returncode != 0:
         raise ToolError(
             f"cannot {deed}: `{Path(command[0]).name}` {_ending(done.returncode)}"
-            f"{_said(done.stderr or done.stdout)}",
+            f"{_quote_output(done.stderr or done.stdout)}",
             hint=f"run it again: {again}",
         )
     return done.stdout
@@ -98,7 +98,7 @@ def _ending(returncode: int) -> str:
     return f"exited with {returncode}"
 
 
-def _said(text: str) -> str:
+def _quote_output(text: str) -> str:
     lines = text.strip().splitlines()
     if not lines:
         return " and said nothing"

@@ -24,7 +24,7 @@ def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Import
     """
     from dataclasses import replace
 
-    from adrenoc.importers.index_bounds import with_bounds
+    from adrenoc.importers.index_bounds import find_bounds
 
     files = find_model_files(path)
     if files.format == "tflite":
@@ -32,4 +32,4 @@ def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Import
     else:
         from adrenoc.importers.onnx.importer import import_onnx as import_file
     imported = import_file(files, shapes=shapes)
-    return replace(imported, inputs=with_bounds(imported.module, imported.inputs))
+    return replace(imported, inputs=find_bounds(imported.module, imported.inputs))

@@ -70,7 +70,7 @@ class ModelFiles:
         ranges = (DataRange(path=model, offset=0, length=model.stat().st_size), *self.data)
         for part in ranges:
             digest.update(self._head(part))
-            with _opened(part.path) as file:
+            with _open_file(part.path) as file:
                 _go_to(file, part.offset)
                 left = part.length
                 while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
@@ -85,14 +85,14 @@ class ModelFiles:
         digested is what is compiled, whoever writes to the files meanwhile.
         """
         model = self.paths[0]
-        with _opened(model) as file:
+        with _open_file(model) as file:
             content = file.read()
         digest = hashlib.sha256(self._head(DataRange(path=model, offset=0, length=len(content))))
         digest.update(content)
         take = None if begin is None else begin(content)
         for part in self.data:
             digest.update(self._head(part))
-            with _opened(part.path) as file:
+            with _open_file(part.path) as file:
                 for piece, spans in _pieces(part, self.spans):
                     _go_to(file, piece.offset)
                     data = file.read(piece.length)
@@ -206,7 +206,7 @@ def _refuse_holes(model: Path, parts: Iterable[DataRange]) -> None:
     for part in parts:
         if part.length <= MOST_HOLE_BYTES:
             continue
-        with _opened(part.path) as file:
+        with _open_file(part.path) as file:
             holes = _hole_bytes(file.fileno(), part)
         if holes > MOST_HOLE_BYTES:
             raise ModelFormatError(
@@ -273,7 +273,7 @@ def _order(span: DataRange) -> tuple[str, int, int]:
     return str(span.path), span.offset, span.length
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     try:
         return open_plain(path)
     except OSError as error:
@@ -293,7 +293,7 @@ def _unreadable(path: Path, error: OSError) -> ModelNotFoundError:
 
 def _read_head(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
+        with _open_file(path) as file:
             return file.read(512)
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -41,13 +41,13 @@ _COMPARE = frozenset(
 )
 
 
-def with_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
+def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The inputs, those of whole numbers with the bounds that they have to keep."""
     specs = tuple(inputs)
     if not any(np.dtype(spec.dtype).kind in "iu" for spec in specs):
         return specs
     function = module["main"]
-    found = _Walk().of(function)
+    found = _Walk().walk(function)
     bounded = []
     for spec, parameter in zip(specs, function.params, strict=False):
         bounds = found.get(parameter)
@@ -72,7 +72,7 @@ class _Walk:
         self._wanted: dict[Any, Bounds] = {}
         self._flags: dict[Any, Bounds] = {}
 
-    def of(self, function: Any) -> dict[Any, Bounds]:
+    def walk(self, function: Any) -> dict[Any, Bounds]:
         """The bounds of variables; those of flags count where nothing is looked up."""
         for block in reversed(list(function.body.blocks)):
             for binding in reversed(list(block.bindings)):

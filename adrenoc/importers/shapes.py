@@ -9,7 +9,7 @@ import onnx
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 # One dimension: a number, a symbol that several inputs may share, or nothing at all.
 Dim = int | str | None
@@ -35,8 +35,8 @@ def fix_input_shapes(
     options = _options(dims, shapes, symbols)
     if len(options) > 1:
         raise ShapeError(
-            f"inputs have open dimensions: {_shown(dims, shapes)}; adrenoc compiles for fixed "
-            "shapes",
+            f"inputs have open dimensions: {_format_open(dims, shapes)}; "
+            "adrenoc compiles for fixed shapes",
             hint=f"add {' '.join(options)} (with the extents that you feed)",
         )
     return [
@@ -72,7 +72,9 @@ def _options(
     return options
 
 
-def _shown(dims: Mapping[str, list[Dim] | None], shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _format_open(
+    dims: Mapping[str, list[Dim] | None], shapes: Mapping[str, tuple[int, ...]]
+) -> str:
     return ", ".join(
         f"'{name}' [{', '.join('?' if d is None else str(d) for d in axes)}]"
         for name, axes in dims.items()
@@ -87,7 +89,7 @@ def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         guess = near[0] if near else known[0] if known else ""
-        names = listed((f"'{k}'" for k in known), between=", ")
+        names = list_first((f"'{k}'" for k in known), between=", ")
         raise ShapeError(
             f"the model has no input '{name}'; its inputs are {names}",
             hint=f"--shape {guess}:..." if guess else "leave --shape out",

@@ -16,7 +16,7 @@ from adrenoc.bundle.manifest import TensorSpec, from_plain
 from adrenoc.decision import Decision
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
-from adrenoc.files.owned_folder import listed_kind, write_list
+from adrenoc.files.owned_folder import make_listed_kind, write_list
 from adrenoc.files.read import read_plain, sha256_bytes
 from adrenoc.mcu.borders import DTYPES, Border
 from adrenoc.mcu.evaluate import evaluate
@@ -27,7 +27,7 @@ from adrenoc.mcu.program import Program
 from adrenoc.text.json_text import read_json
 
 MODEL_FILE = "model.json"
-FIRMWARE_FOLDER = listed_kind("firmware folder")
+FIRMWARE_FOLDER = make_listed_kind("firmware folder")
 _VERSION = 4
 _MOST_ELEMENTS = 1 << 26
 _MOST_LAYERS = 1 << 14

@@ -72,12 +72,12 @@ def _whole_one(folder: Path, pattern: str = "") -> Path | None:
     for library in folder.glob(f"{pattern}{_STEM}*.so"):
         if is_trusted_file(library):
             with suppress(OSError):
-                if library.name == _named(library):
+                if library.name == _name_by_digest(library):
                     return library
     return None
 
 
-def _named(library: Path) -> str:
+def _name_by_digest(library: Path) -> str:
     return f"{_STEM}{sha256_file(library)}.so"
 
 
@@ -92,14 +92,14 @@ def _compile(
         flags = [*_FLAGS, _stamp_option(), *_include_options(tvm_folder, ffi_folder)]
         units = _write_units(sources, scratch)
 
-        def compiled(unit: Path) -> Path:
+        def compile_unit(unit: Path) -> Path:
             made = unit.with_suffix(".o")
             command = [compiler, *flags, "-c", str(unit), "-o", str(made)]
             run_tool(command, deed="build the OpenCL runtime")
             return made
 
         with ThreadPoolExecutor(len(units)) as pool:
-            objects = [str(made) for made in pool.map(compiled, units)]
+            objects = [str(made) for made in pool.map(compile_unit, units)]
         made = scratch / "made.so"
         # Naming the libraries makes them needed by name only: at run time the loader takes those
         # that TVM has loaded, wherever they lie.
@@ -108,7 +108,7 @@ def _compile(
         command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
         run_tool(command, deed="link the OpenCL runtime")
         made.chmod(0o755)
-        return made.rename(folder / _named(made))
+        return made.rename(folder / _name_by_digest(made))
 
 
 def _write_units(sources: list[Path], folder: Path) -> list[Path]:

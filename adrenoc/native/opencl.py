@@ -82,7 +82,7 @@ def release_pool(device_id: int = 0) -> None:
 
 
 @contextmanager
-def profiled(device_id: int = 0) -> Iterator[Profile]:
+def profile_kernels(device_id: int = 0) -> Iterator[Profile]:
     """Record when each kernel runs inside the block."""
     profile = Profile()
     _function("profile_start")(device_id)

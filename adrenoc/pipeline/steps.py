@@ -28,7 +28,7 @@ from adrenoc.passes.place.expose_layers import expose_layers
 from adrenoc.passes.read.avoided import avoid_decisions, avoided_operators
 from adrenoc.passes.read.read_graph import read_graph
 from adrenoc.pipeline.state import State, graph_of, imported_of, program_of, regions_of, storage_of
-from adrenoc.tuning_log import Tuning, find_log, for_gpu, read_log, tuning_of
+from adrenoc.tuning_log import Tuning, choose_trials, find_log, read_log, tuning_of
 
 
 def import_step(state: State) -> State:
@@ -167,7 +167,7 @@ def _tuning(state: State) -> Tuning:
     path = state.options.tuning_log
     if path is None:
         return Tuning()
-    trials, warning = for_gpu(read_log(find_log(path)), state.target.measured_as, path)
+    trials, warning = choose_trials(read_log(find_log(path)), state.target.measured_as, path)
     if warning:
         state.log.add("tuning log", "used with care", warning)
     return tuning_of(trials)

@@ -27,7 +27,7 @@ _WORDS = {str: "text", int: "an integer", bool: "true or false", float: "a finit
 _MOST_SHOWN = 40
 
 
-def named(kind: names.Names) -> dict[str, Any]:
+def mark_name(kind: names.Names) -> dict[str, Any]:
     """What marks a field, or each item of one, as a name of this kind."""
     return {_NAMES: kind}
 
@@ -95,10 +95,10 @@ class Decoder:
             default = item.default is not MISSING or item.default_factory is not MISSING
             optional = item.metadata.get("default") or (self._defaults and default)
             if item.name not in plain and not optional:
-                raise self._wrong(_shown(where), f"lacks the key `{item.name}`")
+                raise self._wrong(_format_place(where), f"lacks the key `{item.name}`")
         unknown = sorted(set(plain) - {item.name for item in wanted})
         if unknown:
-            raise self._wrong(_shown(where), f"has an unknown key `{unknown[0]}`")
+            raise self._wrong(_format_place(where), f"has an unknown key `{unknown[0]}`")
         values = {}
         for item in wanted:
             if item.name in plain:
@@ -119,12 +119,12 @@ class Decoder:
         if not good:
             shown = json.dumps(seen)
             shown = shown if len(shown) <= _MOST_SHOWN else shown[: _MOST_SHOWN - 3] + "..."
-            raise self._wrong(_shown(where), f"is {shown}, expected {expected}")
+            raise self._wrong(_format_place(where), f"is {shown}, expected {expected}")
 
 
 def _join(where: str, key: str) -> str:
     return f"{where}{'' if where.endswith(_ROOT) else '.'}{key}"
 
 
-def _shown(where: str) -> str:
+def _format_place(where: str) -> str:
     return where.removesuffix(_ROOT)

@@ -19,7 +19,7 @@ def printable(text: str, *, lines: bool = False) -> str:
     if text.isprintable():
         return text
     kept = "\n\t" if lines else ""
-    return "".join(c if c.isprintable() or c in kept else _escaped(c) for c in text)
+    return "".join(c if c.isprintable() or c in kept else _escape(c) for c in text)
 
 
 def printable_json(text: str) -> str:
@@ -29,7 +29,7 @@ def printable_json(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     code = ord(letter)
     if code in _BYTE_ESCAPES:
         return f"\\x{code - 0xDC00:02x}"

@@ -15,7 +15,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f' (did you mean "{nearest[0]}"?)' if nearest else ""
 
 
-def listed(items: Iterable[str], *, between: str = "; ", most: int = MOST_LISTED) -> str:
+def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LISTED) -> str:
     """The first items of a list, and how many more there are."""
     found = list(items)
     if len(found) <= most:

@@ -157,7 +157,7 @@ class Farm:
         """Have a lane for each server and for each device that a tracker knows."""
         wanted: list[RemoteAddress] = []
         for place in self._options.places:
-            wanted += [place] * (_tracked(place) if place.tracked else 1)
+            wanted += [place] * (_count_tracked(place) if place.tracked else 1)
         self._lanes = [lane for lane in self._lanes if lane.is_alive()]
         for place in self._options.places:
             own = [lane for lane in self._lanes if lane.place is place]
@@ -178,7 +178,7 @@ class Farm:
         """For lanes: a job is done."""
         self._outcomes.put(outcome)
 
-    def seen(self) -> None:
+    def note_seen(self) -> None:
         """For lanes: a device was there."""
         self._absent_since = None
 
@@ -195,7 +195,7 @@ class Farm:
         return self._stop
 
 
-def _tracked(place: RemoteAddress) -> int:
+def _count_tracked(place: RemoteAddress) -> int:
     """How many devices of its kind a tracker knows, 0 where it does not answer."""
     try:
         tracker = Tracker(place.where, timeout_s=TRACKER_WAIT_S)
@@ -259,18 +259,18 @@ class _Lane(threading.Thread):
         try:
             event = self._worker.event(TAKE_S)
         except EOFError:
-            self._died("the worker process died", late=False)
+            self._give_up_worker("the worker process died", late=False)
             return
         if event is not None:
             self._hear(event)
         elif self._worker.overdue:
-            self._died(f"no end within {self._options.limit_s:.0f} s", late=True)
+            self._give_up_worker(f"no end within {self._options.limit_s:.0f} s", late=True)
 
     def _hear(self, event: Event) -> None:
         if event["event"] == "connected":
             self._device = Device(**event["device"])
             self._pause_s = SHORTEST_PAUSE_S
-            self._farm.seen()
+            self._farm.note_seen()
         elif event["event"] == "end":
             self._end_of(self._held.pop(event["id"]), event["answer"])
 
@@ -283,14 +283,14 @@ class _Lane(threading.Thread):
                 self._farm.stopping.wait(self._pause_s)
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return
-        self._farm.seen()
+        self._farm.note_seen()
         if answer.get("kind") == "lost" and job.attempts < MOST_ATTEMPTS:
             self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
             self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
             return
         self._farm.finish(_outcome(job, answer, self._device))
 
-    def _died(self, detail: str, *, late: bool) -> None:
+    def _give_up_worker(self, detail: str, *, late: bool) -> None:
         """The worker is no good: blame what the device had, and have the rest done anew."""
         begun = self._worker.begun
         self._worker.kill()

@@ -52,7 +52,7 @@ def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     kept: dict[int, Trial] = {}
     failures: set[tuple[str, tuple[str, str]]] = set()
     places = {id(trial): place for place, trial in enumerate(trials)}
-    for own in _by_gpu(trials).values():
+    for own in _group_by_gpu(trials).values():
         for trial in best_trials(own).values():
             kept[places[id(trial)]] = trial
         untuned = {t.key: t for t in own if t.untuned and t.status is Status.OK}
@@ -81,7 +81,7 @@ def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[Differ
 def summaries(trials: Sequence[Trial]) -> tuple[LogSummary, ...]:
     """A row for each GPU."""
     rows = []
-    for gpu, own in sorted(_by_gpu(trials).items()):
+    for gpu, own in sorted(_group_by_gpu(trials).items()):
         best = best_trials(own)
         untuned = {t.key for t in own if t.untuned}
         rows.append(
@@ -99,12 +99,12 @@ def summaries(trials: Sequence[Trial]) -> tuple[LogSummary, ...]:
     return tuple(rows)
 
 
-def as_csv(trials: Sequence[Trial]) -> str:
+def format_csv(trials: Sequence[Trial]) -> str:
     """The best schedule of each kernel, for a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("gpu", "kernel", "family", "median_us", "spread_us", "untuned_us", "actions"))
-    for gpu, own in sorted(_by_gpu(trials).items()):
+    for gpu, own in sorted(_group_by_gpu(trials).items()):
         untuned = {t.kernel: t.median_us for t in own if t.untuned and t.status is Status.OK}
         for kernel, trial in sorted(best_trials(own).items()):
             writer.writerow(
@@ -121,10 +121,10 @@ def as_csv(trials: Sequence[Trial]) -> str:
     return text.getvalue()
 
 
-def as_bans(trials: Sequence[Trial]) -> str:
+def format_bans(trials: Sequence[Trial]) -> str:
     """Unstable work-groups as quirks of a target's file (`targets/gpu/NAME.toml`)."""
     parts = []
-    for gpu, own in sorted(_by_gpu(trials).items()):
+    for gpu, own in sorted(_group_by_gpu(trials).items()):
         seen: dict[tuple[int, ...], list[Trial]] = {}
         for trial in own:
             if trial.status is Status.UNSTABLE and trial.actions.get("work_group"):
@@ -152,7 +152,7 @@ def write_log(path: Path, trials: Iterable[Trial]) -> None:
     write_atomically(path, "".join(trial.to_line() + "\n" for trial in trials))
 
 
-def _by_gpu(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+def _group_by_gpu(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
     found: dict[str, list[Trial]] = {}
     for trial in trials:
         found.setdefault(trial.gpu, []).append(trial)

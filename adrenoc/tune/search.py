@@ -118,7 +118,7 @@ class Search:
         self.tell(known)
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether every candidate was proposed."""
         return len(self._tried) >= len(self.task.candidates)
 
@@ -130,7 +130,7 @@ class Search:
         wanted = min(count - len(picked), len(rest))
         if wanted == 0:
             return picked
-        met = [n for n in self._evolved(rest) if n not in self._tried]
+        met = [n for n in self._evolve(rest) if n not in self._tried]
         ranked = [met[i] for i in np.argsort(-self._scores(met), kind="stable")]
         daring = self._random.binomial(wanted, RANDOM_SHARE)
         chosen = dict.fromkeys(ranked[: wanted - daring])
@@ -146,7 +146,7 @@ class Search:
         if measured:
             self._model.learn(self.task.digest, measured)
 
-    def _evolved(self, rest: Sequence[int]) -> list[int]:
+    def _evolve(self, rest: Sequence[int]) -> list[int]:
         """All that a population meets in some generations, each once."""
         best = sorted(self._times_us, key=self._times_us.__getitem__)[:SURVIVORS]
         fresh = self._random.permutation(rest)[: POPULATION - len(best)]
@@ -155,7 +155,7 @@ class Search:
         for _ in range(GENERATIONS):
             scores = np.maximum(self._scores(population), 1e-6)
             parents = self._random.choice(population, POPULATION, p=scores / scores.sum())
-            population = [int(self._random.choice(self._near.of(int(n)))) for n in parents]
+            population = [int(self._random.choice(self._near.find(int(n)))) for n in parents]
             met |= dict.fromkeys(population)
         return list(met)
 
@@ -209,7 +209,7 @@ class Neighbours:
         self._table = table[:, 4:]
         self._near: dict[int, list[int]] = {}
 
-    def of(self, number: int) -> list[int]:
+    def find(self, number: int) -> list[int]:
         """Numbers of candidates, the nearest first."""
         if number not in self._near:
             distance = np.abs(self._table - self._table[number]).sum(axis=1)

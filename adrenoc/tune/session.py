@@ -219,9 +219,9 @@ class Session:
         shape, dtype, scope = argument["shape"], argument["dtype"], argument["scope"]
         # An output serves all candidates of its task.
         what = argument["file"] or f"{request['reference']} {shape} {dtype}"
-        return self._kept((what, scope), lambda: self._uploaded(argument))
+        return self._remember((what, scope), lambda: self._upload(argument))
 
-    def _uploaded(self, argument: Mapping[str, Any]) -> Any:
+    def _upload(self, argument: Mapping[str, Any]) -> Any:
         import tvm
 
         scope = argument["scope"]
@@ -232,12 +232,12 @@ class Session:
             mem_scope=None if scope == "global" else scope,
         )
         if argument["repeated"]:
-            self._repeat(self._on_host(np.load(argument["file"])), tensor)
+            self._repeat(self._copy_to_host(np.load(argument["file"])), tensor)
         elif argument["file"]:
             tensor.copyfrom(np.load(argument["file"]))
         return tensor
 
-    def _on_host(self, value: np.ndarray) -> Any:
+    def _copy_to_host(self, value: np.ndarray) -> Any:
         """In the memory of the server."""
         import tvm
 
@@ -246,7 +246,7 @@ class Session:
         return tensor
 
     def _reference(self, file: str) -> Any:
-        return self._kept((file, "host"), lambda: self._on_host(np.load(file)))
+        return self._remember((file, "host"), lambda: self._copy_to_host(np.load(file)))
 
     def _keep_reference(self, file: str, output: Any) -> None:
         """Have an output here, for later sessions, and there, where most candidates come."""
@@ -256,9 +256,9 @@ class Session:
         here = tvm.runtime.empty(output.shape, str(output.dtype), self._session.cpu())
         self._keep(output, here)
         self._drop((file, "host"))
-        self._kept((file, "host"), lambda: here)
+        self._remember((file, "host"), lambda: here)
 
-    def _kept(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
+    def _remember(self, key: tuple[str, str], make: Callable[[], Any]) -> Any:
         tensor = self._tensors.pop(key, None)
         if tensor is None:
             tensor = make()
@@ -276,7 +276,7 @@ def _bytes(tensor: Any) -> int:
     return math.prod(tensor.shape) * np.dtype(str(tensor.dtype)).itemsize
 
 
-def said(error: Exception) -> tuple[str, str]:
+def read_failure(error: Exception) -> tuple[str, str]:
     """How a session failed, and what it said: `failed` is the device's word, `lost` none."""
     if isinstance(error, AdrenocError):
         lost = isinstance(error, RemoteError | DeviceError)

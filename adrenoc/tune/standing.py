@@ -40,7 +40,7 @@ class Standing:
         self.fastest_us = self._fastest()
         """The shortest time of any right trial, luck or not; infinite where there is none."""
         self._pick_base()
-        self.untuned_us = self._untuned()
+        self.untuned_us = self._find_untuned()
         """The time to beat, infinite where it is not known."""
 
     def add(self, trial: Trial) -> None:
@@ -50,7 +50,7 @@ class Standing:
         self.fastest_us = self._fastest()
         if trial.status is not Status.OK:
             self._pick_base()
-        self.untuned_us = self._untuned()
+        self.untuned_us = self._find_untuned()
         if trial.confirmed or trial.untuned:
             return
         self._since_gain = 0 if self.fastest_us < before else self._since_gain + 1
@@ -67,7 +67,7 @@ class Standing:
             self.queue = self.search.propose(count)
 
     def _pick_base(self) -> None:
-        failed = self._failed()
+        failed = self._find_failed()
         usable = (
             number
             for number, tile in enumerate(self.task.candidates[:MOST_REFERENCES])
@@ -75,10 +75,10 @@ class Standing:
         )
         self.base = next(usable, None)
 
-    def _failed(self) -> set[str]:
+    def _find_failed(self) -> set[str]:
         return {actions_key(t.actions) for t in self.trials if t.status is not Status.OK}
 
-    def known(self) -> list[Measured]:
+    def list_known(self) -> list[Measured]:
         """The trials of candidates as the search wants them, each once."""
         found: dict[int, Measured] = {}
         for trial in self.trials:
@@ -93,21 +93,21 @@ class Standing:
     def start_search(self, model: CostModel, seeds: tuple[int, ...], seed: int) -> None:
         """Begin, from what is known."""
         self._untold = []
-        self.search = Search(self.task, model, known=self.known(), seeds=seeds, seed=seed)
+        self.search = Search(self.task, model, known=self.list_known(), seeds=seeds, seed=seed)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to try."""
         if self.base is None:
             return True
-        return self.search is not None and self.search.exhausted and not self.queue
+        return self.search is not None and self.search.is_exhausted and not self.queue
 
     @property
-    def measured(self) -> list[Trial]:
+    def measured_trials(self) -> list[Trial]:
         """What counts as trials: no reference runs, no confirmations."""
         return [t for t in self.trials if not (t.untuned or t.confirmed)]
 
-    def _untuned(self) -> float:
+    def _find_untuned(self) -> float:
         if self.base is None:
             return math.inf
         wanted = actions_key(actions_of(self.task.candidates[self.base]))
@@ -122,7 +122,7 @@ class Standing:
         return best_trials(self.trials).get(self.task.digest)
 
     def _fastest(self) -> float:
-        failed = self._failed()
+        failed = self._find_failed()
         right = (t for t in self.trials if t.status is Status.OK)
         times = (t.median_us for t in right if actions_key(t.actions) not in failed)
         return min(times, default=math.inf)
@@ -130,7 +130,7 @@ class Standing:
     def contenders(self, count: int) -> list[int]:
         """Candidates that look faster than the untuned one and were not measured beside it."""
         done = {actions_key(t.actions) for t in self.trials if t.confirmed}
-        failed = self._failed()
+        failed = self._find_failed()
         times = {actions_key(t.actions): t for t in self.trials if t.status is Status.OK}
         faster = sorted(
             (t.median_us, key)
@@ -143,7 +143,7 @@ class Standing:
         return [n for n in numbers if n is not None and n != self.base]
 
     @property
-    def to_confirm_us(self) -> float:
+    def confirmable_us(self) -> float:
         """What a run gains if the fastest trial is no luck."""
         if not (math.isfinite(self.untuned_us) and math.isfinite(self.fastest_us)):
             return 0.0
@@ -167,7 +167,7 @@ class Standing:
             calls=self.task.calls,
             untuned_us=self.untuned_us if math.isfinite(self.untuned_us) else 0.0,
             best_us=best.median_us if best is not None else 0.0,
-            trials=len(self.measured),
+            trials=len(self.measured_trials),
             failed=sum(t.status is not Status.OK for t in self.trials),
             actions=actions_key(best.actions) if best is not None else "",
         )

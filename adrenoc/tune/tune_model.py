@@ -21,7 +21,7 @@ from adrenoc.tune.progress import TuneObserver, TuneProgress
 from adrenoc.tune.tasks import TunePlan, plan_model
 from adrenoc.tune.tuner import TuneOptions, Tuner
 from adrenoc.tune.variant import VariantBuilder
-from adrenoc.tuning_log import LogWriter, Trial, for_gpu, read_log
+from adrenoc.tuning_log import LogWriter, Trial, choose_trials, read_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def _open_log(
     own = read_log(request.log)
     gpu = plan.target.measured_as
     for path, trials in ((request.log, own), *((p, read_log(p)) for p in request.more_logs)):
-        _, warning = for_gpu(trials, gpu, str(path))
+        _, warning = choose_trials(trials, gpu, str(path))
         if warning:
             reporter.warn(warning)
         if path != request.log:

@@ -84,7 +84,7 @@ class Tuner:
             for t in own
             if t.status is Status.UNSTABLE and t.actions.get("work_group")
         }
-        self._resumed = self._measured
+        self._resumed = self._measured_count
         self._model = CostModel(plan.tasks)
         self._started = time.monotonic()
         budget = options.budget_s or math.inf
@@ -157,14 +157,14 @@ class Tuner:
         )
 
     @property
-    def _measured(self) -> int:
-        return sum(len(standing.measured) for standing in self._standings)
+    def _measured_count(self) -> int:
+        return sum(len(standing.measured_trials) for standing in self._standings)
 
     @property
     def _spent(self) -> bool:
         # What is left goes to the contests.
         over = time.monotonic() > self._deadline - self._reserve.seconds(self._standings)
-        return over or self._measured + self._trials_in_flight >= self._options.trials
+        return over or self._measured_count + self._trials_in_flight >= self._options.trials
 
     # Jobs
 
@@ -177,7 +177,7 @@ class Tuner:
         if unmeasured:
             return self._reference_job(unmeasured[0])
         for standing in sorted(self._standings, key=lambda s: -s.interest()):
-            if standing.finished or standing.awaits_reference:
+            if standing.is_finished or standing.awaits_reference:
                 continue
             if not standing.has_reference:
                 return self._reference_job(standing)
@@ -188,7 +188,7 @@ class Tuner:
 
     def _reference_job(self, standing: Standing) -> Job | None:
         while standing.base is not None:
-            variant = self._built(standing, standing.base, untuned=True)
+            variant = self._try_build(standing, standing.base, untuned=True)
             if variant is None:
                 continue  # the log has it, and the next base is chosen
             standing.awaits_reference = True
@@ -204,7 +204,7 @@ class Tuner:
         if standing.search is None:
             start = seeds(standing.task, self._known)
             standing.start_search(self._model, start, self._options.seed)
-        while not standing.finished:
+        while not standing.is_finished:
             if not standing.queue:
                 standing.propose(BATCH)
             while standing.queue and not self._spent:
@@ -212,9 +212,9 @@ class Tuner:
                 group = getattr(standing.task.candidates[number], "work_group", None)
                 if group in self._banned or number == standing.base:
                     continue
-                variant = self._built(standing, number)
+                variant = self._try_build(standing, number)
                 if variant is not None:
-                    return self._compared(standing, "trial", (number,), (variant,))
+                    return self._make_job(standing, "trial", (number,), (variant,))
             if self._spent:
                 return None
         return None
@@ -222,7 +222,7 @@ class Tuner:
     def _next_contest(self) -> Job | None:
         """The best schedules of a task in turn with the untuned one."""
         # The time may be up before all of them were.
-        for standing in sorted(self._standings, key=lambda s: -s.to_confirm_us):
+        for standing in sorted(self._standings, key=lambda s: -s.confirmable_us):
             if standing.in_flight or standing.base is None:
                 continue
             best = standing.contenders(CONTENDERS)
@@ -233,13 +233,13 @@ class Tuner:
                     continue
                 return self._reference_job(standing)
             numbers = (standing.base, *reversed(best))
-            variants = [self._built(standing, number) for number in numbers]
+            variants = [self._try_build(standing, number) for number in numbers]
             if all(variants):
                 standing.in_flight += 1
-                return self._compared(standing, "contest", numbers, tuple(filter(None, variants)))
+                return self._make_job(standing, "contest", numbers, tuple(filter(None, variants)))
         return None
 
-    def _compared(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
+    def _make_job(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
         fastest_us = standing.fastest_us
         return Job(
             tag=_Tag(kind=kind, standing=standing, numbers=numbers),
@@ -249,7 +249,7 @@ class Tuner:
             stop_us=SLOW * fastest_us if math.isfinite(fastest_us) else 0.0,
         )
 
-    def _built(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
+    def _try_build(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
         """The candidate, None if it cannot be built, which is a trial as any other."""
         try:
             return self._build(standing.task, number)
@@ -339,7 +339,7 @@ class Tuner:
 
     def _progress(self, phase: str) -> TuneProgress:
         kernels = tuple(s.progress() for s in self._standings)
-        done = self._measured
+        done = self._measured_count
         elapsed_s = time.monotonic() - self._started
         rate = (done - self._resumed) / max(elapsed_s, 1e-9)
         left = max(0, self._options.trials - done)

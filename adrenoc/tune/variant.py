@@ -95,7 +95,7 @@ class VariantBuilder:
                 shape=tuple(value.shape) if value is not None else spec.physical,
                 dtype=str(value.dtype) if value is not None else spec.dtype,
                 scope=spec.scope,
-                file="" if place == output else str(self._saved(task, place, name, spec, value)),
+                file="" if place == output else str(self._save(task, place, name, spec, value)),
                 repeated=place != output and value is None and is_repeated(spec),
             )
             arguments.append(argument)
@@ -116,7 +116,7 @@ class VariantBuilder:
         """What holds the kernel of a candidate."""
         return call.builder
 
-    def _saved(
+    def _save(
         self, task: Task, place: int, name: str, spec: OperandSpec, value: np.ndarray | None
     ) -> Path:
         safe = "".join(c if c.isalnum() else "_" for c in name)[-80:]

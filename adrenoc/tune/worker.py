@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from adrenoc.errors import AdrenocError
-from adrenoc.tune.session import Answer, Place, Request, Session, said
+from adrenoc.tune.session import Answer, Place, Request, Session, read_failure
 
 LATE = 0.9
 """A session that breaks after so much of a trial's limit was ended for it."""
@@ -85,7 +85,7 @@ class Desk:
             try:
                 session = Session(self._place)
             except BROKEN as error:
-                self._absent(said(error)[1])
+                self._absent(read_failure(error)[1])
                 return
             self._session = session
             self._tell({"event": "connected", "device": session.device, "facts": session.facts})
@@ -98,7 +98,7 @@ class Desk:
             trial = self._started.popleft()
             self._await_kernels(self._session, trial)
         except BROKEN as error:
-            self._broken_outside(trial, error)
+            self._break_outside(trial, error)
             return
         self._measure(self._session, trial)
 
@@ -132,7 +132,7 @@ class Desk:
         try:
             tensors = session.prepare(trial.request)
         except BROKEN as error:
-            self._broken_outside(trial, error)
+            self._break_outside(trial, error)
             return
         first = session.measured == 0
         self._tell({"event": "begin", "id": trial.id})
@@ -140,7 +140,7 @@ class Desk:
         try:
             answer = session.measure(trial.number, trial.request, tensors)
         except BROKEN as error:
-            kind, detail = said(error)
+            kind, detail = read_failure(error)
             if kind == "lost" and time.monotonic() - begun > LATE * self._place.limit_s:
                 kind, detail = "timeout", f"no end within {self._place.limit_s:.0f} s"
             answer = {"event": "refused", "kind": kind, "index": -1, "detail": detail}
@@ -174,13 +174,13 @@ class Desk:
             trial.number = session.start(trial.request)
             self._await_kernels(session, trial)
         except BROKEN as error:
-            self._broken_outside(trial, error)
+            self._break_outside(trial, error)
             return
         self._measure(session, trial)
 
-    def _broken_outside(self, trial: _Trial | None, error: Exception) -> None:
+    def _break_outside(self, trial: _Trial | None, error: Exception) -> None:
         """The session failed while nothing was measured."""
-        kind, detail = said(error)
+        kind, detail = read_failure(error)
         alone = trial is not None and trial.careful and not self._started
         self._break(after=trial)
         if trial is not None and alone:

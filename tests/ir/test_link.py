@@ -136,10 +136,10 @@ def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path
         exported=frozenset({"__tvm_ffi__library_bin"}),
     )
     if api <= MIN_API:
-        check_library(library, platform=Platform.of(ANDROID), where="model.so")
+        check_library(library, platform=Platform.from_triple(ANDROID), where="model.so")
         return
     with pytest.raises(LinkError, match=r"asks for Android 34 .API level., expected 24 at most"):
-        check_library(library, platform=Platform.of(ANDROID), where="model.so")
+        check_library(library, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
 def test_the_api_level_of_imported_symbols(linker: Linker, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: 
     facts = read_elf(_link_kernel(kernel, linker, tmp_path))
     assert facts.needed == (RUNTIME_SONAME, "libc.so", "libm.so")
     whole = replace(facts, exported=facts.exported | {"__tvm_ffi__library_bin"})
-    check_library(whole, platform=Platform.of(ANDROID), where="model.so")
+    check_library(whole, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
 def test_a_symbol_that_nobody_has_is_refused(linker: Linker, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_symbol_that_nobody_has_is_refused(linker: Linker, tmp_path: Path) -> 
 
     facts = read_elf(_link_kernel(kernel, linker, tmp_path))
     with pytest.raises(LinkError, match="needs expensive, which no library of the device"):
-        check_library(facts, platform=Platform.of(ANDROID), where="model.so")
+        check_library(facts, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
 def _link_kernel(kernel: Any, linker: Linker, folder: Path) -> Path:
@@ -221,7 +221,7 @@ def _link_kernel(kernel: Any, linker: Linker, folder: Path) -> Path:
     made = folder / "kernel.o"
     tvm.tirx.build(kernel, target=host).write_to_file(str(made))
     output = folder / "model.so"
-    link_objects([made], output, platform=Platform.of(ANDROID), linker=linker)
+    link_objects([made], output, platform=Platform.from_triple(ANDROID), linker=linker)
     return output
 
 
@@ -244,7 +244,7 @@ def test_each_wrong_fact_is_refused(
     link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
     facts = replace(read_elf(tmp_path / "model.so"), **change)
     with pytest.raises(LinkError, match=said):
-        check_library(facts, platform=Platform.of(ANDROID), where="model.so")
+        check_library(facts, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
 def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path) -> None:

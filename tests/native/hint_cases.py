@@ -37,7 +37,7 @@ def main(library: str) -> None:
     found: dict[str, Any] = {"unset": use(stub, 1, "", "")}
     found["both"] = use(stub, HINTS, "high", "low")
     found["standard"] = use(stub, PRIORITIES, "normal", "low")
-    with opencl.profiled(PRIORITIES):
+    with opencl.profile_kernels(PRIORITIES):
         found["profiled"] = stub.properties()
     found["none"] = use(stub, PLAIN, "low", "high")
     with stub.failing("context properties"):

@@ -227,7 +227,7 @@ def test_each_launch_is_recorded(device: Any) -> None:
     tensor = _tensor(np.zeros(64, "float32"), device)
     kernel = load_kernels({"double_it": DOUBLE})["double_it"]
     kernel(pointer(tensor), pointer(tensor), 4, 16)
-    with opencl.profiled() as profile:
+    with opencl.profile_kernels() as profile:
         assert profile.launches == []
         kernel(pointer(tensor), pointer(tensor), 4, 16)
         kernel(pointer(tensor), pointer(tensor), 4, 16)
@@ -241,6 +241,6 @@ def test_each_launch_is_recorded(device: Any) -> None:
 
 def test_profiling_does_not_nest(device: Any) -> None:
     refused = pytest.raises(RuntimeError, match="already been started")
-    with opencl.profiled() as profile, refused, opencl.profiled():
+    with opencl.profile_kernels() as profile, refused, opencl.profile_kernels():
         pass
     assert profile.launches == []

@@ -14,8 +14,8 @@ from adrenoc.tuning_log import (
     LogWriter,
     Status,
     best_trials,
+    choose_trials,
     find_log,
-    for_gpu,
     read_log,
     tuning_of,
 )
@@ -153,9 +153,9 @@ def test_failures_are_refused_and_unstable_groups_banned() -> None:
 
 def test_trials_of_another_gpu_serve_with_a_warning_only() -> None:
     own, other = trial(), trial("k2", gpu="660")
-    assert for_gpu((own, other), "750", "log") == ((own,), "")
-    kept, warning = for_gpu((other,), "750", "log")
+    assert choose_trials((own, other), "750", "log") == ((own,), "")
+    kept, warning = choose_trials((other,), "750", "log")
     assert kept == (other,)
     assert "660" in warning
     newer = replace(own, device=Device(name="Adreno 750", driver="2.0"))
-    assert "several drivers" in for_gpu((own, newer), "750", "log")[1]
+    assert "several drivers" in choose_trials((own, newer), "750", "log")[1]

@@ -12,7 +12,7 @@ from trials import trial
 
 from adrenoc.cli.main import main
 from adrenoc.errors import TuningLogError
-from adrenoc.tune.merge import as_bans, differences, merge, prune, summaries, write_log
+from adrenoc.tune.merge import differences, format_bans, merge, prune, summaries, write_log
 from adrenoc.tuning_log import Status, best_trials, read_log, tuning_of
 
 UNTUNED = trial(untuned=True, median_us=10.0)
@@ -59,11 +59,11 @@ def test_bans_are_quirks_of_a_target(tmp_path: Path) -> None:
     folder = tmp_path / "targets"
     shutil.copytree(data_folder("targets"), folder)
     file = folder / "gpu" / "750.toml"
-    file.write_text(file.read_text() + "\n" + as_bans(ALL))
+    file.write_text(file.read_text() + "\n" + format_bans(ALL))
     assert read_toml(file)["quirks"]
     target = load_target("adreno:750", folder=folder)
     assert (16, 8, 1) in {g for q in target.gpu.quirks for g in q.banned_work_groups}
-    assert as_bans((UNTUNED,)) == ""
+    assert format_bans((UNTUNED,)) == ""
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from adrenoc.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
-from adrenoc.tune.refit.kernels import Measured, measured_kernels, with_values
+from adrenoc.tune.refit.kernels import Measured, collect_kernels, replace_values
 from adrenoc.tune.refit.measurements import (
     COLUMNS,
     Measurement,
@@ -89,7 +89,9 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
         kernel = Measured(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
         by_choice = [task.choice.estimate(tile) / clock for tile in tiles]
         assert kernel.estimates_ms(STORED) == pytest.approx(by_choice)
-    slow = with_values(STORED, {("conv_local", "k_step_slots"): 4e3, ("gemv", "texel_slots"): 4e3})
+    slow = replace_values(
+        STORED, {("conv_local", "k_step_slots"): 4e3, ("gemv", "texel_slots"): 4e3}
+    )
     slower = {
         task.family
         for task in plan.tasks
@@ -106,7 +108,7 @@ def test_a_table_is_the_same_after_it_was_written(plan: TunePlan, tmp_path: Path
     assert read_measurements(path) == tuple(
         replace(row, actions=json.loads(json.dumps(row.actions))) for row in rows
     )
-    kernels = measured_kernels([("m", plan)], read_measurements(path))
+    kernels = collect_kernels([("m", plan)], read_measurements(path))
     assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
     assert quality_of(kernels, STORED).regret == 1.0
     assert quality_of(kernels, STORED).rank == pytest.approx(1.0)
@@ -117,7 +119,7 @@ def test_schedules_that_nobody_offers_are_left_out(plan: TunePlan) -> None:
     rows = rows_of(plan)
     strange = replace(rows[0], actions={"pixels": 1000}, time_ms=1e-9)
     elsewhere = replace(rows[0], device="adreno:a750", time_ms=1e-9)
-    kernels = measured_kernels([("m", plan)], [strange, elsewhere, *rows, rows[0]])
+    kernels = collect_kernels([("m", plan)], [strange, elsewhere, *rows, rows[0]])
     assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
 
 
@@ -129,8 +131,8 @@ TRUTH = {
 
 
 def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
-    truth = with_values(STORED, TRUTH)
-    kernels = measured_kernels([("m", plan)], rows_of(plan, truth))
+    truth = replace_values(STORED, TRUTH)
+    kernels = collect_kernels([("m", plan)], rows_of(plan, truth))
     unused = ("attention", "run_slots")
     fitted = fit_cost(kernels, STORED, [*TRUTH, unused])
     assert fitted.before.regret >= fitted.after.regret == pytest.approx(1.0, abs=0.01)
@@ -143,12 +145,12 @@ def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
 
 
 def test_a_table_of_the_stored_constants_changes_none(plan: TunePlan) -> None:
-    kernels = measured_kernels([("m", plan)], rows_of(plan, count=8))
+    kernels = collect_kernels([("m", plan)], rows_of(plan, count=8))
     assert fit_cost(kernels, STORED, list(TRUTH)).changed == ()
 
 
 def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
-    kernels = measured_kernels([("m", plan)], rows_of(plan, with_values(STORED, TRUTH), 8))
+    kernels = collect_kernels([("m", plan)], rows_of(plan, replace_values(STORED, TRUTH), 8))
     fitted = fit_cost(kernels, STORED, list(TRUTH), keep_out=lambda k: k.task.family == "conv2d")
     assert {key[0] for key, _, _ in fitted.changed} == {"depthwise"}
     assert fitted.kept_before == fitted.kept_after
@@ -156,7 +158,7 @@ def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
 
 
 def test_what_was_fitted_is_a_gpus_own_table(plan: TunePlan, tmp_path: Path) -> None:
-    kernels = measured_kernels([("m", plan)], rows_of(plan, with_values(STORED, TRUTH), 8))
+    kernels = collect_kernels([("m", plan)], rows_of(plan, replace_values(STORED, TRUTH), 8))
     fitted = fit_cost(kernels, STORED, list(TRUTH))
     text = cost_toml(fitted, 'fitted to "t.csv"; 2026-11-22; scripts/fit_cost')
     folder = Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))

@@ -49,7 +49,7 @@ def _found(task: Any, trials: int, *, seed: int = 1, batch: int = 8) -> list[int
     """What a search proposes, in its order."""
     search = Search(task, CostModel([task]), seed=seed)
     order: list[int] = []
-    while len(order) < trials and not search.exhausted:
+    while len(order) < trials and not search.is_exhausted:
         numbers = search.propose(batch)
         order += numbers
         search.tell([Measured(number=n, time_us=task.time_us(n)) for n in numbers])
@@ -83,7 +83,7 @@ def test_seeds_come_first_and_what_is_known_not_again() -> None:
     first = search.propose(4)
     assert first[:2] == [9, 200]
     assert not {3, 4} & {*first, *search.propose(300)}
-    assert search.exhausted
+    assert search.is_exhausted
 
 
 def test_hopeless_estimates_are_finite_features() -> None:
@@ -101,7 +101,7 @@ def test_failures_teach_without_an_end() -> None:
     search = Search(task, CostModel([task]))
     for _ in range(8):
         search.tell([Measured(number=n, time_us=None) for n in search.propose(8)])
-    assert search.exhausted
+    assert search.is_exhausted
 
 
 def test_one_task_teaches_about_another() -> None:

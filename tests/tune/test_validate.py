@@ -29,7 +29,7 @@ from adrenoc.options import resolve_options
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
 from adrenoc.tune.refit.fit import value_of
-from adrenoc.tune.refit.kernels import Measured, with_values
+from adrenoc.tune.refit.kernels import Measured, replace_values
 from adrenoc.tune.tasks import TunePlan
 from adrenoc.tune.variant import Argument, Variant
 
@@ -116,7 +116,7 @@ def test_a_model_that_is_right_has_no_regret(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_constant_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = with_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
+    truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     found = validated(monkeypatch, PlantedDevice(truth), "depthwise")
     (family,) = found.families
     assert family.change.startswith("depthwise.texel_slots 7 -> 56: regret 1.0")

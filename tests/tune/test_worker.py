@@ -218,7 +218,7 @@ def _kept_session(monkeypatch: pytest.MonkeyPatch, room_bytes: int) -> tuple[Ses
         uploads.append(argument["file"])
         return np.zeros(argument["shape"], argument["dtype"])
 
-    monkeypatch.setattr(session_module.Session, "_uploaded", upload)
+    monkeypatch.setattr(session_module.Session, "_upload", upload)
     session = Session.__new__(Session)
     session._tensors, session._tensor_bytes, session._room_bytes = {}, 0, room_bytes
     return session, uploads

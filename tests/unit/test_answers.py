@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from adrenoc.device.answers import WrongAnswerError, checked
+from adrenoc.device.answers import WrongAnswerError, check_answers
 
 DEVICE = {
     **{"name": "GPU", "platform": "P", "driver": "1", "c_version": 300, "fp16": False},
@@ -42,18 +42,18 @@ BAD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_answers_come_as_they_are(name: str) -> None:
     text = json.dumps(GOOD[name])
-    assert checked(name, lambda: text)() == text
+    assert check_answers(name, lambda: text)() == text
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_lies_are_refused(name: str) -> None:
     for lie in (*map(json.dumps, BAD[name]), "{", "", None, 5, b"x", "[" * 10_000):
         with pytest.raises(WrongAnswerError, match=name):
-            checked(name, lambda lie=lie: lie)()
+            check_answers(name, lambda lie=lie: lie)()
 
 
 def test_arguments_go_on() -> None:
-    assert checked("adrenoc.store.has", lambda digest: digest == "x")("x")
+    assert check_answers("adrenoc.store.has", lambda digest: digest == "x")("x")
     for lie in ("yes", 2, None, []):
         with pytest.raises(WrongAnswerError):
-            checked("adrenoc.store.has", lambda digest, lie=lie: lie)("x")
+            check_answers("adrenoc.store.has", lambda digest, lie=lie: lie)("x")

@@ -14,7 +14,7 @@ from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_
 from adrenoc.cli.show_run import plain_run
 from adrenoc.device.baseline import compare_with, read_baseline
 from adrenoc.device.compiled_for import other_gpu_notes
-from adrenoc.device.failures import device_failure, diagnosed
+from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_version, local_bytes
 from adrenoc.device.gpu_state import (
     GpuState,
@@ -45,13 +45,13 @@ def test_percentiles_are_nearest_ranks() -> None:
 
 
 def test_times() -> None:
-    times = Times.of(load_ms=1, build_ms=2, first_ms=3, warm_ms=[5.0, 4.0])
+    times = Times.from_runs(load_ms=1, build_ms=2, first_ms=3, warm_ms=[5.0, 4.0])
     assert (times.cold_ms, times.p50_ms, times.p99_ms, times.runs) == (6, 4.0, 5.0, 2)
-    assert Times.of(load_ms=1, build_ms=2, first_ms=3, warm_ms=[]).runs == 0
+    assert Times.from_runs(load_ms=1, build_ms=2, first_ms=3, warm_ms=[]).runs == 0
 
 
 def test_a_device_that_slows_down_shows() -> None:
-    run = Sustained.of([1.0] * 50 + [2.0] * 50, seconds=1, pause_ms=0)
+    run = Sustained.from_runs([1.0] * 50 + [2.0] * 50, seconds=1, pause_ms=0)
     assert (run.begin_p50_ms, run.end_p50_ms, run.runs) == (1.0, 2.0, 100)
 
 
@@ -241,7 +241,7 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
     said = "clFinish failed with CL_OUT_OF_RESOURCES"
     with (
         pytest.raises(RuntimeError, match=rf"^{said}$"),
-        diagnosed(Place()),  # type: ignore[arg-type]
+        diagnose(Place()),  # type: ignore[arg-type]
     ):
         raise RuntimeError(said)
 
@@ -282,7 +282,7 @@ def test_local_memory_is_counted_by_what_kernels_declare() -> None:
 
 
 def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> RunResult:
-    times = Times.of(load_ms=1, build_ms=1, first_ms=1, warm_ms=[p50_ms])
+    times = Times.from_runs(load_ms=1, build_ms=1, first_ms=1, warm_ms=[p50_ms])
     return RunResult(device=device, driver="1.0", outputs={}, times=times, gpu=states)
 
 

@@ -21,11 +21,11 @@ from adrenoc.cli.main import main
 from adrenoc.errors import BundleError
 from adrenoc.files.read import sha256_bytes
 from adrenoc.text import names
-from adrenoc.text.decode import named
+from adrenoc.text.decode import mark_name
 from tests.examples import examples
 from tests.unit.fake_compiled import make_bundle_folder
 
-_MARK = next(iter(named(names.BUNDLE)))
+_MARK = next(iter(mark_name(names.BUNDLE)))
 _HOSTILE = st.one_of(
     st.text(max_size=40),
     st.sampled_from(

@@ -15,7 +15,7 @@ import pytest
 from adrenoc.errors import DiskFullError, OutputError
 from adrenoc.files import aside, kept, outputs, owned_folder
 
-KIND = owned_folder.listed_kind("thing")
+KIND = owned_folder.make_listed_kind("thing")
 MARKER = KIND.marker
 
 

@@ -12,7 +12,7 @@ from adrenoc.device.rpc_replies import (
     MOST_BYTES,
     WrongReplyError,
     check_length,
-    checked_reply,
+    check_reply,
     copied_bytes,
 )
 
@@ -115,14 +115,14 @@ BAD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_answers_go_on_as_they_are(name: str) -> None:
     request, message = GOOD[name]
-    assert checked_reply(request, message) == message
+    assert check_reply(request, message) == message
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_answer_is_refused(name: str) -> None:
     request, message = BAD[name]
     with pytest.raises(WrongReplyError):
-        checked_reply(request, message)
+        check_reply(request, message)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -130,14 +130,14 @@ def test_no_beginning_of_an_answer_is_one(name: str) -> None:
     request, message = GOOD[name]
     for length in range(len(message)):
         with pytest.raises(WrongReplyError):
-            checked_reply(request, message[:length])
+            check_reply(request, message[:length])
 
 
 def test_texts_are_mended() -> None:
     """Names of drivers may hold anything; TVM raises where a text is not UTF-8."""
-    seen = checked_reply(CALL, _returned(_int(65), _text(b"GPU\xff")))
+    seen = check_reply(CALL, _returned(_int(65), _text(b"GPU\xff")))
     assert seen == _returned(_int(65), _text("GPU\N{REPLACEMENT CHARACTER}".encode()))
-    error = checked_reply(CALL, struct.pack("<ii", EXCEPTION, 1) + _text(b"\xff" * 200_000))
+    error = check_reply(CALL, struct.pack("<ii", EXCEPTION, 1) + _text(b"\xff" * 200_000))
     assert len(error) < 200_100
     error[20:].decode()
 

@@ -14,10 +14,10 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
-from adrenoc.files.owned_folder import listed_kind, write_list
+from adrenoc.files.owned_folder import make_listed_kind, write_list
 
 CONFIG = "adrenocConfig.cmake"
-CMAKE_FOLDER = listed_kind("CMake package")
+CMAKE_FOLDER = make_listed_kind("CMake package")
 _DOCUMENTS = "share/doc/adrenoc"
 _CONFIG = """# find_package(adrenoc): the target adrenoc::runtime, and the bundle in adrenoc_BUNDLE.
 get_filename_component(_adrenoc_root "${{CMAKE_CURRENT_LIST_DIR}}/../../.." ABSOLUTE)

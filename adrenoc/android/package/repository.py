@@ -121,7 +121,7 @@ def write_repository(
             group="org.adrenoc.model", artifact=model.identifier, version=adrenoc.__version__
         )
         content = archive(model_content(model, found.api, output / model.identifier))
-        depends = _DEPENDENCIES.format(**_escaped(RUNTIME))
+        depends = _DEPENDENCIES.format(**_escape(RUNTIME))
         written += _write(output, coordinates, content, depends)
         all_coordinates.append(coordinates)
     return Repository(
@@ -132,7 +132,7 @@ def write_repository(
 def _write(
     output: Path, coordinates: Coordinates, content: bytes, rest: str
 ) -> list[tuple[str, int]]:
-    pom = _POM.format(**_escaped(coordinates), rest=rest).encode()
+    pom = _POM.format(**_escape(coordinates), rest=rest).encode()
     place = output / coordinates.path("aar")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _write(
     return [(coordinates.path("aar"), len(content)), (coordinates.path("pom"), len(pom))]
 
 
-def _escaped(coordinates: Coordinates) -> dict[str, str]:
+def _escape(coordinates: Coordinates) -> dict[str, str]:
     return {
         "group": escape(coordinates.group),
         "artifact": escape(coordinates.artifact),

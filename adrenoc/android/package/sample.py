@@ -11,10 +11,10 @@ from adrenoc.android.package.repository import RUNTIME, write_repository
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.files.outputs import write_folder_atomically
-from adrenoc.files.owned_folder import listed_kind, write_list
+from adrenoc.files.owned_folder import make_listed_kind, write_list
 
 PACKAGES = "packages"
-SAMPLE_FOLDER = listed_kind("sample")
+SAMPLE_FOLDER = make_listed_kind("sample")
 _BUILD = "app/build.gradle.kts"
 
 
@@ -31,11 +31,11 @@ def write_sample(bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output:
         copy_sample("android", app)
         models = write_repository(bundles, runtimes, app / PACKAGES).models
         dependencies = "\n".join(
-            f"    implementation({_quoted(str(one))})" for one in (RUNTIME, *models)
+            f"    implementation({_quote(str(one))})" for one in (RUNTIME, *models)
         )
         values = {
             "@MIN_SDK@": str(found.api),
-            "@ABIS@": ", ".join(_quoted(abi) for abi in sorted(found.by_abi)),
+            "@ABIS@": ", ".join(_quote(abi) for abi in sorted(found.by_abi)),
             "@DEPENDENCIES@": dependencies,
         }
         text = (app / _BUILD).read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def write_sample(bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output:
         write_list(app, SAMPLE_FOLDER)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A string of Kotlin that means the text itself."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{escaped}"'

@@ -13,7 +13,7 @@ from adrenoc.files.outputs import write_atomically
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import Target
-from adrenoc.tune.refit.kernels import with_values
+from adrenoc.tune.refit.kernels import replace_values
 from adrenoc.tune.tasks import Task, TunePlan, plan_model
 
 ALWAYS, NEVER = 1e-9, 1e9
@@ -113,7 +113,7 @@ def plan_of(
 def with_joins(target: Target, values: Mapping[str, float]) -> Target:
     """A target with other values of `[joins]`."""
     joins = {("joins", key): value for key, value in values.items()}
-    return replace(target, cost=with_values(target.cost, joins))
+    return replace(target, cost=replace_values(target.cost, joins))
 
 
 def digests_of(plan: TunePlan) -> frozenset[str]:

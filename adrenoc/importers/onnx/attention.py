@@ -169,11 +169,11 @@ def _matmul_n_bits(write: Writer) -> None:
     if write.input(4):
         raise CannotWriteError("its rows are reordered (g_idx)")
     blocks = -(-k // block)
-    values = _opened(packed.reshape(n, blocks, -1), bits)[:, :, :block].astype(np.float32)
+    values = _unpack_bits(packed.reshape(n, blocks, -1), bits)[:, :, :block].astype(np.float32)
     if zeros is None:
         offset: np.ndarray = np.full((n, blocks), 2.0 ** (bits - 1), np.float32)
     elif zeros.dtype == np.uint8:
-        offset = _opened(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
+        offset = _unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
     else:
         offset = zeros.reshape(n, blocks).astype(np.float32)
     steps = scales.reshape(n, blocks, 1).astype(np.float32)
@@ -185,7 +185,7 @@ def _matmul_n_bits(write: Writer) -> None:
         write("Add", product, write.input(5), out=write.result)
 
 
-def _opened(packed: np.ndarray, bits: int) -> np.ndarray:
+def _unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
     """Bytes along the last axis as the numbers packed in them, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)

@@ -54,21 +54,21 @@ def _fast_gelu(write: Writer) -> None:
     write("Mul", half, write("Add", bent, write.constant(1.0)), out=write.result)
 
 
-def _activated(write: Writer, x: str) -> None:
+def _activate(write: Writer, x: str) -> None:
     params: Sequence[float] = write.attrs.get("activation_params", ())
     write.activate(write.text("activation"), x, params, out=write.result)
 
 
-def _fused_conv(write: Writer) -> None:
+def _rewrite_fused_conv(write: Writer) -> None:
     own = {"activation", "activation_params"}
     kept = {k: v for k, v in write.attrs.items() if k not in own}
     result = write("Conv", *[n for n in write.node.input[:3] if n], **kept)
     if write.input(3):
         result = write("Add", result, write.input(3))
-    _activated(write, result)
+    _activate(write, result)
 
 
-def _fused_gemm(write: Writer) -> None:
+def _rewrite_fused_gemm(write: Writer) -> None:
     kept = {k: v for k, v in write.attrs.items() if not k.startswith("activation")}
     result = write("Gemm", *write.node.input, **kept)
     names = ("activation_alpha", "activation_beta", "activation_gamma")
@@ -76,7 +76,7 @@ def _fused_gemm(write: Writer) -> None:
     write.activate(write.text("activation"), result, params, out=write.result)
 
 
-def _fused_matmul(write: Writer) -> None:
+def _rewrite_fused_matmul(write: Writer) -> None:
     operands = []
     for index, side in enumerate("AB"):
         name = write.input(index)
@@ -94,7 +94,7 @@ def _fused_matmul(write: Writer) -> None:
         write("Mul", product, write.constant(alpha), out=write.result)
 
 
-def _skipped(write: Writer, bias: int) -> str:
+def _add_skip(write: Writer, bias: int) -> str:
     """The sum of data, skip connection and bias, which may be wanted as an output too."""
     x, skip = write.input(0), write.input(1)
     if len(write.shape(skip)) == len(write.shape(x)) - 1:
@@ -116,19 +116,19 @@ def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> Non
 
 
 def _skip_layer_normalization(write: Writer) -> None:
-    total = _skipped(write, 4)
+    total = _add_skip(write, 4)
     _layer_norm(write, total, write.input(2), write.input(3), write.result)
 
 
 def _skip_simplified(write: Writer) -> None:
-    total = _skipped(write, 3)
+    total = _add_skip(write, 3)
     epsilon = write.number("epsilon", 1e-12)
     write.like(
         "RMSNormalization", total, write.input(2), axis=-1, epsilon=epsilon, out=write.result
     )
 
 
-def _simplified(write: Writer) -> None:
+def _rewrite_simplified_norm(write: Writer) -> None:
     if write.output(1):
         raise CannotWriteError("the deviation is read, which is for training")
     axis, epsilon = int(write.number("axis", -1)), write.number("epsilon", 1e-5)
@@ -203,16 +203,16 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     "DequantizeLinear": _standard,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,
-    "FusedConv": _fused_conv,
-    "FusedGemm": _fused_gemm,
-    "FusedMatMul": _fused_matmul,
+    "FusedConv": _rewrite_fused_conv,
+    "FusedGemm": _rewrite_fused_gemm,
+    "FusedMatMul": _rewrite_fused_matmul,
     "Gelu": _gelu,
     "QuantizeLinear": _standard,
     "QuickGelu": _quick_gelu,
-    "SimplifiedLayerNormalization": _simplified,
+    "SimplifiedLayerNormalization": _rewrite_simplified_norm,
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_simplified,
-    "TransposeMatMul": _fused_matmul,
+    "TransposeMatMul": _rewrite_fused_matmul,
 }
 
 _IN_STANDARD_DOMAIN = ("SimplifiedLayerNormalization",)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.importers.onnx.attention import attend
-from adrenoc.importers.onnx.contrib_quantised import scaled_product
+from adrenoc.importers.onnx.contrib_quantised import scale_product
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
 DOMAIN = "com.microsoft"
@@ -25,7 +25,7 @@ DOMAIN = "com.microsoft"
 def _lstm(write: Writer) -> None:
     """The weights lie as [directions, input, 4 hidden], the transpose of the standard's."""
     weights = [
-        np.swapaxes(_opened(write, index, scale, zero), 1, 2)
+        np.swapaxes(_dequantise(write, index, scale, zero), 1, 2)
         for index, scale, zero in ((1, 8, 9), (2, 10, 11))
     ]
     arrays = [write.array(np.ascontiguousarray(w)) for w in weights]
@@ -34,18 +34,20 @@ def _lstm(write: Writer) -> None:
     write.nodes[-1].output[:] = write.node.output
 
 
-def _opened(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
+def _dequantise(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
     """The floats that constant quanta [directions, rows, columns] stand for."""
     quanta, steps = write.value(write.input(index)), write.value(write.input(scale))
     zeros = write.value(write.input(zero)) if write.input(zero) else np.zeros((), np.int32)
     if quanta is None or steps is None or zeros is None:
         raise CannotWriteError("its weights are no constants")
 
-    def by_column(values: np.ndarray) -> np.ndarray:
+    def spread_by_column(values: np.ndarray) -> np.ndarray:
         # One number a direction, or one for each of its columns.
         return values.astype(np.float32).reshape(*values.shape[:1], 1, -1)
 
-    return np.asarray((quanta.astype(np.float32) - by_column(zeros)) * by_column(steps))
+    return np.asarray(
+        (quanta.astype(np.float32) - spread_by_column(zeros)) * spread_by_column(steps)
+    )
 
 
 def _attention(write: Writer) -> None:
@@ -58,7 +60,7 @@ def _attention(write: Writer) -> None:
     zeros = [x_zero, zero] if zero else [x_zero] if x_zero else []
     projected = f"{write.result}/projected"
     product = write("MatMulInteger", x, weight, *zeros)
-    scaled_product(write, product, (x_scale, scale), bias, out=projected)
+    scale_product(write, product, (x_scale, scale), bias, out=projected)
     batch, length, _ = write.shape(x)
     hidden = write.shape(weight)[1] // 3
     attend(write, projected, (batch, length), [hidden] * 3, mask=mask)

@@ -49,7 +49,7 @@ def _whole(write: Writer, index: int) -> str:
     return write("Cast", write.input(index), to=1)
 
 
-def _rounded(write: Writer, x: str, zero: str) -> None:
+def _quantise(write: Writer, x: str, zero: str) -> None:
     """The result: `x` in quanta, to the nearest integers."""
     write("QuantizeLinear", x, write.array(np.array(1, np.float32)), zero, out=write.result)
 
@@ -75,7 +75,7 @@ def _add(write: Writer) -> None:
     a = write("Mul", _whole(write, 0), write.array(np.asarray(a_factor)))
     # The sum holds the zero point already: half of an odd number of quanta is even with it.
     none = write.array(np.zeros((), np.dtype(write.dtype(_zero_of(write, 7)))))
-    _rounded(write, write("Add", a, b), none)
+    _quantise(write, write("Add", a, b), none)
 
 
 def _mul(write: Writer) -> None:
@@ -89,7 +89,7 @@ def _mul(write: Writer) -> None:
     b = write("Sub", _whole(write, 3), write.array(np.asarray(b_zero)))
     scaled = write("Mul", write("Mul", a, b), write.array(np.asarray(a_scale * b_scale / scale)))
     none = write.array(np.zeros((), np.dtype(write.dtype(_zero_of(write, 7)))))
-    _rounded(write, write("Add", scaled, write.array(np.asarray(zero))), none)
+    _quantise(write, write("Add", scaled, write.array(np.asarray(zero))), none)
 
 
 def _global_pool(write: Writer) -> None:
@@ -109,7 +109,7 @@ def _global_pool(write: Writer) -> None:
     else:
         total = write("ReduceSum", centred, axes=axes, keepdims=1)
     factor = x_scale / (scale * count)
-    _rounded(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
+    _quantise(write, write("Mul", total, write.array(np.asarray(factor))), _zero_of(write, 4))
 
 
 def _binary(op: str) -> Callable[[Writer], None]:
@@ -187,14 +187,14 @@ def _gemm(write: Writer) -> None:
         write("Mul", total, steps, out=write.result)
         return
     y = write("Mul", total, write("Div", steps, write.input(7)))
-    _rounded(write, y, _zero_of(write, 8))
+    _quantise(write, y, _zero_of(write, 8))
 
 
 def _matmul_integer_to_float(write: Writer) -> None:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (write.input(index) for index in range(7))
     zeros = [a_zero or "", b_zero] if b_zero else [a_zero] if a_zero else []
     product = write("MatMulInteger", a, b, *zeros)
-    scaled_product(write, product, (a_scale, b_scale), bias, out=write.result)
+    scale_product(write, product, (a_scale, b_scale), bias, out=write.result)
 
 
 def _dynamic_quantize_matmul(write: Writer) -> None:
@@ -203,10 +203,10 @@ def _dynamic_quantize_matmul(write: Writer) -> None:
     write("DynamicQuantizeLinear", a, out=quanta)
     write.nodes[-1].output.extend([scale, zero])
     product = write("MatMulInteger", quanta, b, zero, *([b_zero] if b_zero else []))
-    scaled_product(write, product, (scale, b_scale), bias, out=write.result)
+    scale_product(write, product, (scale, b_scale), bias, out=write.result)
 
 
-def scaled_product(
+def scale_product(
     write: Writer, product: str, scales: tuple[str, str], bias: str, *, out: str
 ) -> None:
     """The floats `out` that a product of integers stands for, with a bias where there is one."""

@@ -23,7 +23,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.decision import Decision
-from adrenoc.importers.onnx.counted_axes import kept_axis
+from adrenoc.importers.onnx.counted_axes import follow_axis
 from adrenoc.importers.onnx.graph import Counted, OnnxGraph, TensorType, all_nodes, first_output
 
 COUNTS = ("NonMaxSuppression", "NonZero")
@@ -32,7 +32,7 @@ COUNTS = ("NonMaxSuppression", "NonZero")
 _INDICES = {"Gather": 1, "GatherND": 1}
 
 
-def counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
+def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
     """The counted tensors that a node reads, in its nested graphs too."""
     if not graph.counted:
         return []
@@ -73,7 +73,7 @@ def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """
     if first_output(node) in graph.counted:
         return
-    axes = kept_axis(graph, node)
+    axes = follow_axis(graph, node)
     if isinstance(axes, str):
         graph.refusals[node.output[0]] = axes
         for name in node.output:
@@ -81,7 +81,7 @@ def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     position = _INDICES.get(node.op_type)
     if position is not None and graph.counted.get(node.input[position]) is not None:
-        node.input[position] = masked(graph, node.input[position], "indices", 0)
+        node.input[position] = mask_missing(graph, node.input[position], "indices", 0)
     graph.counted.update({name: axes for name in node.output if name})
 
 
@@ -98,7 +98,7 @@ def mask_outputs(graph: OnnxGraph) -> list[Decision]:
             node.output[:] = [inner if name == output else name for name in node.output]
         graph.types[inner], graph.counted[inner] = known, counted
         graph.counted[output] = None
-        masked(graph, inner, "found", -1, out=output)
+        mask_missing(graph, inner, "found", -1, out=output)
         decisions.append(
             Decision(
                 subject=output,
@@ -111,7 +111,7 @@ def mask_outputs(graph: OnnxGraph) -> list[Decision]:
     return decisions
 
 
-def masked(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
+def mask_missing(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:
     """`name` with `value` in its missing entries; appends the nodes that put it there."""
     known, counted = graph.types[name], graph.counted[name]
     prefix = f"{name}/{label}/"

@@ -25,16 +25,16 @@ Own = Mapping[str, Counted]
 Rule = Callable[[OnnxGraph, onnx.NodeProto, Own], "int | None"]
 
 
-def kept_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
+def follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
     """What the results of `node` are, or in words why they are nothing that can be had."""
-    own = _counted(graph, node)
+    own = _find_counted(graph, node)
     sources = sorted({one.source for one in own.values()})
     if len(sources) > 1:
         found = " and of ".join(f"'{name}'" for name in sources)
         return f"the numbers of entries of {found} depend on data: use one of them at a time"
     rule = _RULES.get(node.op_type)
     if rule is None and node.op_type in _BY_ELEMENT:
-        rule = _by_element
+        rule = _follow_elements
     if rule is not None and node.op_type in _OF_FIRST and set(own) != {node.input[0]}:
         rule = None
     axis = rule(graph, node, own) if rule is not None and own else None
@@ -48,7 +48,7 @@ def kept_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
     return replace(next(iter(own.values())), axis=axis)
 
 
-def _counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
+def _find_counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
     """The counted inputs."""
     known = ((name, graph.counted.get(name)) for name in node.input)
     return {name: counted for name, counted in known if counted is not None}
@@ -73,7 +73,7 @@ def _axis(node: onnx.NodeProto, rank: int, missing: int = 0) -> int:
     return int(value) % rank if rank else 0
 
 
-def _by_element(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     """Operands are aligned at the right; only counted ones may extend along the counted axis."""
     rank = len(_shape(graph, node.output[0]))
     aligned = {own[n].axis + rank - len(_shape(graph, n)) for n in node.input if n in own}

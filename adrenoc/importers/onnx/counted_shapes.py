@@ -40,16 +40,16 @@ def state_shape(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     ):
         return
     if node.op_type == "Reshape":
-        shape = _reshaped(known.shape, extents)
+        shape = _reshape(known.shape, extents)
     else:
-        shape = _expanded(known.shape, own, extents)
+        shape = _expand(known.shape, own, extents)
     if shape is not None:
         name = f"{node.output[0]}/shape"
         graph.set_constant(name, np.array(shape, np.int64))
         node.input[1] = name
 
 
-def _reshaped(shape: Sequence[int], extents: Sequence[_Extent]) -> list[int] | None:
+def _reshape(shape: Sequence[int], extents: Sequence[_Extent]) -> list[int] | None:
     """The counted extent becomes the open one; one that was open is what is left."""
     if sum(e.counted is not None for e in extents) != 1:
         return None
@@ -62,7 +62,7 @@ def _reshaped(shape: Sequence[int], extents: Sequence[_Extent]) -> list[int] | N
     return [-1 if e.counted is not None else w for e, w in zip(extents, wanted, strict=True)]
 
 
-def _expanded(shape: Sequence[int], own: Counted, extents: Sequence[_Extent]) -> list[int] | None:
+def _expand(shape: Sequence[int], own: Counted, extents: Sequence[_Extent]) -> list[int] | None:
     """The counted extent becomes a one, which keeps what the data has."""
     place = own.axis - len(shape) + len(extents)
     wanted = []

@@ -16,10 +16,10 @@ _WHOLE = 1e-4
 
 def note_differences(graph: OnnxGraph) -> list[Decision]:
     """A decision for each such node."""
-    return [decision for node in graph.nodes for decision in _of_resize(graph, node)]
+    return [decision for node in graph.nodes for decision in _tell_resize(graph, node)]
 
 
-def _of_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
+def _tell_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     """Aligned corners by a scale: the last sample lies at the scaled extent, a fraction or not."""
     if node.op_type != "Resize" or len(node.input) < 3:
         return

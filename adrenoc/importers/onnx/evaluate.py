@@ -16,7 +16,7 @@ from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx import second_opinion
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, node_label
 from adrenoc.importers.onnx.infer import first_line
-from adrenoc.importers.onnx.room import filled
+from adrenoc.importers.onnx.room import make_filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +36,15 @@ def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
     Raises:
         ModelFormatError: neither the reference nor onnxruntime can, which has a reason to give.
     """
-    whole = filled(graph, node)
+    whole = make_filled(graph, node)
     if whole is not None:
         return Evaluated(values=(whole,))
     feeds = {name: graph.constants[name] for name in node.input if name}
     try:
-        return Evaluated(values=_by_reference(node, feeds, graph.opset))
+        return Evaluated(values=_run_reference(node, feeds, graph.opset))
     except CONVERTER_ERRORS as error:
         trouble = first_line(error)
-    opinion = second_opinion.computed(node, feeds, graph.opset)
+    opinion = second_opinion.compute_node(node, feeds, graph.opset)
     if opinion.refusal:
         raise ModelFormatError(
             f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
@@ -57,7 +57,7 @@ def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
     return Evaluated(values=values, trouble=trouble)
 
 
-def _by_reference(
+def _run_reference(
     node: onnx.NodeProto, feeds: dict[str, np.ndarray], opset: int
 ) -> tuple[np.ndarray, ...]:
     from onnx.reference import ReferenceEvaluator

@@ -27,7 +27,7 @@ from adrenoc.importers.onnx.branch import (
 )
 from adrenoc.importers.onnx.contrib import rewrite_contrib
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
-from adrenoc.importers.onnx.counted import COUNTS, begin, counted_inputs, follow, masked
+from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
 from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape
 from adrenoc.importers.onnx.evaluate import evaluate
@@ -149,7 +149,7 @@ class _Folder:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
-        counted = bool(counted_inputs(self.graph, node))
+        counted = bool(find_counted_inputs(self.graph, node))
         if counted:
             state_shape(self.graph, node)
         for step in self._steps(node, counted=counted):
@@ -172,36 +172,36 @@ class _Folder:
 
     def _steps(self, node: onnx.NodeProto, *, counted: bool) -> tuple[_Step, ...]:
         if not is_standard(node):  # It may compute anything, whatever its name.
-            return () if counted else (self._contributed,)
+            return () if counted else (self._rewrite_contributed,)
         if counted:
-            return (self._scattered, self._passed_on)
-        return (self._replaced, self._passed_on, self._computed)
+            return (self._scatter, self._pass_on)
+        return (self._replace, self._pass_on, self._compute)
 
-    def _contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _rewrite_contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         written = rewrite_contrib(self.graph, node)
         if written is not None:
             self._rewritten[node.op_type] += 1
         return written
 
-    def _scattered(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        return scatter_found(self.graph, node, masked)
+    def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        return scatter_found(self.graph, node, mask_missing)
 
-    def _replaced(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Other nodes that say the same, or None."""
         branching = self._selected.pop(first_output(node), None)
         unlike = can_select(self.graph, node) if branching is not None else ""
         if branching is not None and unlike:
             self.graph.refusals[first_output(branching)] = unlike
             return [branching]
-        standard = self._contributed(node)
+        standard = self._rewrite_contributed(node)
         if standard is not None:
             return standard
-        written = self._written_out(node)
+        written = self._write_out(node)
         self._growth.add(written or ())
         return resolve_sequence(self.graph, node) if written is None else written
 
-    def _passed_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        source = self._forwarded(node)
+    def _pass_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        source = self._find_forwarded(node)
         if source and node.output[0] not in self.graph.outputs:
             self._alias[node.output[0]] = source
             return []
@@ -209,7 +209,7 @@ class _Folder:
             return [onnx.helper.make_node("Identity", [source], [node.output[0]])]
         return None
 
-    def _computed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _compute(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """An empty list where the node became constants."""
         graph = self.graph
         if node.op_type in ("Shape", "Size") and self._fold_shape(node):
@@ -237,7 +237,7 @@ class _Folder:
             for op_type, count in sorted(self._rewritten.items())
         ]
 
-    def _forwarded(self, node: onnx.NodeProto) -> str:
+    def _find_forwarded(self, node: onnx.NodeProto) -> str:
         """The input that a node only passes on, or an empty string."""
         if len(node.output) > (2 if node.op_type == "Dropout" else 1):
             return ""
@@ -317,7 +317,7 @@ class _Folder:
             if known is not None and known.shape is not None:
                 self._set(name, np.empty(known.shape, known.dtype))
 
-    def _written_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _write_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
         if node.op_type in _NESTING and self._growth.excess():
             self.graph.refusals.setdefault(first_output(node), self._growth.excess())

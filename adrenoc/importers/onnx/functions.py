@@ -14,7 +14,7 @@ from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx_wire import MOST_NODES
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 Key = tuple[str, str, str]
 
@@ -28,14 +28,14 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
     from onnx import checker, inliner
 
     _check_sizes(model)
-    names = listed(sorted({f.name for f in model.functions}), between=", ")
+    names = list_first(sorted({f.name for f in model.functions}), between=", ")
     decisions.append(
         Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
     )
     try:
         return inliner.inline_local_functions(model)
     except (RuntimeError, ValueError, checker.ValidationError) as error:
-        raise _damaged(f"the functions of the model cannot be inlined: {error}") from error
+        raise _make_error(f"the functions of the model cannot be inlined: {error}") from error
 
 
 def _check_sizes(model: onnx.ModelProto) -> None:
@@ -51,13 +51,13 @@ def _check_sizes(model: onnx.ModelProto) -> None:
                 sizes[path[-1]] = _size(bodies[path[-1]], sizes)
                 path.pop()
             elif missing in path:
-                raise _damaged(f"the function '{missing[1]}' of the model calls itself")
+                raise _make_error(f"the function '{missing[1]}' of the model calls itself")
             else:
                 path.append(missing)
     # Thirty that call each other twice are 2^30.
     count = _size(model.graph.node, sizes)
     if count > MOST_NODES:
-        raise _damaged(
+        raise _make_error(
             f"the model has {count} nodes with its functions inlined, expected up to {MOST_NODES}"
         )
 
@@ -70,5 +70,5 @@ def _key(node: onnx.NodeProto) -> Key:
     return (node.domain, node.op_type, node.overload)
 
 
-def _damaged(text: str) -> ModelFormatError:
+def _make_error(text: str) -> ModelFormatError:
     return ModelFormatError(text, hint="check the model: python -m onnx.bin.checker MODEL")

@@ -34,14 +34,14 @@ from adrenoc.importers.onnx.graph import (
 from adrenoc.importers.onnx.load import load_onnx
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
-    behind,
+    find_dependents,
     foreign_nodes,
     missing_nodes,
     raise_refusals,
 )
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.shapes import fix_input_shapes
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 _ONLY_CONSTANT = frozenset(
     value
@@ -65,12 +65,12 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
 
     decisions: list[Decision] = []
     model, sha256 = load_onnx(files)
-    model = _converted(_checked(model, files, decisions), files, decisions)
+    model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
         check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
     graph = _prepare(model, shapes)
-    decisions += _left_out(model.graph, graph)
+    decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
@@ -81,7 +81,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
     if graph.vast:
         raise_refusals(graph, foreign, missing, [])  # before the constants take memory
-    unknown = behind(graph, [*foreign, *missing])
+    unknown = find_dependents(graph, [*foreign, *missing])
     if not unknown:
         _check_extents(graph)
         _check_dtypes(graph)
@@ -89,7 +89,9 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     raise_refusals(graph, foreign, missing, failed)
     outputs = tuple(
         TensorSpec(
-            name=name, shape=_known(graph, name).shape or (), dtype=_known(graph, name).dtype
+            name=name,
+            shape=_require_shape(graph, name).shape or (),
+            dtype=_require_shape(graph, name).dtype,
         )
         for name in graph.outputs
     )
@@ -105,7 +107,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     )
 
 
-def quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
+def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     """The graph with quantised operators where conversions stood, and the digest of its files.
 
     Raises:
@@ -114,7 +116,7 @@ def quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     """
     decisions: list[Decision] = []
     model, sha256 = load_onnx(files)
-    model = _converted(_checked(model, files, decisions), files, decisions)
+    model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
     graph = _prepare(model, {})
@@ -122,9 +124,7 @@ def quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     return graph, sha256
 
 
-def _checked(
-    model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
-) -> onnx.ModelProto:
+def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
     path = files.paths[0]
     hint = EXPORT_AGAIN
     if not model.graph.output or not model.graph.node:
@@ -150,7 +150,9 @@ def _checked(
         )
     check_sound(model, opset=opset)
     if model.graph.sparse_initializer:
-        names = listed((f"'{t.values.name}'" for t in model.graph.sparse_initializer), between=", ")
+        names = list_first(
+            (f"'{t.values.name}'" for t in model.graph.sparse_initializer), between=", "
+        )
         raise UnsupportedOperatorError(
             f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
             hint="export the model with dense weights",
@@ -158,7 +160,7 @@ def _checked(
     return model
 
 
-def _converted(
+def _convert_opset(
     model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
 ) -> onnx.ModelProto:
     """`model` in the oldest opset that is translated, where it is older than that."""
@@ -198,7 +200,7 @@ def _opset(model: onnx.ModelProto) -> int:
 def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
     source = model.graph
     graph = OnnxGraph(
-        nodes=[_copied(node) for node in source.node],
+        nodes=[_copy_node(node) for node in source.node],
         inputs=fix_input_shapes(source, shapes),
         outputs=[value.name for value in source.output],
         opset=_opset(model),
@@ -221,14 +223,14 @@ def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> O
     return graph
 
 
-def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
     """The node with memory of its own: a part of a message keeps all of it, weights too."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     return copy
 
 
-def _left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
+def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
     kept = {spec.name for spec in graph.inputs}
     constants = {tensor.name for tensor in source.initializer}
     return [
@@ -317,7 +319,7 @@ def _check_extents(graph: OnnxGraph) -> None:
             )
 
 
-def _known(graph: OnnxGraph, name: str) -> TensorType:
+def _require_shape(graph: OnnxGraph, name: str) -> TensorType:
     known = graph.types.get(name)
     if known is None or known.shape is None:
         raise UnsupportedOperatorError(

@@ -17,7 +17,7 @@ from adrenoc.relax.fold import check_grown
 from adrenoc.relax.values import constant_value, dtype_of, make_constant
 
 
-def wrapped(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
+def wrap_index(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
     """Indices counted from the front: a negative one counts from the end of its axis."""
     expr = node.inputs[index]
     value = constant_value(expr)
@@ -32,14 +32,14 @@ def wrapped(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
 def _gather_elements(node: Node) -> relax.Expr:
     shape = node.shape()
     axis = int(node.attrs.get("axis", 0)) % len(shape)
-    index = wrapped(node, 1, np.array(shape[axis]))
+    index = wrap_index(node, 1, np.array(shape[axis]))
     return relax.op.gather_elements(node.inputs[0], index, axis=axis)
 
 
 def _gather_nd(node: Node) -> relax.Expr:
     shape, batch = node.shape(), int(node.attrs.get("batch_dims", 0))
     depth = node.shape(1)[-1]
-    index = wrapped(node, 1, np.array(shape[batch : batch + depth]))
+    index = wrap_index(node, 1, np.array(shape[batch : batch + depth]))
     # Relax takes int64 alone.
     index = node.emit(relax.op.astype(index, "int64"))
     return relax.op.gather_nd(node.inputs[0], index, batch_dims=batch)

@@ -79,7 +79,7 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         return
     for name, proto in found.items():
         if proto.tensor_type.elem_type:  # inference may leave it open
-            graph.types[name] = _from_proto(proto)
+            graph.types[name] = _read_type(proto)
     _complete(graph, node)
 
 
@@ -109,7 +109,7 @@ def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     ):
         return False
     types = {name: graph.types[name] for name in names}
-    found = second_opinion.inferred(node, types, _small(graph, node), graph.opset).types
+    found = second_opinion.infer_node(node, types, _small(graph, node), graph.opset).types
     if not found:
         return False
     graph.types.update(found)
@@ -173,7 +173,7 @@ def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
     }
 
 
-def _from_proto(proto: onnx.TypeProto) -> TensorType:
+def _read_type(proto: onnx.TypeProto) -> TensorType:
     tensor = proto.tensor_type
     shape: tuple[int, ...] | None = None
     if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):

@@ -196,7 +196,7 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     x, lengths = node.inputs[0], node.inputs[1]
     batch, time = int(node.attrs.get("batch_axis", 1)), int(node.attrs.get("time_axis", 0))
 
-    def reversed_(source: te.Tensor, length: te.Tensor) -> te.Tensor:
+    def reverse(source: te.Tensor, length: te.Tensor) -> te.Tensor:
         def element(*index: tirx.Expr) -> tirx.Expr:
             end = length(index[batch]).astype("int32")
             mirrored = tirx.Select(index[time] < end, end - 1 - index[time], index[time])
@@ -204,7 +204,7 @@ def _reverse_sequence(node: Node) -> relax.Expr:
 
         return te.compute(source.shape, element, name="reversed")
 
-    return node.bb.call_te(reversed_, x, lengths, primfunc_name_hint="reverse_sequence")
+    return node.bb.call_te(reverse, x, lengths, primfunc_name_hint="reverse_sequence")
 
 
 def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr]:

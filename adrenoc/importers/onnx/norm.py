@@ -22,7 +22,7 @@ from adrenoc.relax.values import constant_value, make_constant, static_shape
 def _instance_norm(node: Node) -> relax.Expr:
     x, shape = node.inputs[0], node.shape()
     epsilon = float(node.attrs.get("epsilon", 1e-5))
-    grouped = _ungrouped(node)
+    grouped = _find_ungrouped(node)
     if grouped is None:
         axes = list(range(2, len(shape)))
         return relax.op.nn.instance_norm(
@@ -42,7 +42,7 @@ def _instance_norm(node: Node) -> relax.Expr:
     return relax.op.reshape(node.emit(normed), shape)
 
 
-def _ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
+def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
     """What was reshaped to one row a group, and scale and offset for each of its channels."""
     call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.reshape":

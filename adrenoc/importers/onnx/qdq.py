@@ -64,7 +64,7 @@ class _Quanta:
         return [self.name, self.scale, self.zero]
 
     @property
-    def per_tensor(self) -> bool:
+    def is_per_tensor(self) -> bool:
         return bool(self.scale_value.size == 1)
 
 
@@ -122,7 +122,7 @@ class _Fuser:
         name = node.input[index] if index < len(node.input) else ""
         return self._graph.constants.get(name)
 
-    def _of(self, node: onnx.NodeProto, name: str) -> _Quanta | None:
+    def _read_quanta(self, node: onnx.NodeProto, name: str) -> _Quanta | None:
         """The quanta on the one side of a conversion, whose parameters are inputs 1 and 2."""
         scale, zero = self._value(node, 1), self._value(node, 2)
         if scale is None or zero is None or scale.dtype != np.float32 or not (scale > 0).all():
@@ -144,13 +144,13 @@ class _Fuser:
         maker = self._makers.get(node.input[index]) if index < len(node.input) else None
         if maker is None or not self._is(maker, "DequantizeLinear"):
             return None
-        found = self._of(maker, maker.input[0])
+        found = self._read_quanta(maker, maker.input[0])
         return found if found is not None and str(found.zero_value.dtype) in _BYTES else None
 
     def activation(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
         """The same with one scale for the whole tensor."""
         found = self.quanta(node, index)
-        return found if found is not None and found.per_tensor else None
+        return found if found is not None and found.is_per_tensor else None
 
     def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> _Quanta | None:
         """What the output of a node is quantised to, if nothing else reads it.
@@ -164,8 +164,8 @@ class _Fuser:
                 return None
             (reader,) = readers
             if self._is(reader, "QuantizeLinear"):
-                found = self._of(reader, reader.output[0])
-                fits = found is not None and found.per_tensor
+                found = self._read_quanta(reader, reader.output[0])
+                fits = found is not None and found.is_per_tensor
                 if not fits or str(found.zero_value.dtype) not in _BYTES:  # type: ignore[union-attr]
                     return None
                 return found
@@ -224,7 +224,7 @@ class _Fuser:
         return bool(same and (zero is None or not zero.any()))
 
 
-def _made(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
+def _make_node(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
     domain = "" if op in ("QLinearConv", "QLinearMatMul") or op in _MOVES else _DOMAIN
     made = helper.make_node(op, inputs, [out], name=node.name, domain=domain)
     made.attribute.extend(node.attribute)
@@ -235,13 +235,13 @@ def _conv(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
-    if not weight.per_tensor and weight.axis != 0:
+    if not weight.is_per_tensor and weight.axis != 0:
         return None
     bias = fuser.bias(node, x, weight)
     if bias is None:
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero, *([bias] if bias else [])]
-    return _made("QLinearConv", inputs, node, y.name)
+    return _make_node("QLinearConv", inputs, node, y.name)
 
 
 def _gemm(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
@@ -251,12 +251,12 @@ def _gemm(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     values = attributes(node)
     if values.get("alpha", 1.0) != 1.0 or values.get("beta", 1.0) != 1.0:
         return None
-    if not weight.per_tensor and weight.axis % 2 != (0 if values.get("transB") else 1):
+    if not weight.is_per_tensor and weight.axis % 2 != (0 if values.get("transB") else 1):
         return None
     bias = fuser.bias(node, x, weight)
     if bias is None:
         return None
-    made = _made("QGemm", [*x.operands, *weight.operands, bias, y.scale, y.zero], node, y.name)
+    made = _make_node("QGemm", [*x.operands, *weight.operands, bias, y.scale, y.zero], node, y.name)
     del made.attribute[:]
     kept = {name: values[name] for name in ("transA", "transB") if name in values}
     made.attribute.extend(helper.make_attribute(name, value) for name, value in kept.items())
@@ -267,10 +267,10 @@ def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
-    if not weight.per_tensor and weight.axis not in (-1, 1):
+    if not weight.is_per_tensor and weight.axis not in (-1, 1):
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero]
-    return _made("QLinearMatMul", inputs, node, y.name)
+    return _make_node("QLinearMatMul", inputs, node, y.name)
 
 
 def _binary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
@@ -278,14 +278,14 @@ def _binary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     if a is None or b is None or y is None:
         return None
     inputs = [*a.operands, *b.operands, y.scale, y.zero]
-    return _made(_BINARY[node.op_type], inputs, node, y.name)
+    return _make_node(_BINARY[node.op_type], inputs, node, y.name)
 
 
 def _unary(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
     if x is None or y is None:
         return None
-    return _made(_UNARY[node.op_type], [*x.operands, y.scale, y.zero], node, y.name)
+    return _make_node(_UNARY[node.op_type], [*x.operands, y.scale, y.zero], node, y.name)
 
 
 def _move(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
@@ -297,7 +297,7 @@ def _move(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
         return None
     if x.zero_value.dtype != y.zero_value.dtype:
         return None
-    return _made(node.op_type, [x.name, *node.input[1:]], node, y.name)
+    return _make_node(node.op_type, [x.name, *node.input[1:]], node, y.name)
 
 
 _RULES: dict[str, Callable[[_Fuser, onnx.NodeProto], onnx.NodeProto | None]] = {

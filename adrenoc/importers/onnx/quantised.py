@@ -21,29 +21,31 @@ from adrenoc.importers.onnx.ops import OWN
 from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
-def _as_float(node: Node, expr: relax.Expr) -> relax.Expr:
+def _cast_to_float(node: Node, expr: relax.Expr) -> relax.Expr:
     value = constant_value(expr)
     if value is not None:
         return make_constant(value.astype(np.float32))
     return expr if dtype_of(expr) == "float32" else node.emit(relax.op.astype(expr, "float32"))
 
 
-def _centred(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
+def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
     """An input minus its zero point, in float; `axis` is that of a zero point a channel."""
     x, zero = node.inputs[index], node.input(zero_index)
     if zero is None:
-        return _as_float(node, x)
+        return _cast_to_float(node, x)
     rank = len(node.shape(index))
     value, zero_value = constant_value(x), constant_value(zero)
     if value is not None and zero_value is not None:
-        zeros = _along(zero_value.astype(np.float32), axis, rank)
+        zeros = _lay_along(zero_value.astype(np.float32), axis, rank)
         return make_constant(value.astype(np.float32) - zeros)
     return node.emit(
-        relax.op.subtract(_as_float(node, x), _spread(node, _as_float(node, zero), axis, rank))
+        relax.op.subtract(
+            _cast_to_float(node, x), _spread(node, _cast_to_float(node, zero), axis, rank)
+        )
     )
 
 
-def _along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
+def _lay_along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
     if axis is None or values.ndim != 1 or values.size == 1:
         return values.reshape([]) if values.size == 1 else values
     return values.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
@@ -60,14 +62,14 @@ def _spread(node: Node, expr: relax.Expr, axis: int | None, rank: int) -> relax.
     return node.emit(relax.op.reshape(expr, along))
 
 
-def _requantised(
+def _requantise(
     node: Node, total: relax.Expr, factor: relax.Expr, scale: int, zero: int
 ) -> relax.Expr:
     """round(total * factor / scale) + zero, kept within the zero point's dtype."""
     dtype = dtype_of(node.inputs[zero])
-    ratio = node.emit(relax.op.divide(factor, _as_float(node, node.inputs[scale])))
+    ratio = node.emit(relax.op.divide(factor, _cast_to_float(node, node.inputs[scale])))
     rounded = node.emit(relax.op.round(node.emit(relax.op.multiply(total, ratio))))
-    shifted = node.emit(relax.op.add(rounded, _as_float(node, node.inputs[zero])))
+    shifted = node.emit(relax.op.add(rounded, _cast_to_float(node, node.inputs[zero])))
     bounds = np.iinfo(dtype)
     kept = node.emit(relax.op.clip(shifted, float(bounds.min), float(bounds.max)))
     return relax.op.astype(kept, dtype)
@@ -83,33 +85,33 @@ def _qlinear_conv(node: Node) -> relax.Expr:
     bias = node.input(8)
     total = _conv(
         node,
-        _centred(node, 0, 2),
-        _centred(node, 3, 5, axis=0),
-        None if bias is None else _as_float(node, bias),
+        _subtract_zero(node, 0, 2),
+        _subtract_zero(node, 3, 5, axis=0),
+        None if bias is None else _cast_to_float(node, bias),
     )
-    scale = _spread(node, _as_float(node, node.inputs[4]), 1, rank)
-    factor = node.emit(relax.op.multiply(_as_float(node, node.inputs[1]), scale))
-    return _requantised(node, total, factor, 6, 7)
+    scale = _spread(node, _cast_to_float(node, node.inputs[4]), 1, rank)
+    factor = node.emit(relax.op.multiply(_cast_to_float(node, node.inputs[1]), scale))
+    return _requantise(node, total, factor, 6, 7)
 
 
 def _conv_integer(node: Node) -> relax.Expr:
-    total = _conv(node, _centred(node, 0, 2), _centred(node, 1, 3, axis=0), None)
+    total = _conv(node, _subtract_zero(node, 0, 2), _subtract_zero(node, 1, 3, axis=0), None)
     return relax.op.astype(total, "int32")
 
 
 def _matmul_integer(node: Node) -> relax.Expr:
-    a, b = _centred(node, 0, 2, axis=-2), _centred(node, 1, 3, axis=-1)
+    a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 1, 3, axis=-1)
     return relax.op.astype(node.emit(relax.op.matmul(a, b)), "int32")
 
 
 def _qlinear_matmul(node: Node) -> relax.Expr:
-    a, b = _centred(node, 0, 2, axis=-2), _centred(node, 3, 5, axis=-1)
+    a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 3, 5, axis=-1)
     total = node.emit(relax.op.matmul(a, b))
     rank = len(static_shape(total) or ())
-    by_row = _spread(node, _as_float(node, node.inputs[1]), -2, rank)
-    by_column = _spread(node, _as_float(node, node.inputs[4]), -1, rank)
+    by_row = _spread(node, _cast_to_float(node, node.inputs[1]), -2, rank)
+    by_column = _spread(node, _cast_to_float(node, node.inputs[4]), -1, rank)
     factor = node.emit(relax.op.multiply(by_row, by_column))
-    return _requantised(node, total, factor, 6, 7)
+    return _requantise(node, total, factor, 6, 7)
 
 
 def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
@@ -125,19 +127,19 @@ def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
 
 def dequantize(node: Node) -> relax.Expr:
     """(x - zero) * scale, with a scale for all, a channel or a block."""
-    x = _as_float(node, node.inputs[0])
+    x = _cast_to_float(node, node.inputs[0])
     if node.input(2) is not None:
-        zero = _blocks(node, _as_float(node, node.inputs[2]))
+        zero = _blocks(node, _cast_to_float(node, node.inputs[2]))
         x = node.emit(relax.op.subtract(x, zero))
-    result = relax.op.multiply(x, _blocks(node, _as_float(node, node.inputs[1])))
+    result = relax.op.multiply(x, _blocks(node, _cast_to_float(node, node.inputs[1])))
     dtype = dtype_of(node.inputs[1])
     return result if dtype == "float32" else relax.op.astype(node.emit(result), dtype)
 
 
 def quantize(node: Node) -> relax.Expr:
     """round(x / scale) + zero, kept within the dtype of the zero point."""
-    scale = _blocks(node, _as_float(node, node.inputs[1]))
-    quotient = _as_float(node, node.inputs[0])
+    scale = _blocks(node, _cast_to_float(node, node.inputs[1]))
+    quotient = _cast_to_float(node, node.inputs[0])
     value = constant_value(scale)
     if value is None or (value != 1).any():
         quotient = node.emit(relax.op.divide(quotient, scale))
@@ -148,7 +150,7 @@ def quantize(node: Node) -> relax.Expr:
         dtype = str(kind)
     if node.input(2) is not None:
         dtype = dtype_of(node.inputs[2])
-        zero = _blocks(node, _as_float(node, node.inputs[2]))
+        zero = _blocks(node, _cast_to_float(node, node.inputs[2]))
         rounded = node.emit(relax.op.add(rounded, zero))
     bounds = np.iinfo(dtype)
     kept = node.emit(relax.op.clip(rounded, float(bounds.min), float(bounds.max)))

@@ -20,7 +20,7 @@ from adrenoc.importers.onnx.graph import (
     node_label,
 )
 from adrenoc.importers.onnx.remedies import REMEDIES
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
     ]
 
 
-def behind(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
+def find_dependents(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
     """The tensors that refused nodes make, and all that is computed from these."""
     unknown = {name for one in refused for name in one.node.output if name}
     for node in graph.nodes:
@@ -84,7 +84,7 @@ def raise_refusals(
     kinds = [f"{what}: {_counts(nodes, name)}" for what, nodes, name in parts if nodes]
     if not kinds:
         return
-    where = listed(_told(graph, one) for _, nodes, _ in parts for one in nodes)
+    where = list_first(_describe(graph, one) for _, nodes, _ in parts for one in nodes)
     message = f"{'; '.join(kinds)}; at {where}"
     if foreign:
         raise CustomDomainError(
@@ -112,7 +112,7 @@ def _op_type(node: onnx.NodeProto) -> str:
     return str(node.op_type)
 
 
-def _told(graph: OnnxGraph, one: Refused) -> str:
+def _describe(graph: OnnxGraph, one: Refused) -> str:
     """`'name' (float32 [1, 3], ?): why`: the operands by dtype and shape."""
     types = [graph.types.get(name) for name in one.node.input if name]
     shown = ", ".join("?" if t is None else f"{t.dtype} {_dims(t.shape)}" for t in types)

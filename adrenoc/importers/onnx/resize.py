@@ -68,11 +68,11 @@ def convert_resize(node: Node) -> relax.Expr:
     if not matrices:
         return node.inputs[0]
     if attrs["mode"] != b"nearest" and (is_whole(node) or is_dequantised(node)):
-        same = _as_onnxruntime(node, matrices, shape, attrs)
+        same = _mix_neighbours(node, matrices, shape, attrs)
         if same is not None or is_whole(node):
-            return same if same is not None else _as_rounded(node, matrices, shape, attrs)
-    exact = _as_resize2d(node, matrices, shape, attrs)
-    return exact if exact is not None else _as_products(node, matrices, shape, attrs)
+            return same if same is not None else _resize_integers(node, matrices, shape, attrs)
+    exact = _emit_resize2d(node, matrices, shape, attrs)
+    return exact if exact is not None else _multiply_matrices(node, matrices, shape, attrs)
 
 
 def _attributes(node: Node) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _extent(extent: int, scale: float | None, size: int | None) -> int:
     return size if size is not None else int(np.floor(extent * (scale or 1.0)))
 
 
-def _as_resize2d(
+def _emit_resize2d(
     node: Node,
     wanted: dict[int, Wanted],
     shape: tuple[int, ...],
@@ -148,7 +148,7 @@ def _as_resize2d(
     )
 
 
-def _as_onnxruntime(
+def _mix_neighbours(
     node: Node,
     wanted: dict[int, Wanted],
     shape: tuple[int, ...],
@@ -170,7 +170,7 @@ def _as_onnxruntime(
     return node.emit(resize_whole(node, (places[0], places[1]), first_axis=first_axis))
 
 
-def _as_rounded(
+def _resize_integers(
     node: Node,
     wanted: dict[int, Wanted],
     shape: tuple[int, ...],
@@ -179,7 +179,7 @@ def _as_rounded(
     """Integers by other ways: the shares are fractions, which no integer holds."""
     dtype = dtype_of(node.inputs[0])
     floats = replace(node, inputs=[node.emit(relax.op.astype(node.inputs[0], "float32"))])
-    value = node.emit(_as_products(floats, wanted, shape, attrs))
+    value = node.emit(_multiply_matrices(floats, wanted, shape, attrs))
     value = node.emit(relax.op.round(value) if attrs["antialias"] else relax.op.trunc(value))
     bounds = np.iinfo(dtype)
     if bounds.bits <= 16:
@@ -187,7 +187,7 @@ def _as_rounded(
     return node.emit(relax.op.astype(value, dtype))
 
 
-def _as_products(
+def _multiply_matrices(
     node: Node,
     wanted: dict[int, Wanted],
     shape: tuple[int, ...],
@@ -232,7 +232,7 @@ def _product(
 def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """The matrix [outputs, extent] that resizes one axis; rows of samples outside are zeros."""
     _check_size(extent, wanted, extent)
-    return _resized(np.eye(extent, dtype=np.float32), wanted, attrs).T
+    return _resize_rows(np.eye(extent, dtype=np.float32), wanted, attrs).T
 
 
 def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
@@ -251,10 +251,12 @@ def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     found = nearest_places(extent, target, wanted[0], mode, rounding)
     if found is not None:
         return found
-    return _resized(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(np.int32)
+    return _resize_rows(np.arange(extent, dtype=np.float64)[None], wanted, attrs)[0].astype(
+        np.int32
+    )
 
 
-def _resized(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
+def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """Rows [count, extent], each resized as ONNX's reference does."""
     from onnx.reference import ReferenceEvaluator
 

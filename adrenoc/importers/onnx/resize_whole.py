@@ -45,16 +45,16 @@ def is_whole(node: Node) -> bool:
 
 def is_dequantised(node: Node) -> bool:
     """Whether they are integers times one scale: (x - zero) * scale, as floats."""
-    product = _bound(node, node.inputs[0])
+    product = _look_up(node, node.inputs[0])
     if op_name(product) != "relax.multiply" or constant_value(product.args[1]) is None:
         return False
-    centred = _bound(node, product.args[0])
+    centred = _look_up(node, product.args[0])
     if op_name(centred) == "relax.subtract":
-        centred = _bound(node, centred.args[0])
+        centred = _look_up(node, centred.args[0])
     return op_name(centred) == "relax.astype" and "int" in dtype_of(centred.args[0])
 
 
-def _bound(node: Node, expr: relax.Expr | None) -> Any:
+def _look_up(node: Node, expr: relax.Expr | None) -> Any:
     return node.bb.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
 

@@ -191,7 +191,7 @@ def _direction(
 ) -> _Direction:
     hidden = node.shape(2)[-1]
 
-    def of(index: int) -> relax.Expr | None:
+    def take_direction(index: int) -> relax.Expr | None:
         """Input `index` of this direction, without the axis of directions."""
         expr = node.input(index)
         if expr is None:
@@ -202,8 +202,8 @@ def _direction(
         part = node.emit(relax.op.strided_slice(expr, [0], [number], [number + 1]))
         return node.emit(relax.op.squeeze(part, [0]))
 
-    weights, recurrence, bias = of(1), of(2), of(3)
-    projected = node.emit(relax.op.matmul(x, _transposed(node, weights)))
+    weights, recurrence, bias = take_direction(1), take_direction(2), take_direction(3)
+    projected = node.emit(relax.op.matmul(x, _transpose(node, weights)))
     recurrent_bias = None
     if bias is not None:
         half = kind.gates * hidden
@@ -213,15 +213,15 @@ def _direction(
     return _Direction(
         node=node,
         hidden=hidden,
-        recurrence=_transposed(node, recurrence),
+        recurrence=_transpose(node, recurrence),
         projected=projected,
         bias=recurrent_bias,
-        peepholes=of(7) if kind.states == 2 else None,
+        peepholes=take_direction(7) if kind.states == 2 else None,
         activations=_activations(node, kind, number),
     )
 
 
-def _transposed(node: Node, expr: relax.Expr) -> relax.Expr:
+def _transpose(node: Node, expr: relax.Expr) -> relax.Expr:
     value = constant_value(expr)
     if value is not None:
         return make_constant(np.ascontiguousarray(value.T))
@@ -251,10 +251,10 @@ def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
     if unknown:
         raise ValueError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
     limit = float(node.attrs.get("clip", 0.0))
-    return [_clipped(node, _ACTIVATIONS[name.lower()], limit) for name in names]
+    return [_clip(node, _ACTIVATIONS[name.lower()], limit) for name in names]
 
 
-def _clipped(node: Node, activation: Activation, limit: float) -> Activation:
+def _clip(node: Node, activation: Activation, limit: float) -> Activation:
     """The activation of a value kept within -limit..limit; a limit of 0 is none."""
     if not limit:
         return activation

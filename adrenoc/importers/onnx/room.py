@@ -89,7 +89,7 @@ class Room:
         most = math.prod(max(1, sizes[name]) for name in node.input if name)
         if node.op_type not in _GROWING and most <= (most_grown if self._left > 0 else _FEW):
             return ""
-        count = _made(graph, node)
+        count = _count_elements(graph, node)
         if count > most_grown and count > sum(sizes.values()):
             return self._weight_excess(node, count)
         return relax_fold.too_much(count) if count > max(self._left, _FEW) else ""
@@ -124,7 +124,7 @@ class Room:
         return False
 
 
-def filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
+def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
     """A large constant of one number, which takes no memory before it is copied; None if not so."""
     if node.op_type != "ConstantOfShape":
         return None
@@ -140,7 +140,7 @@ def _extents(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...]:
     return tuple(int(d) for d in graph.constants[node.input[0]].reshape(-1))
 
 
-def _made(graph: OnnxGraph, node: onnx.NodeProto) -> int:
+def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
     """How many elements the largest result has, as far as it is known."""
     if node.op_type == "ConstantOfShape":
         return math.prod(_extents(graph, node))

@@ -33,7 +33,7 @@ class Opinion:
     refusal: str = ""
 
 
-def computed(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
+def compute_node(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
     """The results of a node on constants."""
     types = {
         name: TensorType(
@@ -41,20 +41,20 @@ def computed(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) 
         )
         for name, value in feeds.items()
     }
-    return _asked(node, types, feeds, opset, run=True)
+    return _ask(node, types, feeds, opset, run=True)
 
 
-def inferred(
+def infer_node(
     node: onnx.NodeProto,
     types: Mapping[str, TensorType],
     constants: Mapping[str, np.ndarray],
     opset: int,
 ) -> Opinion:
     """The types of the results of a node; the values of `constants` are known."""
-    return _asked(node, types, constants, opset, run=False)
+    return _ask(node, types, constants, opset, run=False)
 
 
-def _asked(
+def _ask(
     node: onnx.NodeProto,
     types: Mapping[str, TensorType],
     known: Mapping[str, np.ndarray],
@@ -71,7 +71,7 @@ def _asked(
     names = [name for name in node.output if name]
     stored = () if run else tuple(known)
     try:
-        model = _of_one_node(node, types, {n: known[n] for n in stored}, opset)
+        model = _make_model(node, types, {n: known[n] for n in stored}, opset)
         session = runtime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
@@ -81,7 +81,7 @@ def _asked(
     except runtime_errors() as error:
         if type(error).__name__ in _NO_VERDICT or "opset" in str(error).lower():
             return Opinion()
-        return Opinion(refusal=_said(error))
+        return Opinion(refusal=_read_sentence(error))
 
 
 def _runtime() -> Any:
@@ -98,7 +98,7 @@ def runtime_errors() -> tuple[type[Exception], ...]:
     return (*own, RuntimeError, ValueError)
 
 
-def _of_one_node(
+def _make_model(
     node: onnx.NodeProto,
     types: Mapping[str, TensorType],
     stored: Mapping[str, np.ndarray],
@@ -126,7 +126,7 @@ def _type_of(output: Any) -> TensorType | None:
     return TensorType(element=known[name], shape=tuple(output.shape))
 
 
-def _said(error: Exception) -> str:
+def _read_sentence(error: Exception) -> str:
     """Its last sentence, without the marks of its own before it."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

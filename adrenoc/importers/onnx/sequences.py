@@ -17,7 +17,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
-from adrenoc.importers.onnx.unroll import MOST_ITERATIONS, stacked
+from adrenoc.importers.onnx.unroll import MOST_ITERATIONS, stack
 
 Nodes = list[onnx.NodeProto]
 
@@ -56,7 +56,7 @@ def _erase(graph: OnnxGraph, node: onnx.NodeProto) -> None:
         graph.sequences[node.output[0]] = (*held[:at], *held[at + 1 :])
 
 
-def _at(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def _sequence_at(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     held = graph.sequences.get(node.input[0])
     at = None if not held else _position(graph, node, 1, len(held), len(held))
     if held is None or at is None or at == len(held):
@@ -79,7 +79,7 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     attrs = attributes(node)
     axis = int(attrs["axis"])  # type: ignore[call-overload]
     if attrs.get("new_axis", 0):
-        return stacked(graph, held, axis, node.output[0])
+        return stack(graph, held, axis, node.output[0])
     return [helper.make_node("Concat", held, [node.output[0]], axis=axis)]
 
 
@@ -130,7 +130,7 @@ def _position(
 
 _RULES: dict[str, Callable[[OnnxGraph, onnx.NodeProto], Nodes | None]] = {
     "ConcatFromSequence": _concat,
-    "SequenceAt": _at,
+    "SequenceAt": _sequence_at,
     "SequenceConstruct": _construct,
     "SequenceEmpty": _empty,
     "SequenceErase": _erase,

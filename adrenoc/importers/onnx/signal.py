@@ -28,7 +28,7 @@ def _dft(node: Node) -> relax.Expr:
     axis = node.ints(2, "axis") if node.opset >= 20 else [int(node.attrs.get("axis", 1))]
     along = (axis[0] if axis else -2) % len(shape)
     length = node.number(1)
-    return _transformed(
+    return _transform(
         node,
         node.inputs[0],
         shape,
@@ -39,7 +39,7 @@ def _dft(node: Node) -> relax.Expr:
     )
 
 
-def _transformed(
+def _transform(
     node: Node,
     x: relax.Expr,
     shape: Sequence[int],
@@ -116,7 +116,7 @@ def _stft(node: Node) -> relax.Expr:
         window = node.emit(relax.op.reshape(node.inputs[2], (1, 1, length, 1)))
         frames = node.emit(relax.op.multiply(frames, window))
     onesided = bool(node.attrs.get("onesided", 1))
-    return _transformed(node, frames, framed, 2, length=None, inverse=False, onesided=onesided)
+    return _transform(node, frames, framed, 2, length=None, inverse=False, onesided=onesided)
 
 
 def _col2im(node: Node) -> relax.Expr:
@@ -163,7 +163,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
     axis = int(node.attrs.get("axis", -2)) % len(shape)
     circular = node.text("mode", "linear") == "circular"
 
-    def scattered(past: te.Tensor, update: te.Tensor, *starts: te.Tensor) -> te.Tensor:
+    def scatter(past: te.Tensor, update: te.Tensor, *starts: te.Tensor) -> te.Tensor:
         def element(*index: Expr) -> Expr:
             start = starts[0](index[0]).astype("int32") if starts else tirx.const(0, "int32")
             at = index[axis] - start
@@ -175,7 +175,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
         return te.compute(shape, element, name="scattered")
 
     operands = [e for e in node.inputs[:3] if e is not None]
-    return node.bb.call_te(scattered, *operands, primfunc_name_hint="tensor_scatter")
+    return node.bb.call_te(scatter, *operands, primfunc_name_hint="tensor_scatter")
 
 
 def max_pool_indices(
@@ -227,7 +227,7 @@ def _deform_conv(node: Node) -> relax.Expr:
     taps, per_group = weight[2] * weight[3], channels // groups
     has_bias, has_mask = node.input(3) is not None, node.input(4) is not None
 
-    def convolved(x: te.Tensor, w: te.Tensor, offset: te.Tensor, *more: te.Tensor) -> te.Tensor:
+    def convolve(x: te.Tensor, w: te.Tensor, offset: te.Tensor, *more: te.Tensor) -> te.Tensor:
         bias, mask = more[0] if has_bias else None, more[-1] if has_mask else None
 
         def sample(n: Expr, c: Expr, t: Expr, i: Expr, j: Expr) -> Expr:
@@ -270,7 +270,7 @@ def _deform_conv(node: Node) -> relax.Expr:
         )
 
     operands = [e for e in node.inputs if e is not None]
-    return node.bb.call_te(convolved, *operands, primfunc_name_hint="deform_conv")
+    return node.bb.call_te(convolve, *operands, primfunc_name_hint="deform_conv")
 
 
 def _det(node: Node) -> relax.Expr:

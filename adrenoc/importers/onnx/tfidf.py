@@ -48,7 +48,7 @@ def _tfidf(node: Node) -> relax.Expr:
         spread = np.zeros((len(numbers), columns), np.float32)
         spread[np.arange(len(numbers)), numbers] = 1
         result = node.emit(relax.op.matmul(joined, make_constant(spread)))
-        result = _weighted(node, result, columns)
+        result = _weight(node, result, columns)
     return result if x is None else relax.op.reshape(result, (columns,))
 
 
@@ -85,7 +85,7 @@ def _counts(
     return total
 
 
-def _weighted(node: Node, counts: relax.Expr, columns: int) -> relax.Expr:
+def _weight(node: Node, counts: relax.Expr, columns: int) -> relax.Expr:
     mode = node.text("mode", "TF")
     if mode == "TF":
         return counts

@@ -159,7 +159,7 @@ def _unroll_steps(
         collected, out_axes, reversed_, node.output[len(states) :], strict=True
     ):
         if name:
-            nodes += stacked(graph, outputs[::-1] if backward else outputs, axis, name)
+            nodes += stack(graph, outputs[::-1] if backward else outputs, axis, name)
     for name, state in zip(node.output, states, strict=False):
         if name:
             nodes.append(helper.make_node("Identity", [state], [name]))
@@ -181,15 +181,15 @@ def _steps(
             return None
         rank = len(known.shape)
         if not -rank <= axis < rank:
-            raise _damaged_scan(node, f"along axis {axis} of '{name}', which has {rank} axes")
+            raise _make_scan_error(node, f"along axis {axis} of '{name}', which has {rank} axes")
         found.add(known.shape[axis])
     if len(found) != 1:
-        raise _damaged_scan(node, f"tensors of {sorted(found)} elements at once")
+        raise _make_scan_error(node, f"tensors of {sorted(found)} elements at once")
     steps = found.pop()
     return steps if 0 < steps <= MOST_ITERATIONS else None
 
 
-def _damaged_scan(node: onnx.NodeProto, what: str) -> ModelFormatError:
+def _make_scan_error(node: onnx.NodeProto, what: str) -> ModelFormatError:
     return ModelFormatError(
         f"Scan {node_label(node)} goes {what}",
         hint="check the model: python -m onnx.bin.checker MODEL",
@@ -210,7 +210,7 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
         return None
     batches = {shape[0] for shape in shapes}
     if len(batches) > 1:
-        raise _damaged_scan(node, f"over {sorted(batches)} batches at once")
+        raise _make_scan_error(node, f"over {sorted(batches)} batches at once")
     scanned = shapes[-int(attributes(node)["num_scan_inputs"]) :]  # type: ignore[call-overload]
     steps = max((shape[1] for shape in scanned if len(shape) > 1), default=0)
     if shapes[0][0] > MOST_ITERATIONS or _grows_too_much(graph, node, shapes[0][0] * steps):
@@ -240,11 +240,11 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
             collected.append(name)
     for collected, name in zip(results, node.output, strict=True):
         if name:
-            nodes += stacked(graph, collected, 0, name)
+            nodes += stack(graph, collected, 0, name)
     return nodes
 
 
-def stacked(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[onnx.NodeProto]:
+def stack(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[onnx.NodeProto]:
     """Join tensors along a new axis."""
     axes = f"{result}/stack/axis"
     graph.set_constant(axes, np.array([axis], np.int64))
@@ -316,5 +316,5 @@ def unroll_loop(
         if name and not outputs:
             return None
         if name:
-            nodes += stacked(graph, outputs, 0, name)
+            nodes += stack(graph, outputs, 0, name)
     return nodes

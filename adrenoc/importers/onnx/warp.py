@@ -30,7 +30,7 @@ def grid_sample(node: Node) -> relax.Expr:
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(relax.op.astype(grid, dtype_of(image)))
     if padding == "reflection" and method == "bilinear":
-        grid, padding = _reflected(node, grid), "border"
+        grid, padding = _reflect(node, grid), "border"
     elif padding == "reflection" and corners:
         for axis in range(2, rank):
             if shape[axis] == 1:
@@ -45,7 +45,7 @@ def grid_sample(node: Node) -> relax.Expr:
     )
 
 
-def _reflected(node: Node, grid: relax.Expr) -> relax.Expr:
+def _reflect(node: Node, grid: relax.Expr) -> relax.Expr:
     """A grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 - 2|."""
 
     def number(value: float) -> relax.Expr:

@@ -71,7 +71,7 @@ def _value(place: Any, left: list[int], depth: int) -> Any:
         raise ValueError("the options of a custom operator hold each other")
     if place.IsMap:
         held = place.AsMap
-        _within(len(held), left)
+        _check_count(len(held), left)
         keys, values = held.Keys, held.Values
         return {
             keys[index].AsKey: _value(values[index], left, depth + 1) for index in range(len(held))
@@ -84,11 +84,11 @@ def _value(place: Any, left: list[int], depth: int) -> Any:
         if not is_one:
             continue
         held = getattr(place, how)
-        _within(len(held), left)
+        _check_count(len(held), left)
         return [_value(held[index], left, depth + 1) for index in range(len(held))]
     return place.Value
 
 
-def _within(count: int, left: list[int]) -> None:
+def _check_count(count: int, left: list[int]) -> None:
     if count > left[0]:
         raise ValueError(f"the options of a custom operator hold {count} values")

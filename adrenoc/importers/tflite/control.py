@@ -25,10 +25,10 @@ def _if(node: Node) -> list[Result]:
         return list(node.call(numbers[0 if condition.reshape(-1)[0] else 1], values))
     branches = [node.call(number, values) for number in numbers]
     choice = node.emit(relax.op.reshape(node.data(0), []))
-    return [_chosen(node, choice, a, b) for a, b in zip(*branches, strict=True)]
+    return [_choose(node, choice, a, b) for a, b in zip(*branches, strict=True)]
 
 
-def _chosen(node: Node, choice: relax.Expr, a: Value, b: Value) -> Value:
+def _choose(node: Node, choice: relax.Expr, a: Value, b: Value) -> Value:
     """Both branches are computed: they have no effects, and kernels cannot be skipped."""
     return Value(info=a.info, expr=node.emit(relax.op.where(choice, a.expr, b.expr)))
 

@@ -74,8 +74,8 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
             bias = node.real(bias_index)
         total = node.emit(relax.op.add(total, bias))
     if scale is None:
-        return node.activated(total)
-    return node.activated(_quanta(node, total, scale, bias_index))
+        return node.activate(total)
+    return node.activate(_quanta(node, total, scale, bias_index))
 
 
 def _quanta(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Quanta:
@@ -104,7 +104,7 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
     pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)
     total = relax.op.nn.conv2d(
         x,
-        _permuted(node, weight, axes),
+        _permute(node, weight, axes),
         strides=strides,
         padding=pads,
         dilation=dilations,
@@ -115,11 +115,11 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
     return _finish(node, total, scale, 2)
 
 
-def _permuted(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
+def _permute(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
     return node.emit(relax.op.permute_dims(weight, axes))
 
 
-def transposed_pads(
+def compute_transposed_pads(
     node: Node,
     result: Sequence[int],
     source: Sequence[int],
@@ -149,11 +149,13 @@ def _transpose_conv(node: Node) -> Result:
     _out, *kernel, _ = node.shape(1)
     strides = node.steps("Stride{}")
     result = node.ints(0)
-    begin, end, extra = transposed_pads(node, result[1:3], node.shape(2)[1:3], kernel, strides)
+    begin, end, extra = compute_transposed_pads(
+        node, result[1:3], node.shape(2)[1:3], kernel, strides
+    )
     missing = [max(0, e - s + 1) for e, s in zip(extra, strides, strict=True)]
     total = relax.op.nn.conv2d_transpose(
         x,
-        _permuted(node, weight, [3, 0, 1, 2]),  # OHWI to IOHW
+        _permute(node, weight, [3, 0, 1, 2]),  # OHWI to IOHW
         strides=strides,
         padding=[*begin, *end],
         output_padding=[e - m for e, m in zip(extra, missing, strict=True)],
@@ -173,7 +175,7 @@ def _conv3d(node: Node) -> Result:
     pads = pads_of(node, shape[1:4], kernel, strides, dilations)
     total = relax.op.nn.conv3d(
         node.emit(relax.op.permute_dims(x, [0, 4, 1, 2, 3])),
-        _permuted(node, weight, [4, 3, 0, 1, 2]),
+        _permute(node, weight, [4, 3, 0, 1, 2]),
         strides=strides,
         padding=pads,
         dilation=dilations,
@@ -187,14 +189,14 @@ def _conv3d_transpose(node: Node) -> Result:
     x, weight, scale = _operands(node, 2, 1)
     strides, dilations = node.steps("Stride{}", "DHW"), node.steps("Dilation{}Factor", "DHW")
     *kernel, _, _ = node.shape(1)
-    begin, end, extra = transposed_pads(
+    begin, end, extra = compute_transposed_pads(
         node, node.ints(0)[1:4], node.shape(2)[1:4], kernel, strides, dilations
     )
     if any(e >= s for e, s in zip(extra, strides, strict=True)):
         raise NotImplementedError("an output larger than its windows reach")
     total = relax.op.nn.conv3d_transpose(
         node.emit(relax.op.permute_dims(x, [0, 4, 1, 2, 3])),
-        _permuted(node, weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW
+        _permute(node, weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW
         strides=strides,
         padding=[*begin, *end],
         output_padding=extra,
@@ -218,10 +220,10 @@ def _fully_connected(node: Node) -> Result:
     wanted = [*shape[:-1], units] if keep else [rows, units]
     if not keep and tuple(node.results[0].shape) == (rows, units):
         return result
-    return _reshaped(node, result, wanted)
+    return _reshape(node, result, wanted)
 
 
-def _reshaped(node: Node, result: Result, shape: Sequence[int]) -> Result:
+def _reshape(node: Node, result: Result, shape: Sequence[int]) -> Result:
     if isinstance(result, Quanta):
         expr = relax.op.reshape(node.emit(result.expr), list(shape))
         return replace(result, expr=expr)

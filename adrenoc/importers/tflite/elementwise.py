@@ -26,7 +26,7 @@ def _unary(op: Callable[[relax.Expr], relax.Expr]) -> Convert:
 
 
 def _binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    return lambda node: node.activated(op(node.real(0), node.real(1)))
+    return lambda node: node.activate(op(node.real(0), node.real(1)))
 
 
 def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
@@ -34,32 +34,32 @@ def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 
     def convert(node: Node) -> Result:
         if not node.info(0).is_quantised:
-            return node.activated(op(node.real(0), node.real(1)))
+            return node.activate(op(node.real(0), node.real(1)))
         unit = node.results[0].scale
         parts = []
         for index in (0, 1):
             factor = make_constant(np.float32(node.info(index).scale / unit))
             parts.append(node.emit(relax.op.multiply(node.data(index), factor)))
-        return node.activated(Quanta(expr=op(*parts), scale=np.float32(unit)))
+        return node.activate(Quanta(expr=op(*parts), scale=np.float32(unit)))
 
     return convert
 
 
 def _multiply(node: Node) -> Result:
     if not node.info(0).is_quantised:
-        return node.activated(relax.op.multiply(node.real(0), node.real(1)))
+        return node.activate(relax.op.multiply(node.real(0), node.real(1)))
     scale = np.float32(node.info(0).scale * node.info(1).scale)
-    return node.activated(Quanta(expr=relax.op.multiply(node.data(0), node.data(1)), scale=scale))
+    return node.activate(Quanta(expr=relax.op.multiply(node.data(0), node.data(1)), scale=scale))
 
 
 def _divide(node: Node) -> Result:
     a, b = node.real(0), node.real(1)
     if dtype_of(a).startswith("float"):
-        return node.activated(relax.op.divide(a, b))
-    return node.activated(truncated_quotient(node, a, b))
+        return node.activate(relax.op.divide(a, b))
+    return node.activate(divide_towards_zero(node, a, b))
 
 
-def truncated_quotient(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+def divide_towards_zero(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Integers divided towards zero."""
     floor = node.emit(relax.op.floor_divide(a, b))
     rest = node.emit(relax.op.subtract(a, node.emit(relax.op.multiply(floor, b))))
@@ -120,7 +120,7 @@ def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
             node.info(i).is_quantised and node.info(i).scale == node.info(0).scale for i in (0, 1)
         )
         if same:
-            return node.moved(op(node.data(0), node.data(1)))
+            return node.move(op(node.data(0), node.data(1)))
         return op(node.real(0), node.real(1))
 
     return convert
@@ -143,7 +143,7 @@ def _add_n(node: Node) -> Result:
     return total
 
 
-def _clipped(low: float, high: float) -> Convert:
+def _clip(low: float, high: float) -> Convert:
     def convert(node: Node) -> Result:
         if node.info().is_quantised:
             bounds = (low, high)
@@ -199,7 +199,7 @@ def _sign(node: Node) -> Result:
 def _cast(node: Node) -> Result:
     """From integers as they are stored: a cast does not look at scales."""
     wanted = node.results[0].dtype
-    expr = node.stored()
+    expr = node.store()
     if wanted == "bool":
         zero = make_constant(np.zeros((), dtype_of(expr)))
         return relax.op.not_equal(expr, zero)
@@ -214,7 +214,7 @@ def _select(node: Node) -> Result:
         condition = node.emit(relax.op.reshape(condition, [own[0], *[1] * (rank - 1)]))
     a, b = node.info(1), node.info(2)
     if a.is_quantised and a.scale == b.scale and a.zero == b.zero:
-        return node.moved(relax.op.where(condition, node.data(1), node.data(2)), 1)
+        return node.move(relax.op.where(condition, node.data(1), node.data(2)), 1)
     return relax.op.where(condition, node.real(1), node.real(2))
 
 
@@ -314,10 +314,10 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "PRELU": _prelu,
     "QUANTIZE": _requantise,
     "REAL": _real_part(0),
-    "RELU": _clipped(0.0, math.inf),
-    "RELU6": _clipped(0.0, 6.0),
-    "RELU_0_TO_1": _clipped(0.0, 1.0),
-    "RELU_N1_TO_1": _clipped(-1.0, 1.0),
+    "RELU": _clip(0.0, math.inf),
+    "RELU6": _clip(0.0, 6.0),
+    "RELU_0_TO_1": _clip(0.0, 1.0),
+    "RELU_N1_TO_1": _clip(-1.0, 1.0),
     "RIGHT_SHIFT": _right_shift,
     "ROUND": _unary(relax.op.round),
     "RSQRT": _unary(relax.op.rsqrt),

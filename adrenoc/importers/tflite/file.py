@@ -110,7 +110,7 @@ class TensorInfo:
         """The one zero point of a tensor."""
         return int(self.zeros[0]) if self.zeros.size else 0
 
-    def along(self, values: np.ndarray) -> np.ndarray:
+    def lay_along(self, values: np.ndarray) -> np.ndarray:
         """Scales or zero points in a shape that meets the tensor's."""
         if values.size <= 1:
             return values.reshape(())
@@ -241,7 +241,7 @@ class _Reader:
                 self.budget.memory(math.prod(shape))  # before room is made for it
                 value = dense_of(tensor.Sparsity(), stored, dtype, shape)
             else:
-                value = _decoded(stored, dtype, shape, name)
+                value = _decode(stored, dtype, shape, name)
             self.budget.memory(value.nbytes)
         quantisation = tensor.Quantization()
         scales, zeros, axis = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
@@ -336,7 +336,7 @@ def _array(found: Any) -> np.ndarray:
     return np.zeros(0, np.int64) if isinstance(found, int) else np.asarray(found)
 
 
-def _decoded(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _decode(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
     """The stored bytes as an array; two numbers of four bits lie in a byte, the lower one first."""
     count = math.prod(shape)
     if dtype == "int4":

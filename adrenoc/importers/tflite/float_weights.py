@@ -34,7 +34,7 @@ _DATA = {
 """Operators that take data in float with weights in 8 bits -> the input that is the data."""
 
 
-def with_float_weights(content: bytes, schema: Any) -> bytes | None:
+def widen_weights(content: bytes, schema: Any) -> bytes | None:
     """The model with the weights of hybrid operators as floats; None where it has none.
 
     `schema` is LiteRT's module of the file's schema.

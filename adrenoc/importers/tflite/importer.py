@@ -31,8 +31,8 @@ from adrenoc.importers.tflite.node import (
     Node,
     Value,
     constant_of,
-    finished,
-    stored,
+    finish,
+    store,
     value_of,
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
@@ -43,7 +43,7 @@ from adrenoc.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 _DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16, 32, 64)))
 _IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
@@ -67,12 +67,12 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
     for i in main.outputs:
         _spec(main.tensors[i])
     infos = [main.tensors[i] for i in main.inputs]
-    inputs = _with_shapes(infos, [_spec(info) for info in infos], shapes)
+    inputs = _apply_shapes(infos, [_spec(info) for info in infos], shapes)
     converter = _Converter(file, inputs)
     module = converter.convert()
     if converter.failures:
         failed = [operator for operator, _, _ in converter.failures]
-        where = listed(f"{label}: {why}" for _, label, why in converter.failures)
+        where = list_first(f"{label}: {why}" for _, label, why in converter.failures)
         raise UnsupportedOperatorError(
             f"operators that cannot be imported: {_counts(failed)}; at {where}",
             hint="convert the model with other operators, or cut it before these",
@@ -98,7 +98,7 @@ def _check_operators(file: TFLiteFile) -> None:
     if custom:
         raise CustomDomainError(
             f"custom operators: {_counts([o for _, o in custom])}; "
-            f"at {listed((g.label(o) for g, o in custom), between=', ')}",
+            f"at {list_first((g.label(o) for g, o in custom), between=', ')}",
             hint="convert the model with TFLITE_BUILTINS alone as supported_ops",
         )
 
@@ -108,7 +108,7 @@ def _counts(operators: Sequence[Operator]) -> str:
     return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
 
 
-def _with_shapes(
+def _apply_shapes(
     infos: Sequence[TensorInfo],
     specs: Sequence[TensorSpec],
     shapes: Mapping[str, tuple[int, ...]],
@@ -188,7 +188,7 @@ class _Converter:
         return self.builder.get()
 
     def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
-        expr = stored(self.emit, value)
+        expr = store(self.emit, value)
         var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
         self.names[var.name] = info.name
         self.shapes.append(static_shape(var) or info.shape)
@@ -214,7 +214,7 @@ class _Converter:
             )
         return [self._read(graph, env, index) for index in graph.outputs]
 
-    def _called(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
+    def _call(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """The results of another graph of the file, of those that are not being translated."""
         if number in self._active:
             raise ValueError(f"graph {number} of the file calls itself")
@@ -248,7 +248,7 @@ class _Converter:
             inputs=inputs,
             results=[graph.tensors[i] for i in operator.outputs],
             file=self.file,
-            call=lambda number, values: self._called(
+            call=lambda number, values: self._call(
                 number, values, f"{prefix}{graph.label(operator)}/"
             ),
         )
@@ -270,7 +270,7 @@ class _Converter:
         value = (
             result
             if isinstance(result, Value)
-            else finished(self.emit, info, result, self._unique.take(info.name))
+            else finish(self.emit, info, result, self._unique.take(info.name))
         )
         found = static_shape(value.expr)
         if info.dtype.startswith("COMPLEX") and found:

@@ -25,17 +25,17 @@ def _gather(node: Node) -> Result:
     axis = int(node.option("Axis", 0)) % rank
     index = _index(node, 1)
     if batch % len(node.shape(1)) if len(node.shape(1)) else 0:
-        return node.moved(_batched(node, index, axis, batch % len(node.shape(1))))
+        return node.move(_take_by_batch(node, index, axis, batch % len(node.shape(1))))
     places = constant_value(index)
     if places is None:
-        return node.moved(relax.op.take(node.data(), index, axis=axis, mode="clip"))
+        return node.move(relax.op.take(node.data(), index, axis=axis, mode="clip"))
     if places.ndim:
-        return node.moved(pick(node.data(), places, axis))
+        return node.move(pick(node.data(), places, axis))
     one = node.emit(pick(node.data(), places.reshape(1), axis))
-    return node.moved(relax.op.squeeze(one, [axis]))
+    return node.move(relax.op.squeeze(one, [axis]))
 
 
-def _batched(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
+def _take_by_batch(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr:
     """Each batch looks up by its own indices: one take from all batches in a row."""
     shape, own = node.shape(), node.shape(1)
     count = math.prod(shape[:batch])
@@ -60,7 +60,7 @@ def _batched(node: Node, index: relax.Expr, axis: int, batch: int) -> relax.Expr
 
 
 def _gather_nd(node: Node) -> Result:
-    return node.moved(relax.op.gather_nd(node.data(), _index(node, 1, "int64")))
+    return node.move(relax.op.gather_nd(node.data(), _index(node, 1, "int64")))
 
 
 def _scatter_nd(node: Node) -> Result:
@@ -68,7 +68,7 @@ def _scatter_nd(node: Node) -> Result:
     check_grown(math.prod(node.ints(2)))
     zeros = make_constant(np.zeros(node.ints(2), node.dtype(1)))
     index = _index(node, 0, "int64")
-    return node.moved(relax.op.scatter_nd(zeros, index, node.data(1), "add"), 1)
+    return node.move(relax.op.scatter_nd(zeros, index, node.data(1), "add"), 1)
 
 
 def _sparse_to_dense(node: Node) -> Result:
@@ -77,13 +77,13 @@ def _sparse_to_dense(node: Node) -> Result:
     index = node.constant(0).astype(np.int64).reshape(-1, len(shape))
     default = np.full(shape, node.scalar(3), node.dtype(2))
     values = node.emit(relax.op.broadcast_to(node.data(2), [len(index)]))
-    return node.moved(
+    return node.move(
         relax.op.scatter_nd(make_constant(default), make_constant(index), values, "update"), 2
     )
 
 
 def _embedding_lookup(node: Node) -> Result:
-    return node.moved(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
+    return node.move(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
 
 
 def _embedding_lookup_sparse(node: Node) -> Result:
@@ -117,7 +117,7 @@ def _hashtable_lookup(node: Node) -> list[Result]:
     hits = (places >= 0).reshape(-1, *[1] * (len(node.shape(2)) - 1))
     zero = make_constant(np.zeros((), node.dtype(2)))
     kept = relax.op.where(make_constant(hits), rows, zero)
-    return [node.moved(kept, 2), make_constant((places >= 0).astype(np.uint8))]
+    return [node.move(kept, 2), make_constant((places >= 0).astype(np.uint8))]
 
 
 def _one_hot(node: Node) -> Result:
@@ -128,7 +128,7 @@ def _one_hot(node: Node) -> Result:
     along = [depth if a == axis else 1 for a in range(rank)]
     numbers = make_constant(np.arange(depth, dtype=np.int32).reshape(along))
     hit = node.emit(relax.op.equal(index, numbers))
-    return node.moved(relax.op.where(hit, node.data(2), node.data(3)), 2)
+    return node.move(relax.op.where(hit, node.data(2), node.data(3)), 2)
 
 
 def _matrix_diagonal(node: Node) -> Result:
@@ -137,7 +137,7 @@ def _matrix_diagonal(node: Node) -> Result:
     check_grown(extent * extent)
     row = node.emit(relax.op.expand_dims(node.data(), -2))
     on = make_constant(np.eye(extent, dtype=bool))
-    return node.moved(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
+    return node.move(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
 
 
 def _matrix_set_diagonal(node: Node) -> Result:
@@ -151,7 +151,7 @@ def _matrix_set_diagonal(node: Node) -> Result:
         diagonal = node.emit(relax.op.concat([diagonal, filler], axis=-1))
     row = node.emit(relax.op.expand_dims(diagonal, -2))
     on = make_constant(np.eye(rows, columns, dtype=bool))
-    return node.moved(relax.op.where(on, row, node.data()))
+    return node.move(relax.op.where(on, row, node.data()))
 
 
 def _top_k(node: Node) -> list[Result]:
@@ -160,7 +160,7 @@ def _top_k(node: Node) -> list[Result]:
         relax.op.topk(node.data(), k=count, axis=-1, ret_type="both", largest=True, dtype="int32")
     )
     values, places = (node.emit(relax.TupleGetItem(found, n)) for n in range(2))
-    return [node.moved(values), places]
+    return [node.move(values), places]
 
 
 def _bucketize(node: Node) -> Result:

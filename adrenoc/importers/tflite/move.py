@@ -37,7 +37,7 @@ def _reshape(node: Node) -> Result:
     if -1 in shape:
         rest = -math.prod(shape)
         shape = [size // rest if d == -1 else d for d in shape]
-    return node.moved(relax.op.reshape(node.data(), shape))
+    return node.move(relax.op.reshape(node.data(), shape))
 
 
 def _squeeze(node: Node) -> Result:
@@ -45,19 +45,19 @@ def _squeeze(node: Node) -> Result:
     given = [int(d) % rank for d in node.option("SqueezeDims", [])]
     axes = given or [a for a, d in enumerate(node.shape()) if d == 1]
     shape = [d for a, d in enumerate(node.shape()) if a not in axes]
-    return node.moved(relax.op.reshape(node.data(), shape))
+    return node.move(relax.op.reshape(node.data(), shape))
 
 
 def _expand_dims(node: Node) -> Result:
-    return node.moved(relax.op.expand_dims(node.data(), int(node.scalar(1))))
+    return node.move(relax.op.expand_dims(node.data(), int(node.scalar(1))))
 
 
 def _transpose(node: Node) -> Result:
-    return node.moved(relax.op.permute_dims(node.data(), node.ints(1)))
+    return node.move(relax.op.permute_dims(node.data(), node.ints(1)))
 
 
-def _joined(node: Node, parts: Sequence[relax.Expr], axis: int) -> Result:
-    return node.moved(relax.op.concat(list(parts), axis=axis))
+def _join(node: Node, parts: Sequence[relax.Expr], axis: int) -> Result:
+    return node.move(relax.op.concat(list(parts), axis=axis))
 
 
 def _same_scale(node: Node, index: int) -> relax.Expr:
@@ -76,9 +76,9 @@ def _concat(node: Node) -> Result:
     joined = relax.op.concat(parts, axis=axis)
     info = node.info(0)
     if not info.is_quantised:
-        return node.activated(joined)
+        return node.activate(joined)
     exact = all(node.info(i).scale == info.scale for i in present)
-    return node.activated(Quanta(expr=joined, scale=info.scales, is_integer=exact))
+    return node.activate(Quanta(expr=joined, scale=info.scales, is_integer=exact))
 
 
 def _pack(node: Node) -> Result:
@@ -86,7 +86,7 @@ def _pack(node: Node) -> Result:
     parts = [
         node.emit(relax.op.expand_dims(_same_scale(node, i), axis)) for i in range(len(node.inputs))
     ]
-    return _joined(node, parts, axis)
+    return _join(node, parts, axis)
 
 
 def _unpack(node: Node) -> list[Result]:
@@ -94,7 +94,7 @@ def _unpack(node: Node) -> list[Result]:
     axis = int(node.option("Axis")) % len(shape)
     rest = [d for a, d in enumerate(shape) if a != axis]
     return [
-        node.moved(relax.op.reshape(_slice_of(node, axis, i, i + 1), rest))
+        node.move(relax.op.reshape(_slice_of(node, axis, i, i + 1), rest))
         for i in range(shape[axis])
     ]
 
@@ -107,7 +107,7 @@ def _split(node: Node) -> list[Result]:
     axis = int(node.scalar(0)) % len(node.shape(1))
     each = node.shape(1)[axis] // len(node.results)
     return [
-        node.moved(_slice_of(node, axis, i * each, (i + 1) * each, 1), 1)
+        node.move(_slice_of(node, axis, i * each, (i + 1) * each, 1), 1)
         for i in range(len(node.results))
     ]
 
@@ -117,9 +117,7 @@ def _split_v(node: Node) -> list[Result]:
     sizes = node.ints(1)
     rest = node.shape()[axis] - sum(s for s in sizes if s >= 0)
     bounds = np.cumsum([0, *(rest if s < 0 else s for s in sizes)])
-    return [
-        node.moved(_slice_of(node, axis, int(b), int(e))) for b, e in itertools.pairwise(bounds)
-    ]
+    return [node.move(_slice_of(node, axis, int(b), int(e))) for b, e in itertools.pairwise(bounds)]
 
 
 def _pad(node: Node) -> Result:
@@ -132,12 +130,12 @@ def _pad(node: Node) -> Result:
             fill = fill * node.info(2).scale / node.info(0).scale
     dtype = node.dtype()
     if dtype.startswith("float"):
-        return node.moved(relax.op.nn.pad(node.data(), width, pad_value=fill))
+        return node.move(relax.op.nn.pad(node.data(), width, pad_value=fill))
     value = make_constant(np.asarray(fill).astype(dtype))
-    return _with_borders(node, width, value)
+    return _add_borders(node, width, value)
 
 
-def _with_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
+def _add_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
     """A pad of integers, as a concatenation: relax pads with floats."""
     x, shape = node.data(), list(node.shape())
     for axis in range(len(shape)):
@@ -150,7 +148,7 @@ def _with_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
         shape[axis] += before + after
         if len(joined) > 1:
             x = node.emit(relax.op.concat(joined, axis=axis))
-    return node.moved(x)
+    return node.move(x)
 
 
 def _mirror_pad(node: Node) -> Result:
@@ -170,7 +168,7 @@ def _mirror_pad(node: Node) -> Result:
                 places = np.abs(places)
                 places = np.where(places >= extent, 2 * extent - 2 - places, places)
             x = node.emit(relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis))
-    return node.moved(x)
+    return node.move(x)
 
 
 def _tile(node: Node) -> Result:
@@ -182,11 +180,11 @@ def _tile(node: Node) -> Result:
             )
         if count > 1 and axis < axes:
             x = node.emit(relax.op.concat([x] * count, axis=axis))
-    return node.moved(x)
+    return node.move(x)
 
 
 def _broadcast_to(node: Node) -> Result:
-    return node.moved(relax.op.broadcast_to(node.data(), node.ints(1)))
+    return node.move(relax.op.broadcast_to(node.data(), node.ints(1)))
 
 
 def _broadcast_args(node: Node) -> Result:
@@ -195,7 +193,7 @@ def _broadcast_args(node: Node) -> Result:
 
 
 def _fill(node: Node) -> Result:
-    return node.moved(relax.op.broadcast_to(node.data(1), node.ints(0)), 1)
+    return node.move(relax.op.broadcast_to(node.data(1), node.ints(0)), 1)
 
 
 def _shape(node: Node) -> Result:
@@ -216,11 +214,11 @@ def _reverse(node: Node) -> Result:
     x = node.data()
     for axis in node.ints(1):
         x = node.emit(relax.op.flip(x, axis % len(node.shape())))
-    return node.moved(x)
+    return node.move(x)
 
 
 def _reverse_sequence(node: Node) -> Result:
-    return node.moved(
+    return node.move(
         relax.op.reverse_sequence(
             node.data(),
             node.emit(relax.op.astype(node.data(1), "int32")),
@@ -230,7 +228,7 @@ def _reverse_sequence(node: Node) -> Result:
     )
 
 
-def _rearranged(
+def _rearrange(
     node: Node, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
 ) -> relax.Expr:
     parts = node.emit(relax.op.reshape(node.data(), list(split)))
@@ -243,7 +241,7 @@ def _depth_to_space(node: Node) -> Result:
     b = int(node.option("BlockSize"))
     split = (n, h, w, b, b, c // (b * b))
     shape = (n, h * b, w * b, c // (b * b))
-    return node.moved(_rearranged(node, split, (0, 1, 3, 2, 4, 5), shape))
+    return node.move(_rearrange(node, split, (0, 1, 3, 2, 4, 5), shape))
 
 
 def _space_to_depth(node: Node) -> Result:
@@ -251,7 +249,7 @@ def _space_to_depth(node: Node) -> Result:
     b = int(node.option("BlockSize"))
     split = (n, h // b, b, w // b, b, c)
     shape = (n, h // b, w // b, c * b * b)
-    return node.moved(_rearranged(node, split, (0, 1, 3, 2, 4, 5), shape))
+    return node.move(_rearrange(node, split, (0, 1, 3, 2, 4, 5), shape))
 
 
 def _batch_to_space(node: Node) -> Result:
@@ -265,10 +263,10 @@ def _batch_to_space(node: Node) -> Result:
         order += [axes + 1 + axis, axis]
     order += range(2 * axes + 1, len(split))
     grown = [d * b for d, b in zip(spatial, block, strict=True)]
-    whole = node.emit(_rearranged(node, split, order, [batch // math.prod(block), *grown, *tail]))
+    whole = node.emit(_rearrange(node, split, order, [batch // math.prod(block), *grown, *tail]))
     ends = [int(g - c[1]) for g, c in zip(grown, crops, strict=True)]
     begins = [int(c[0]) for c in crops]
-    return node.moved(relax.op.strided_slice(whole, list(range(1, axes + 1)), begins, ends))
+    return node.move(relax.op.strided_slice(whole, list(range(1, axes + 1)), begins, ends))
 
 
 def _space_to_batch(node: Node) -> Result:
@@ -293,7 +291,7 @@ def _space_to_batch(node: Node) -> Result:
     ]
     parts = node.emit(relax.op.reshape(padded, split))
     turned = node.emit(relax.op.permute_dims(parts, order))
-    return node.moved(relax.op.reshape(turned, shape))
+    return node.move(relax.op.reshape(turned, shape))
 
 
 def _dilate(node: Node) -> Result:
@@ -315,7 +313,7 @@ def _dilate(node: Node) -> Result:
         joined = node.emit(relax.op.reshape(joined, shape))
         shape[axis] -= step - 1
         x = node.emit(relax.op.strided_slice(joined, [axis], [0], [shape[axis]]))
-    return node.moved(x)
+    return node.move(x)
 
 
 MOVE_OPS: dict[str, Convert] = {
@@ -323,7 +321,7 @@ MOVE_OPS: dict[str, Convert] = {
     "BROADCAST_ARGS": _broadcast_args,
     "BROADCAST_TO": _broadcast_to,
     "CONCATENATION": _concat,
-    "DENSIFY": lambda node: node.moved(node.data()),
+    "DENSIFY": lambda node: node.move(node.data()),
     "DEPTH_TO_SPACE": _depth_to_space,
     "DILATE": _dilate,
     "EXPAND_DIMS": _expand_dims,

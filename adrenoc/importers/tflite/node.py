@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, centred_constant, rounded
+from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, round_to_even, subtract_zeros
 from adrenoc.relax.fold import fold_call
 from adrenoc.relax.values import (
     constant_value,
@@ -148,15 +148,15 @@ class Node:
         """An input as real numbers in float; integers that are not quantised stay integers."""
         value = self.value(index)
         if value.info.is_quantised:
-            scales = value.info.along(value.info.scales)
+            scales = value.info.lay_along(value.info.scales)
             return self.emit(relax.op.multiply(value.expr, make_constant(scales)))
         if dtype_of(value.expr) == "float16":
             return self.emit(relax.op.astype(value.expr, "float32"))
         return value.expr
 
-    def stored(self, index: int = 0) -> relax.Expr:
+    def store(self, index: int = 0) -> relax.Expr:
         """An input as the file would store it: integers with their zero point."""
-        return stored(self.emit, self.value(index))
+        return store(self.emit, self.value(index))
 
     def like(self, value: Any, index: int = 0) -> relax.Expr:
         """A constant of the dtype in which an input is at hand."""
@@ -164,14 +164,14 @@ class Node:
 
     # Results
 
-    def moved(self, expr: relax.Expr, index: int = 0) -> Result:
+    def move(self, expr: relax.Expr, index: int = 0) -> Result:
         """A result that holds elements of input `index` at other places."""
         info = self.info(index)
         if not info.is_quantised:
             return expr
         return Quanta(expr=expr, scale=info.scales, is_integer=True)
 
-    def activated(self, result: Result) -> Result:
+    def activate(self, result: Result) -> Result:
         """The result with the operator's fused activation."""
         kind = int(self.option("FusedActivationFunction", 0))
         if kind == 0:
@@ -209,11 +209,11 @@ def constant_of(info: TensorInfo) -> Value:
     """A constant of the file."""
     if info.value is None:
         raise ValueError(f"'{info.name}' of type {info.dtype} holds no numbers")
-    value = centred_constant(info) if info.is_quantised else info.value
+    value = subtract_zeros(info) if info.is_quantised else info.value
     return Value(info=info, expr=make_constant(value))
 
 
-def stored(emit: Emitter, value: Value) -> relax.Expr:
+def store(emit: Emitter, value: Value) -> relax.Expr:
     """A tensor as the file would store it."""
     info, expr = value.info, value.expr
     if not info.is_quantised:
@@ -223,7 +223,7 @@ def stored(emit: Emitter, value: Value) -> relax.Expr:
     return emit(relax.op.astype(expr, info.dtype))
 
 
-def finished(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> Value:
+def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> Value:
     """A tensor from what a translation gives: requantised where the file wants integers."""
     if not info.is_quantised:
         if isinstance(result, Quanta):
@@ -240,7 +240,7 @@ def finished(emit: Emitter, info: TensorInfo, result: Result, name: str = "") ->
     if not same:
         expr = emit(relax.op.multiply(expr, make_constant(factor)))
     if not (same and result.is_integer):
-        expr = emit(rounded(emit, expr))
+        expr = emit(round_to_even(emit, expr))
     low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
     if result.bounds is not None:
         low = max(low, float(np.round(result.bounds[0] / info.scale)))

@@ -58,12 +58,12 @@ def _in_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
     return np.ldexp(short, exponent - 15)
 
 
-def centred_constant(info: TensorInfo) -> np.ndarray:
+def subtract_zeros(info: TensorInfo) -> np.ndarray:
     """A quantised constant less its zero points, in float32."""
     value = np.asarray(info.value).astype(np.float32)
-    return np.asarray(value - info.along(info.zeros).astype(np.float32))
+    return np.asarray(value - info.lay_along(info.zeros).astype(np.float32))
 
 
-def rounded(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
+def round_to_even(emit: Callable[[relax.Expr], relax.Expr], expr: relax.Expr) -> relax.Expr:
     """`expr` to the nearest integer, ties to even, as LiteRT with XNNPACK rounds."""
     return relax.op.round(emit(expr))

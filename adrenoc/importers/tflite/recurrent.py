@@ -66,7 +66,7 @@ def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
     return parts
 
 
-def _stacked(node: Node, parts: Sequence[Expr], *, time_major: bool) -> Expr:
+def _stack(node: Node, parts: Sequence[Expr], *, time_major: bool) -> Expr:
     axis = 0 if time_major else 1
     rows = [node.emit(relax.op.expand_dims(p, axis)) for p in parts]
     return node.emit(relax.op.concat(rows, axis=axis)) if len(rows) > 1 else rows[0]
@@ -94,7 +94,7 @@ def _rnn_sequence(node: Node) -> Result:
     _forgets(node)
     major = bool(node.option("TimeMajor", False))
     steps = _steps(node, node.real(), time_major=major)
-    return _stacked(node, _rnn_steps(node, steps, 1), time_major=major)
+    return _stack(node, _rnn_steps(node, steps, 1), time_major=major)
 
 
 def _both_ways(
@@ -102,8 +102,8 @@ def _both_ways(
 ) -> list[Result]:
     major = bool(node.option("TimeMajor", False))
     steps = _steps(node, node.real(), time_major=major)
-    ahead = _stacked(node, run(steps, forward), time_major=major)
-    back = _stacked(node, run(steps[::-1], backward)[::-1], time_major=major)
+    ahead = _stack(node, run(steps, forward), time_major=major)
+    back = _stack(node, run(steps[::-1], backward)[::-1], time_major=major)
     if node.option("MergeOutputs", False):
         return [relax.op.concat([ahead, back], axis=-1)]
     return [ahead, back]
@@ -156,7 +156,7 @@ def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -
             weights = node.real(at.peephole + _PEEPHOLES[name])
             total = emit(relax.op.add(total, emit(relax.op.multiply(state, weights))))
         if at.norm is not None and node.has(at.norm + number):
-            total = _normalised(node, total, at.norm + number)
+            total = _normalise(node, total, at.norm + number)
         return emit(relax.op.add(total, node.real(at.bias + number)))
 
     forget = emit(relax.op.sigmoid(gate("forget", cell)))
@@ -167,23 +167,23 @@ def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -
         take = emit(relax.op.subtract(make_constant(np.float32(1)), forget))
     kept = emit(relax.op.multiply(forget, cell))
     cell = emit(relax.op.add(kept, emit(relax.op.multiply(take, new))))
-    cell = _clipped(node, cell, "CellClip")
+    cell = _clip(node, cell, "CellClip")
     let = emit(relax.op.sigmoid(gate("output", cell)))
     output = emit(relax.op.multiply(let, emit(act(cell))))
     if node.has(at.projection):
         output = _product(node, output, at.projection)
         if node.has(at.projection + 1):
             output = emit(relax.op.add(output, node.real(at.projection + 1)))
-        output = _clipped(node, output, "ProjClip")
+        output = _clip(node, output, "ProjClip")
     return output, cell
 
 
-def _clipped(node: Node, x: Expr, option: str) -> Expr:
+def _clip(node: Node, x: Expr, option: str) -> Expr:
     bound = float(node.option(option, 0.0))
     return node.emit(relax.op.clip(x, -bound, bound)) if bound > 0 else x
 
 
-def _normalised(node: Node, x: Expr, number: int) -> Expr:
+def _normalise(node: Node, x: Expr, number: int) -> Expr:
     """To mean zero and deviation one over the units, times a factor a unit."""
     emit = node.emit
     mean = emit(relax.op.mean(x, [-1], True))
@@ -214,7 +214,7 @@ def _lstm_sequence(node: Node) -> Result:
     at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
     major = bool(node.option("TimeMajor", False))
     steps = _steps(node, node.real(), time_major=major)
-    return _stacked(node, _lstm_steps(node, steps, at), time_major=major)
+    return _stack(node, _lstm_steps(node, steps, at), time_major=major)
 
 
 def _lstm_both_ways(node: Node) -> list[Result]:

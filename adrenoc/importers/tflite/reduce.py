@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.tflite.conv import pads_of
-from adrenoc.importers.tflite.elementwise import Convert, truncated_quotient
+from adrenoc.importers.tflite.elementwise import Convert, divide_towards_zero
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
 from adrenoc.relax.fold import check_grown
@@ -30,7 +30,7 @@ def _window(node: Node) -> dict[str, Any]:
 
 
 def _max_pool(node: Node) -> Result:
-    return node.activated(node.moved(relax.op.nn.max_pool2d(node.data(), **_window(node))))
+    return node.activate(node.move(relax.op.nn.max_pool2d(node.data(), **_window(node))))
 
 
 def _average_pool(node: Node) -> Result:
@@ -40,9 +40,9 @@ def _average_pool(node: Node) -> Result:
     pooled = relax.op.nn.avg_pool2d(node.data(), **_window(node), count_include_pad=False)
     info = node.info()
     if not info.is_quantised:
-        return node.activated(pooled)
+        return node.activate(pooled)
     whole = _nearest(node, node.emit(pooled), info.zero)
-    return node.activated(Quanta(expr=whole, scale=info.scales, is_integer=True))
+    return node.activate(Quanta(expr=whole, scale=info.scales, is_integer=True))
 
 
 def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
@@ -57,7 +57,7 @@ def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
 def _l2_pool(node: Node) -> Result:
     square = node.emit(relax.op.multiply(node.real(), node.real()))
     pooled = relax.op.nn.avg_pool2d(square, **_window(node), count_include_pad=False)
-    return node.activated(relax.op.sqrt(node.emit(pooled)))
+    return node.activate(relax.op.sqrt(node.emit(pooled)))
 
 
 def _axes(node: Node) -> list[int]:
@@ -69,7 +69,7 @@ def _reduce(op: Callable[..., relax.Expr]) -> Convert:
     def convert(node: Node) -> Result:
         axes, keep = _axes(node), bool(node.option("KeepDims", False))
         if not axes:
-            return node.moved(node.data())
+            return node.move(node.data())
         return op(node.real(), axes, keep)
 
     return convert
@@ -84,7 +84,7 @@ def _mean(node: Node) -> Result:
         return relax.op.mean(node.data(), axes, keep)
     count = int(np.prod([node.shape()[a] for a in axes]))
     total = node.emit(relax.op.sum(node.data(), axes, keep))
-    return truncated_quotient(node, total, node.like(count))
+    return divide_towards_zero(node, total, node.like(count))
 
 
 def _sum(node: Node) -> Result:
@@ -97,7 +97,7 @@ def _sum(node: Node) -> Result:
 
 def _extreme(op: Callable[..., relax.Expr]) -> Convert:
     def convert(node: Node) -> Result:
-        return node.moved(op(node.data(), _axes(node), bool(node.option("KeepDims", False))))
+        return node.move(op(node.data(), _axes(node), bool(node.option("KeepDims", False))))
 
     return convert
 
@@ -155,7 +155,7 @@ def _l2_normalisation(node: Node) -> Result:
     total = node.emit(relax.op.sum(square, [-1], True))
     kept = node.emit(relax.op.maximum(total, make_constant(np.float32(1e-12))))
     inverse = node.emit(relax.op.rsqrt(kept))
-    return node.activated(relax.op.multiply(x, inverse))
+    return node.activate(relax.op.multiply(x, inverse))
 
 
 def _local_response(node: Node) -> Result:

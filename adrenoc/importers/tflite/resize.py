@@ -57,15 +57,15 @@ def _resize_nearest(node: Node) -> Result:
         index = np.clip(whole, 0, extent - 1).astype(np.int32)
         if not np.array_equal(index, np.arange(extent)):
             x = node.emit(relax.op.take(x, make_constant(index), axis=axis))
-    return node.moved(x)
+    return node.move(x)
 
 
 def _resize_bilinear(node: Node) -> Result:
     sizes = node.ints(1)
     if not node.info().is_quantised:
-        return _in_floats(node, sizes)
+        return _mix_floats(node, sizes)
     if tuple(sizes) == node.shape()[1:3]:
-        return node.moved(node.data())
+        return node.move(node.data())
     words = node.info().dtype == "int16"
     find = _neighbours_of_words if words else _neighbours_of_bytes
     rows, columns = (find(node, axis, size) for axis, size in zip((1, 2), sizes, strict=True))
@@ -91,7 +91,7 @@ def _resize_bilinear(node: Node) -> Result:
         term=term,
         finish=finish,
     )
-    return node.moved(node.emit(mixed))
+    return node.move(node.emit(mixed))
 
 
 def _neighbours_of_bytes(node: Node, axis: int, outputs: int) -> Neighbours:
@@ -125,7 +125,7 @@ def _neighbours_of_words(node: Node, axis: int, outputs: int) -> Neighbours:
     return neighbours_in_fixed_point(first, second, places - first * one, _WORD_BITS)
 
 
-def _in_floats(node: Node, sizes: list[int]) -> Result:
+def _mix_floats(node: Node, sizes: list[int]) -> Result:
     """Along one axis, then the other; each result element is a mix of two neighbours."""
     x = node.data()
     for axis, outputs in zip((1, 2), sizes, strict=True):
@@ -149,7 +149,7 @@ def _in_floats(node: Node, sizes: list[int]) -> Result:
             difference = node.emit(relax.op.subtract(b, a))
             a = node.emit(relax.op.add(a, node.emit(relax.op.multiply(difference, weight))))
         x = a
-    return x if dtype_of(x) == "float32" else node.moved(x)
+    return x if dtype_of(x) == "float32" else node.move(x)
 
 
 RESIZE_OPS: dict[str, Convert] = {

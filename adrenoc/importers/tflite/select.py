@@ -14,7 +14,7 @@ from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.relax.values import make_constant
 
 
-def chosen(
+def suppress(
     node: Node, corners: relax.Expr, scores: relax.Expr, rules: Suppression
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """Numbers (-1 where there is none), classes and scores, each float [total]."""
@@ -52,14 +52,14 @@ def _suppression(node: Node) -> list[Result]:
         decay=-0.5 / sigma if sigma > 0 else 0.0,
     )
     scores = node.emit(relax.op.reshape(node.real(1), [node.shape(1)[0], 1]))
-    numbers, _, kept = chosen(node, node.real(0), scores, rules)
+    numbers, _, kept = suppress(node, node.real(0), scores, rules)
     zero = make_constant(np.float32(0))
     places = relax.op.astype(node.emit(relax.op.maximum(numbers, zero)), "int32")
     count = relax.op.astype(count_of(node, numbers), "int32")
     return [places, kept, count] if soft else [places, count]
 
 
-def _decoded(node: Node) -> relax.Expr:
+def _decode_boxes(node: Node) -> relax.Expr:
     """Centres and sizes relative to anchors, as corners [boxes, 4]."""
     emit, option = node.emit, node.option
     encoded = emit(relax.op.reshape(node.real(0), list(node.shape(0)[1:])))
@@ -103,10 +103,10 @@ def _detection_postprocess(node: Node) -> list[Result]:
         overlap_counts=False,
     )
     if regular:
-        numbers, kinds, kept = chosen(node, corners, scores, rules)
+        numbers, kinds, kept = suppress(node, corners, scores, rules)
     else:
         best = emit(relax.op.max(scores, [1], True))
-        numbers, _, kept = chosen(node, corners, best, rules)
+        numbers, _, kept = suppress(node, corners, best, rules)
     zero = make_constant(np.float32(0))
     places = emit(relax.op.astype(emit(relax.op.maximum(numbers, zero)), "int32"))
     found = emit(relax.op.greater_equal(numbers, zero))

@@ -17,7 +17,7 @@ def _slice(node: Node) -> Result:
     shape, begins, sizes = node.shape(), node.ints(1), node.ints(2)
     ends = [d if s == -1 else b + s for d, b, s in zip(shape, begins, sizes, strict=True)]
     axes = list(range(len(shape)))
-    return node.moved(relax.op.strided_slice(node.data(), axes, begins, ends))
+    return node.move(relax.op.strided_slice(node.data(), axes, begins, ends))
 
 
 def _strided_slice(node: Node) -> Result:
@@ -68,7 +68,7 @@ def _strided_slice(node: Node) -> Result:
         axis += 1
     result += shape[axis:]
     part = node.emit(relax.op.strided_slice(node.data(), axes, low, high, stride))
-    return node.moved(relax.op.reshape(part, result))
+    return node.move(relax.op.reshape(part, result))
 
 
 def _dynamic_update_slice(node: Node) -> Result:
@@ -77,7 +77,7 @@ def _dynamic_update_slice(node: Node) -> Result:
     free = [d - u for d, u in zip(shape, update, strict=True)]
     if constant_value(node.data(2)) is not None:
         starts = [min(max(s, 0), f) for s, f in zip(node.ints(2), free, strict=True)]
-        return node.moved(_overwritten(node, starts))
+        return node.move(_overwritten(node, starts))
     start = node.emit(relax.op.astype(node.data(2), "int32"))
     low = make_constant(np.zeros(len(free), np.int32))
     start = node.emit(relax.op.maximum(start, low))
@@ -94,7 +94,7 @@ def _dynamic_update_slice(node: Node) -> Result:
         hit = node.emit(relax.op.reshape(hit, along))
         inside = hit if inside is None else node.emit(relax.op.logical_and(inside, hit))
         moved = node.emit(relax.op.take(moved, kept, axis=axis))
-    return node.moved(relax.op.where(inside, moved, x))
+    return node.move(relax.op.where(inside, moved, x))
 
 
 def _overwritten(node: Node, starts: list[int]) -> relax.Expr:

@@ -11,7 +11,7 @@ from adrenoc.errors import CompileError, UnsupportedOperatorError
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import OnnxGraph, node_label
-from adrenoc.importers.onnx.importer import quantised_graph
+from adrenoc.importers.onnx.importer import read_quantised_graph
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.onnx.context import Importing
 from adrenoc.mcu.onnx.elementwise import ELEMENTWISE
@@ -37,7 +37,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
         UnsupportedOperatorError: it holds operators that cannot go, each named with the reason.
     """
     path = files.paths[0]
-    graph, sha256 = quantised_graph(files)
+    graph, sha256 = read_quantised_graph(files)
     known = copy.deepcopy(graph)
     fold_constants(known)
     graph.types, graph.constants = known.types, {**known.constants, **graph.constants}

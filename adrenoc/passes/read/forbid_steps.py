@@ -13,7 +13,7 @@ from adrenoc.errors import CompileError
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.text.spelling import listed
+from adrenoc.text.spelling import list_first
 
 
 def forbid_cpu(graph: Graph, context: Context) -> Graph:
@@ -48,11 +48,11 @@ def forbid_buffers(graph: Graph, context: Context) -> Graph:
 def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> None:
     offenders = []
     for name in names:
-        reasons = [f"{d.taken}: {d.reason}" for d in log.about(name)]
+        reasons = [f"{d.taken}: {d.reason}" for d in log.find(name)]
         offenders.append(f"{name} ({reasons[-1] if reasons else 'its values are no floats'})")
     if offenders:
         raise CompileError(
             f"{len(offenders)} operators would run on {place}, which --forbid {word} rules out: "
-            + listed(offenders),
+            + list_first(offenders),
             hint=f"adrenoc compile MODEL --explain, without --forbid {word}",
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from adrenoc.target.cost.cost import Cost
 from adrenoc.tune.refit.fit import Key, loss_of, value_of
-from adrenoc.tune.refit.kernels import Measured, with_values
+from adrenoc.tune.refit.kernels import Measured, replace_values
 from adrenoc.tune.refit.quality import quality_of
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0)
@@ -37,13 +37,13 @@ def blame(kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]) -> Blame
     for key in keys:
         for factor in FACTORS:
             value = value_of(cost, key) * factor
-            loss = _loss(kernels, with_values(cost, {key: value}))
+            loss = _loss(kernels, replace_values(cost, {key: value}))
             if loss < least:
                 least, found = loss, (key, value)
     if found is None:
         return None
     key, value = found
-    regret = quality_of(kernels, with_values(cost, {key: value})).regret
+    regret = quality_of(kernels, replace_values(cost, {key: value})).regret
     return Blame(key=key, before=value_of(cost, key), after=value, regret=regret)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import NO_COSTS, families
-from adrenoc.tune.refit.kernels import Measured, with_values
+from adrenoc.tune.refit.kernels import Measured, replace_values
 from adrenoc.tune.refit.quality import Quality, quality_of
 
 Key = tuple[str, str]
@@ -90,7 +90,7 @@ def fit_cost(
             say(f"steps of {step}: {moved} of {len(search.keys)} moved, {search.loss:.5f}")
             if not moved:
                 break
-    fitted = with_values(cost, search.values)
+    fitted = replace_values(cost, search.values)
     return Fitted(
         cost=fitted,
         changed=tuple(
@@ -131,8 +131,8 @@ class _Search:
         moved = 0
         for key in self.keys:
             for factor in (step, 1 / step):
-                tried = {**self.values, key: _rounded(self.values[key] * factor)}
-                losses = self._with(tried, self._depend[key])
+                tried = {**self.values, key: _round(self.values[key] * factor)}
+                losses = self._compute_losses(tried, self._depend[key])
                 loss = self._total(tried, losses)
                 if loss < self.loss:
                     self.values, self._losses, self.loss = tried, losses, loss
@@ -140,9 +140,9 @@ class _Search:
                     break
         return moved
 
-    def _with(self, values: dict[Key, float], numbers: Sequence[int]) -> list[float]:
+    def _compute_losses(self, values: dict[Key, float], numbers: Sequence[int]) -> list[float]:
         """What is made small of each kernel, where these have changed."""
-        cost = with_values(self._cost, values)
+        cost = replace_values(self._cost, values)
         losses = list(self._losses)
         for number in numbers:
             kernel = self._kernels[number]
@@ -178,7 +178,7 @@ def that_matter(
     matter: list[Key] = []
     of_table: dict[str, set[int]] = {}
     for key in keys:
-        tried = [with_values(cost, {key: value_of(cost, key) * f}) for f in (3.0, 1 / 3.0)]
+        tried = [replace_values(cost, {key: value_of(cost, key) * f}) for f in (3.0, 1 / 3.0)]
         depend = {
             number
             for number, kernel in enumerate(kernels)
@@ -198,6 +198,6 @@ def _differ(first: Sequence[float], second: Sequence[float]) -> bool:
     )
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Three digits: what people read, and no table tells more."""
     return float(f"{value:.3g}")

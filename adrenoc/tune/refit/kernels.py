@@ -59,7 +59,7 @@ class Measured:
         raise ValueError(f"{self.task.title} chose no schedule")
 
 
-def measured_kernels(
+def collect_kernels(
     plans: Iterable[tuple[str, TunePlan]], rows: Iterable[Measurement]
 ) -> tuple[Measured, ...]:
     """The kernels of planned layers that a table has at least two schedules of.
@@ -121,7 +121,7 @@ class _Asking(Schedules):
         return super().choose(family, node, work, candidates, estimate)
 
 
-def with_values(cost: Cost, values: dict[tuple[str, str], float]) -> Cost:
+def replace_values(cost: Cost, values: dict[tuple[str, str], float]) -> Cost:
     """The constants with others in the place of some, by (family, key)."""
     tables: dict[str, dict[str, float]] = {}
     for (family, key), value in values.items():
