@@ -1,6 +1,6 @@
-"""Headers in the place of an OpenCL ML SDK's: what `real_backend.cc` names, with types of ours.
+"""Headers in the place of an OpenCL ML SDK's: the names that `clml/real_*` use, types of ours.
 
-They let a compiler find slips in that file.  They say nothing about the real library: names and
+They let a compiler find slips in those files.  They say nothing about the real library: names and
 orders of arguments are those of the calls in TVM's CLML runtime, all else is made up.
 """
 

@@ -1,0 +1,262 @@
+// Operators of a phone's library: one overload of `make` for each kind, in the library's own terms.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "clml/real_library.h"
+
+namespace adrenoc_runtime {
+namespace clml {
+
+inline cl_arithmetic_mode_qcom arithmetic_mode(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kFloat:
+      return CL_ARITHMETIC_MODE_FP32_QCOM;
+    case Arithmetic::kHalf:
+      return CL_ARITHMETIC_MODE_FP16_QCOM;
+    default:
+      return CL_ARITHMETIC_MODE_FP16_ACC32_QCOM;
+  }
+}
+
+inline cl_ml_tensor_layout_qcom layout_of(Layout layout) {
+  switch (layout) {
+    case Layout::kNchw:
+      return CL_TENSOR_LAYOUT_NCHW_QCOM;
+    case Layout::kNhwc:
+      return CL_TENSOR_LAYOUT_NHWC_QCOM;
+    default:
+      return CL_TENSOR_LAYOUT_OPTIMAL_QCOM;
+  }
+}
+
+inline cl_activation_function_qcom activation_of(Activation kind) {
+  return kind == Activation::kRelu ? CL_ACTIVATION_RELU : CL_ACTIVATION_RELU6;
+}
+
+inline cl_binary_op_qcom binary_op(Binary::Kind kind) {
+  switch (kind) {
+    case Binary::Kind::kAdd:
+      return CL_TENSOR_OP_ADD_QCOM;
+    case Binary::Kind::kSubtract:
+      return CL_TENSOR_OP_SUB_QCOM;
+    case Binary::Kind::kMultiply:
+      return CL_TENSOR_OP_MUL_QCOM;
+    case Binary::Kind::kDivide:
+      return CL_TENSOR_OP_DIV_QCOM;
+    case Binary::Kind::kMinimum:
+      return CL_TENSOR_OP_MIN_QCOM;
+    default:
+      return CL_TENSOR_OP_MAX_QCOM;
+  }
+}
+
+inline cl_convolution_mode_qcom convolution_mode(Convolution::Mode mode) {
+  switch (mode) {
+    case Convolution::Mode::kFull:
+      return CL_CONVOLUTION_MODE_CONVOLUTION_QCOM;
+    case Convolution::Mode::kDepthwise:
+      return CL_CONVOLUTION_MODE_DEPTHWISE_QCOM;
+    default:
+      return CL_CONVOLUTION_MODE_TRANSPOSE_QCOM;
+  }
+}
+
+// The list that hands an epsilon over: its bits in a property's low half.
+inline std::vector<cl_ml_op_properties_qcom> epsilon_properties(float epsilon) {
+  cl_ml_op_properties_qcom bits = 0;
+  std::memcpy(&bits, &epsilon, sizeof(epsilon));
+  return {CL_ML_BATCH_NORM_OP_EPSILON_QCOM, bits, CL_ML_OP_PROPERTY_LIST_END_QCOM};
+}
+
+// Makes one operator of an interface; `unused` stands where an operator has no operand.
+template <typename Interface, int Version>
+struct OperatorMaker {
+  Interface* interface;
+  ::cl_context context;
+  cl_ml_tensor_qcom unused;
+  cl_arithmetic_mode_qcom mode;
+  std::vector<cl_ml_tensor_qcom> in;
+  cl_ml_tensor_qcom out;
+  cl_ml_tuningcache_qcom tuning;
+  cl_ml_op_qcom op = nullptr;
+
+  void make(const Convolution& conv) {
+    const cl_ml_op_convolution_desc_qcom desc{convolution_mode(conv.mode),
+                                              1,
+                                              4,
+                                              {conv.before[0], conv.before[1]},
+                                              {conv.after[0], conv.after[1]},
+                                              {conv.strides[0], conv.strides[1]},
+                                              {conv.dilation[0], conv.dilation[1]},
+                                              0,
+                                              mode};
+    const cl_ml_op_activation_desc_qcom act = {
+        activation_of(conv.activation.value_or(Activation::kRelu)), CL_PROPAGATE_NAN_QCOM, mode};
+    const cl_ml_tensor_qcom bias = conv.has_bias ? in[2] : unused;
+    if (!conv.epsilon.has_value()) {
+      make_without_norm(desc, conv.activation.has_value() ? &act : nullptr, bias);
+    } else {
+      make_with_norm(conv, desc, act, bias);
+    }
+  }
+
+  void make_without_norm(const cl_ml_op_convolution_desc_qcom& desc,
+                         const cl_ml_op_activation_desc_qcom* act, cl_ml_tensor_qcom bias) {
+    if (act == nullptr) {
+      expect_success(interface->clCreateMLOpConvolutionForwardQCOM(context, nullptr, &desc, in[0],
+                                                                   in[1], bias, out, &op, nullptr),
+                     "clCreateMLOpConvolutionForwardQCOM");
+      return;
+    }
+    expect_success(interface->clCreateMLOpFusedConvolutionActivationForwardQCOM(
+                       context, nullptr, &desc, act, in[0], in[1], bias, nullptr, out, &op, tuning),
+                   "clCreateMLOpFusedConvolutionActivationForwardQCOM");
+  }
+
+  void make_with_norm(const Convolution& conv, const cl_ml_op_convolution_desc_qcom& desc,
+                      const cl_ml_op_activation_desc_qcom& act, cl_ml_tensor_qcom bias) {
+    const auto properties = epsilon_properties(*conv.epsilon);
+    const cl_ml_op_batchnorm_desc_qcom norm = {CL_BATCHNORM_MODE_SPATIAL_QCOM, mode};
+    const size_t first = conv.has_bias ? 3 : 2;  // scale, offset, mean, variance
+    const cl_ml_tensor_qcom scale = in[first], offset = in[first + 1];
+    const cl_ml_tensor_qcom mean = in[first + 2], variance = in[first + 3];
+    if (conv.activation.has_value()) {
+      expect_success(interface->clCreateMLOpFusedConvolutionBatchNormActivationForwardQCOM(
+                         context, properties.data(), &desc, &norm, &act, in[0], in[1], bias, out,
+                         nullptr, mean, variance, scale, offset, &op, tuning),
+                     "clCreateMLOpFusedConvolutionBatchNormActivationForwardQCOM");
+      return;
+    }
+    expect_success(interface->clCreateMLOpFusedConvolutionBatchNormForwardQCOM(
+                       context, properties.data(), &desc, &norm, in[0], in[1], bias, out, mean,
+                       variance, scale, offset, &op, tuning),
+                   "clCreateMLOpFusedConvolutionBatchNormForwardQCOM");
+  }
+
+  void make(const Activate& activate) {
+    const cl_ml_op_activation_desc_qcom desc = {activation_of(activate.kind), CL_PROPAGATE_NAN_QCOM,
+                                                mode};
+    expect_success(interface->clCreateMLOpActivationForwardQCOM(context, nullptr, &desc, in[0],
+                                                                unused, out, &op, tuning),
+                   "clCreateMLOpActivationForwardQCOM");
+  }
+
+  void make([[maybe_unused]] const Clip& clip) {
+    if constexpr (Version >= 2) {
+#if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 2
+      const cl_ml_op_clip_desc_qcom desc = {
+          CL_CLIP_BY_VALUE_QCOM, {{clip.high}, CL_FLOAT}, {{clip.low}, CL_FLOAT}, mode};
+      expect_success(
+          interface->clCreateMLOpClipQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
+          "clCreateMLOpClipQCOM");
+#endif
+    } else {
+      throw CallError("clCreateMLOpClipQCOM", "no such operator in interface 1");
+    }
+  }
+
+  void make(const BatchNorm& norm) {
+    const auto properties = epsilon_properties(norm.epsilon);
+    const cl_ml_op_batchnorm_desc_qcom desc = {CL_BATCHNORM_MODE_SPATIAL_QCOM, mode};
+    expect_success(
+        interface->clCreateMLOpBatchNormForwardQCOM(context, properties.data(), &desc, in[0], in[3],
+                                                    in[4], in[1], in[2], out, &op, tuning),
+        "clCreateMLOpBatchNormForwardQCOM");
+  }
+
+  void make(const Pooling& pool) {
+    const cl_ml_op_pooling_desc_qcom desc = {
+        pool.average ? CL_POOLING_MODE_AVERAGE_EXCLUDE_PADDING_QCOM : CL_POOLING_MODE_MAX_QCOM,
+        4,
+        {pool.before[0], pool.before[1]},
+        {pool.after[0], pool.after[1]},
+        {pool.strides[0], pool.strides[1]},
+        {pool.window[0], pool.window[1]},
+        CL_PROPAGATE_NAN_QCOM,
+        mode};
+    expect_success(interface->clCreateMLOpPoolingForwardQCOM(context, nullptr, &desc, in[0], unused,
+                                                             out, &op, tuning),
+                   "clCreateMLOpPoolingForwardQCOM");
+  }
+
+  void make(const Softmax&) {
+    const cl_ml_op_softmax_desc_qcom desc = {CL_SOFTMAX_ALGORITHM_ACCURATE_QCOM,
+                                             CL_SOFTMAX_MODE_SPATIAL_QCOM, mode};
+    expect_success(
+        interface->clCreateMLOpSoftmaxQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
+        "clCreateMLOpSoftmaxQCOM");
+  }
+
+  void make(const Binary& binary) {
+    const cl_ml_op_binary_desc_qcom desc = {
+        binary_op(binary.kind), {{1.0f}, CL_FLOAT}, {{1.0f}, CL_FLOAT}, {{0.0f}, CL_FLOAT}, mode};
+    expect_success(
+        interface->clCreateMLOpBinaryQCOM(context, nullptr, &desc, in[0], in[1], out, &op, tuning),
+        "clCreateMLOpBinaryQCOM");
+  }
+
+  void make(const Concat& concat) {
+    const cl_ml_op_concat_desc_qcom desc = {concat.axis, static_cast<::cl_uint>(in.size()), mode};
+    expect_success(
+        interface->clCreateMLOpConcatQCOM(context, nullptr, &desc, in.data(), out, &op, tuning),
+        "clCreateMLOpConcatQCOM");
+  }
+
+  void make(const Reshape&) {
+    expect_success(interface->clCreateMLOpReshapeQCOM(context, nullptr, in[0], out, &op, tuning),
+                   "clCreateMLOpReshapeQCOM");
+  }
+
+  void make(const FullyConnected&) {
+    const cl_ml_op_fully_connected_desc_qcom desc = {1, CL_FC_WEIGHT_TRANSFORM_TRANSPOSE_QCOM,
+                                                     mode};
+    expect_success(interface->clCreateMLOpFullyConnectedQCOM(context, nullptr, &desc, in[0], in[1],
+                                                             in[2], out, &op, tuning),
+                   "clCreateMLOpFullyConnectedQCOM");
+  }
+
+  void make(const Gemm& gemm) {
+    const cl_ml_op_gemm_desc_qcom desc = {
+        gemm.m,
+        gemm.n,
+        gemm.k,
+        CL_GEMM_TRANSFORM_NONE_QCOM,
+        gemm.transpose_b ? CL_GEMM_TRANSFORM_TRANSPOSE_QCOM : CL_GEMM_TRANSFORM_NONE_QCOM,
+        {{1.0f}, CL_FLOAT},
+        {{0.0f}, CL_FLOAT},
+        mode};
+    expect_success(
+        interface->clCreateMLOpGemmQCOM(context, nullptr, &desc, in[0], in[1], out, &op, tuning),
+        "clCreateMLOpGemmQCOM");
+  }
+
+  void make(const Pad& pad) {
+    const cl_ml_op_pad_desc_qcom desc = {
+        pad.reflect ? CL_PAD_MODE_REFLECT_QCOM : CL_PAD_MODE_CONSTANT_QCOM,
+        {0, 0},
+        {pad.widths[0], pad.widths[1], pad.widths[2], pad.widths[3], 0, 0, 0, 0},
+        mode};
+    expect_success(interface->clCreateMLOpPadQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
+                   "clCreateMLOpPadQCOM");
+  }
+
+  void make(const DepthToSpace& blocks) {
+    const cl_ml_op_depthtospace_desc_qcom desc = {blocks.block, mode};
+    expect_success(
+        interface->clCreateMLOpDepthToSpaceQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
+        "clCreateMLOpDepthToSpaceQCOM");
+  }
+
+  void make(const Upsample& upsample) {
+    const cl_ml_op_resize_bilinear_desc_qcom desc = {upsample.align_corners, false, mode};
+    expect_success(
+        interface->clCreateMLOpResizeBilinearQCOM(context, nullptr, &desc, in[0], out, &op, tuning),
+        "clCreateMLOpResizeBilinearQCOM");
+  }
+};
+
+}  // namespace clml
+}  // namespace adrenoc_runtime
