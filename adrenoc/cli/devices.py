@@ -76,7 +76,7 @@ def _describe(
 ) -> None:
     """One server, or a server of ours on a phone: what runs there, and its OpenCL devices."""
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.device.remote import describe
 
     place = choose_place(
@@ -88,13 +88,13 @@ def _describe(
         key=key,
         timeout_s=timeout_s,
     )
-    with reached(place) as address:
+    with reach(place) as address:
         assert address is not None
         found = describe(address)
     if as_json:
         console.print_json({"server": found})
         return
-    count = console.counted(len(found.devices), "OpenCL device")
+    count = console.count_of(len(found.devices), "OpenCL device")
     console.print_title(adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}")
     if found.devices:
         console.print_table(_COLUMNS, [_facts(device) for device in found.devices])

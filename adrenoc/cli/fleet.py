@@ -233,7 +233,7 @@ def fleet_command(
     _show(lines)
     if bad:
         raise CheckFailedError(
-            f"{len(bad)} of {console.counted(len(lines), 'row')} "
+            f"{len(bad)} of {console.count_of(len(lines), 'row')} "
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
             f"{_named(bad[0])}",
             hint="--again does again what was wrong or failed; -o OTHER measures all anew",
@@ -290,5 +290,5 @@ def _show(lines: tuple[Line, ...]) -> None:
     from adrenoc.fleet.table import COLUMNS, NUMBERS
 
     good = sum(line.status in ("right", "done") for line in lines)
-    console.print_title("fleet", f"{console.counted(len(lines), 'row')}, {good} good")
+    console.print_title("fleet", f"{console.count_of(len(lines), 'row')}, {good} good")
     console.print_table(COLUMNS, [line.cells() for line in lines], right=NUMBERS)

@@ -207,7 +207,7 @@ def device_option(*, cores: bool = False) -> Decorator:
         help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
         "(adrenoc targets), or a target file of your own, FILE.toml.",
     )
-    return joined(device, report)
+    return join_options(device, report)
 
 
 def _as_reported(target: Target | Core, report: Path | None) -> Target | Core:

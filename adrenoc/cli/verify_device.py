@@ -85,7 +85,7 @@ def verify_device_command(
     `adrenoc compile MODEL --device-report FILE` does without it.
     """
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place, reached
+    from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.errors import CheckFailedError
     from adrenoc.files.outputs import write_atomically
     from adrenoc.prove.session import Request, chosen, run_verification
@@ -102,7 +102,7 @@ def verify_device_command(
         key=key,
         timeout_s=timeout_s,
     )
-    with reached(place) as address:
+    with reach(place) as address:
         request = Request(
             place=address,
             cl_device=cl_device,

@@ -100,7 +100,7 @@ def run_on_cpu(
     return RunResult(
         device="CPU",
         outputs=dict(zip(names, outputs, strict=True)),
-        times=Times.of(load_ms=load_ms, build_ms=0.0, first_ms=first_ms, warm_ms=warm_ms),
+        times=Times.from_runs(load_ms=load_ms, build_ms=0.0, first_ms=first_ms, warm_ms=warm_ms),
         notes=(
             f"computed on the CPU, on {counted}, by the code that the bundle carries: {reason}",
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from adrenoc.decision import Decision
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.schedule import Measured
-from adrenoc.tuning_log import Status, Trial, actions_key, find_log, for_gpu, read_log
+from adrenoc.tuning_log import Status, Trial, actions_key, choose_trials, find_log, read_log
 
 
 def measured_of(trials: Sequence[Trial]) -> Measured:
@@ -34,7 +34,7 @@ def measured_in(log: str, core: Core) -> tuple[Measured, list[Decision]]:
         TuningLogError: it cannot be read, or is no log.
     """
     path: Path = find_log(log)
-    trials, warning = for_gpu(read_log(path), core.name, str(path))
+    trials, warning = choose_trials(read_log(path), core.name, str(path))
     decisions = []
     if warning:
         decisions.append(

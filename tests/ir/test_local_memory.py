@@ -115,7 +115,7 @@ def _dot(draw: random.Random, target: Target, _half: bool) -> Claims:
 
 def _winograd(draw: random.Random, target: Target, half: bool) -> Claims:
     work = _conv_work(draw, half=half, kernel=3)
-    tiling = Tiling.of(winograd(2), work.out)
+    tiling = Tiling.cover(winograd(2), work.out)
 
     def write(tile: Any, builder: KernelBuilder) -> None:
         x, weight = _image(builder, _source(work)), _weights(builder)
@@ -259,6 +259,6 @@ def test_every_family_that_declares_local_memory_is_among_them() -> None:
     declaring = {
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")
-        if "builder.shared(" in path.read_text()
+        if "builder.allocate_shared(" in path.read_text()
     }
     assert declaring == set(FAMILIES) | OF_TEAMS

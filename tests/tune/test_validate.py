@@ -311,7 +311,7 @@ def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
 
 def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     planted = {("depthwise", "texel_slots"): 42.0, ("gemv", "texel_slots"): 40.0}
-    truth = with_values(TARGET.cost, planted)
+    truth = replace_values(TARGET.cost, planted)
     only = ("depthwise", "1x1 256", "vector")
     found = validated(monkeypatch, PlantedDevice(truth), *only)
     fit = fit_validation(found, wanted_rows(only))
@@ -327,7 +327,7 @@ def test_constants_that_made_the_times_are_found_again(monkeypatch: pytest.Monke
 
 
 def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    truth = with_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
+    truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 42.0})
     only = ("depthwise", "1x1 256", "1x1 32")
     found = validated(monkeypatch, PlantedDevice(truth), *only)
     fit = fit_validation(found, wanted_rows(only))

@@ -108,7 +108,7 @@ def test_a_really_full_disk(tmp_path):
         "from adrenoc.errors import DiskFullError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
-        "    kind = owned_folder.listed_kind('thing')\n"
+        "    kind = owned_folder.make_listed_kind('thing')\n"
         "    with outputs.write_folder_atomically(pathlib.Path(sys.argv[1]), kind) as folder:\n"
         "        (folder / 'm').write_bytes(bytes(100000))\n"
         "except DiskFullError as error:\n"
