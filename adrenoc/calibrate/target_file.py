@@ -44,7 +44,7 @@ class Measured:
 def base_of(target: Target) -> str:
     """The listed device that a file has to build on to be like a target."""
     if target.own is not None:
-        return OwnFile.base(target.own.sourced()) or _ANY
+        return OwnFile.base(target.own.parse()) or _ANY
     return _ANY if target.name == "host" else re.sub("^host:(?=a|sm)", "adreno:", target.name)
 
 

@@ -379,4 +379,4 @@ def firmware_options() -> Decorator:
         help="For microcontrollers: so much more that weights may take, where that saves "
         "instructions.",
     )
-    return joined(flash, ram, spare)
+    return join_options(flash, ram, spare)

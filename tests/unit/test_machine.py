@@ -65,7 +65,7 @@ def test_a_gpu_that_launches_single_waves() -> None:
 def _with_pipes(**values: float) -> Machine:
     target = load_target("adreno:750")
     pipes = replace(target.cost.pipes, **values)
-    return Machine.of(target.performance, replace(target.cost, pipes=pipes))
+    return Machine.from_performance(target.performance, replace(target.cost, pipes=pipes))
 
 
 def _clocks(machine: Machine, busiest: float, vector_bytes: int) -> float:

@@ -91,7 +91,7 @@ def _detection_postprocess(node: Node) -> list[Result]:
     each = int(node.option("max_classes_per_detection", 1))
     if not regular and each != 1:
         raise NotImplementedError(f"{each} classes for a detection, expected 1")
-    corners = _decoded(node)
+    corners = _decode_boxes(node)
     scores = emit(relax.op.reshape(node.real(1), [boxes, labels]))
     scores = emit(relax.op.strided_slice(scores, [1], [labels - classes], [labels]))
     rules = Suppression(

@@ -35,10 +35,10 @@ class Model:
     widened: Graph
     """With the sums in float that the first convolutions of a deep network will have."""
 
-    def of(self, pointwise: Node) -> CostModel:
+    def choose_costs(self, pointwise: Node) -> CostModel:
         """With the arithmetic that a 1x1 convolution will have, and what it stores."""
         if self.widened.precision(pointwise.output).float32:
-            return self.costs.float32_names
+            return self.costs.in_float32
         wide = self.widened.precision(pointwise.output).wide_sums
         return self.costs.float_model if wide else self.costs
 
