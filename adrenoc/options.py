@@ -56,7 +56,7 @@ class CompileOptions:
     """Steps down from textures that are errors: `buffer`, `cpu`."""
     max_memory_mib: int | None = None
     """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
-    keep_layers: bool = False
+    expose_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     float32_tensors: tuple[str, ...] = ()
     """Tensors computed and stored in float32, whatever the preset: `--precision-policy`."""
@@ -74,7 +74,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name in ("storage_dtype", "compute_dtype"):
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in ("textures", "winograd", "check_ir", "keep_layers"):
+        for name in ("textures", "winograd", "check_ir", "expose_layers"):
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
         _require(
             "forbid",

@@ -63,7 +63,7 @@ def check_layers(
         BundleError: the bundle was made from another model file.
     """
     manifest = bundle.manifest
-    options = replace(options_of(bundle), keep_layers=True)
+    options = replace(options_of(bundle), expose_layers=True)
     with TemporaryFolder("layers") as scratch:
         made = make_bundle(
             model,

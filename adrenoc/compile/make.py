@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from adrenoc.bundle.bundle import (
     open_bundle,
 )
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
-from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
+from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT, SUFFIX, write_tar
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept
@@ -364,8 +364,19 @@ def _ms_since(started: float) -> float:
 
 
 def options_of(bundle: Bundle) -> CompileOptions:
-    """The options that a bundle was compiled with."""
+    """The options that a bundle was compiled with.
+
+    Raises:
+        BundleError: another version of adrenoc had options that this one does not know.
+    """
     values = dict(bundle.manifest.options.values)
+    unknown = sorted(values.keys() - {field.name for field in fields(CompileOptions)})
+    if unknown:
+        raise BundleError(
+            f"{bundle.root / MANIFEST} has the option '{unknown[0]}', which this version lacks: "
+            "another one compiled the bundle",
+            hint=REBUILD_HINT,
+        )
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
     values["forbid"] = tuple(values["forbid"])
     values["float32_tensors"] = tuple(values["float32_tensors"])

@@ -82,7 +82,7 @@ STAGES: tuple[Stage, ...] = (
         dump=dump_module,
         note=lambda s: f"{len(regions_of(s))} regions",
         # Layer checks compare tensors that a region would hide.
-        when=lambda options: options.clml != "off" and not options.keep_layers,
+        when=lambda options: options.clml != "off" and not options.expose_layers,
     ),
     Stage(
         name="fold_pads",
@@ -170,7 +170,7 @@ STAGES: tuple[Stage, ...] = (
         run=expose_layers_step,
         phase=Phase.PLACE,
         dump=dump_graph,
-        when=lambda options: options.keep_layers,
+        when=lambda options: options.expose_layers,
     ),
     Stage(
         name="spread_precision",

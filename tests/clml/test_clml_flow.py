@@ -147,7 +147,7 @@ def test_layer_checks_see_every_layer(model: Path):
     from adrenoc.target.target import load_target
 
     target = load_target("host")
-    said = {"clml": "all", "keep_layers": True}
+    said = {"clml": "all", "expose_layers": True}
     options = resolve_options(target, command_line=said).options
     start = State(model=model, target=target, options=options)
     state, _ = run_stages(start, reporter=SilentReporter(), stop_after="expose_layers")

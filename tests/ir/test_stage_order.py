@@ -6,8 +6,9 @@ new order, with a reason, or all kernels of a dozen networks come out the same.
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,81 @@ def test_the_table_is_in_order() -> None:
     assert {stage.phase for stage in STAGES} == set(Phase)
 
 
+def _imports(module: str) -> set[str]:
+    """The modules of passes that a module of passes imports."""
+    tree = ast.parse(Path(f"{module.replace('.', '/')}.py").read_text())
+    found = (n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
+    return {name for name in found if name.startswith("adrenoc.passes.")}
+
+
+def _asked(
+    start: str, imports: Callable[[str], set[str]], stage_of: Mapping[str, str]
+) -> dict[str, str]:
+    """Stage -> the module by which the modules of `start` come to call the stage's own."""
+    found, seen, waiting = {}, {start}, [start]
+    while waiting:
+        module = waiting.pop()
+        for other in imports(module) - seen:
+            seen.add(other)
+            if other in stage_of:
+                found[stage_of[other]] = module
+            else:
+                waiting.append(other)
+    return found
+
+
+def _undeclared(
+    stages: Sequence[Stage],
+    modules: Mapping[str, str],
+    imports: Callable[[str], set[str]],
+) -> list[str]:
+    """Where a stage calls a later one that it does not say it asks, or says so and does not."""
+    place = {stage.name: number for number, stage in enumerate(stages)}
+    stage_of = {module: name for name, module in modules.items()}
+    wrong = []
+    for stage in stages:
+        if stage.name not in modules:
+            continue
+        asked = _asked(modules[stage.name], imports, stage_of)
+        later = {name for name in asked if place[name] > place[stage.name]}
+        wrong += [f"{stage.name} calls {name}, by {asked[name]}" for name in later - {*stage.asks}]
+        wrong += [f"{stage.name} says it asks {name}" for name in {*stage.asks} - later]
+    return wrong
+
+
+def _modules() -> dict[str, str]:
+    """Stage -> its module: a stage of the graph is called as its file."""
+    names = {"fuse": "fuse_around_concats"}
+    files = {path.stem: path for path in Path("adrenoc/passes").rglob("*.py")}
+    found = {stage.name: files.get(names.get(stage.name, stage.name)) for stage in STAGES}
+    return {
+        name: ".".join(path.with_suffix("").parts)
+        for name, path in found.items()
+        if path is not None
+    }
+
+
+def test_a_stage_asks_no_later_one_without_saying_so() -> None:
+    modules = _modules()
+    assert len(modules) > 20
+    assert _undeclared(STAGES, modules, _imports) == []
+
+
+def test_a_call_of_a_later_stage_is_found_by_way_of_others() -> None:
+    """The check itself: it follows helpers, and takes no declaration that nothing is behind."""
+    modules = _modules()
+    later, helper = modules["split_winograd"], "adrenoc.passes.fuse.helper"
+
+    def imports(module: str) -> set[str]:
+        given = {modules["read_images"]: {helper}, helper: {later}}
+        return given[module] if module in given else _imports(module)
+
+    found = _undeclared(STAGES, modules, imports)
+    assert found == [f"read_images calls split_winograd, by {helper}"]
+    nothing = [f"{stage.name} says it asks {name}" for stage in STAGES for name in stage.asks]
+    assert sorted(_undeclared(STAGES, modules, lambda _: set())) == sorted(nothing)
+
+
 def test_each_reason_is_of_a_stage_of_the_same_phase() -> None:
     phases = {stage.name: stage.phase for stage in STAGES}
     for stage in STAGES:
@@ -106,7 +182,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> tuple[State, ...]:
 def _start(model: Path, *, preset: str) -> State:
     target = load_target("adreno:750")
     options = resolve_options(target, preset=preset).options
-    start = State(model=model, target=target, options=replace(options, keep_layers=True))
+    start = State(model=model, target=target, options=replace(options, expose_layers=True))
     imported = STAGES[0].run(start)
     names = tuple(sorted(imported.imported.tensors.values()))[:2] if imported.imported else ()
     return replace(imported, options=replace(imported.options, float32_tensors=names))

@@ -303,7 +303,7 @@ def test_no_option_and_no_target_leaves_it_out() -> None:
     *_, last = STAGES
     assert last.run is verify.verify_step
     target = load_target("adreno")
-    for changes in ({}, {"check_ir": False}, {"clml": "all"}, {"keep_layers": True}):
+    for changes in ({}, {"check_ir": False}, {"clml": "all"}, {"expose_layers": True}):
         for preset in PRESETS:
             options = resolve_options(target, preset=preset, command_line=changes).options
             assert last.when(options)

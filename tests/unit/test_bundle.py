@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import tarfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from safetensors import SafetensorError
 
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_files, open_bundle, write_tar
+from adrenoc.compile.make import options_of
 from adrenoc.errors import BundleError, DiskFullError, OutputError
 from adrenoc.files.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
@@ -80,6 +82,16 @@ def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no tar at all " * 100)
     with pytest.raises(BundleError, match="neither a bundle folder nor a whole tar file"):
         open_bundle(tmp_path / "text")
+
+
+def test_options_of_another_version_are_told(bundle_folder: Path) -> None:
+    """An option that was renamed since is one sentence, with what to type."""
+    bundle = open_bundle(bundle_folder)
+    info = bundle.manifest.options
+    known = replace(info, values={**info.values, "keep_layers": False})
+    other = replace(bundle, manifest=replace(bundle.manifest, options=known))
+    with pytest.raises(BundleError, match="the option 'keep_layers', which this version lacks"):
+        options_of(other)
 
 
 def test_refuses_files_outside(bundle_folder: Path) -> None:

@@ -15,34 +15,29 @@ Before -> after:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.families.conv.conv_tile import least_clocks
 from adrenoc.families.matmul.gemv_rule import suits_gemv
 from adrenoc.families.operators import can
 from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
-from adrenoc.families.shared.conv_work import conv_work
-from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
 from adrenoc.ir.layout import LANES, Fold, agree
-from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.kernels.body_cost import body_instructions, loads_of
-from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.moved_reads import find_moved_source, mentions, zero_outside
+from adrenoc.passes.analyse.moved_reads import find_moved_source, zero_outside
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
+from adrenoc.passes.fuse.kernel_price import conv_clocks, map_clocks
+from adrenoc.passes.fuse.prologues import attach_prologue, source_of
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
-from adrenoc.tvmapi import Call, bits_of, tirx, tvm
+from adrenoc.tvmapi import Call, tirx, tvm
 
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 
@@ -84,39 +79,6 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
         log.add(node.name, "a kernel before its convolution", reason)
     kept = (changed.get(n.output, n) for n in graph.nodes if n.output not in gone)
     return graph.replace_nodes(kept) if gone else graph
-
-
-def source_of(graph: Graph, node: Node) -> str | None:
-    """The tensor that a map changes element by element, or reads at other rows and columns.
-
-    What else it reads is of its channels.
-    """
-    return find_moved_source(graph, node) or _find_changed_source(graph, node)
-
-
-def _find_changed_source(graph: Graph, node: Node) -> str | None:
-    if not node.is_map or node.body is None or node.epilogue is not None or node.body.reduced:
-        return None
-    if isinstance(node.body.value, tvm.ir.TensorLoad) or node.output in graph.output_names:
-        return None
-    shape = graph.tensors[node.output].shape
-    alike = [n for n in node.inputs if graph.tensors[n].shape == shape]
-    computed = [n for n in alike if graph.tensors[n].value is None]
-    if len(alike) != 1 or not computed or not reads_elementwise(node.body, alike[0], graph):
-        return None
-    layout = graph.placements[node.output].layout
-    channel = None if layout is None else layout.axis("C")
-    others = [load for load in loads_of(node.body.value) if not _is(node.body, load, alike[0])]
-    if layout is None or channel is None:
-        return None
-    moving = [axis for axis, role in zip(node.body.axes, layout.roles, strict=True) if role in "HW"]
-    if any(mentions(load.indices, moving) for load in others):
-        return None
-    return alike[0]
-
-
-def _is(body: Body, load: Any, name: str) -> bool:
-    return body.source_of(load.source) == name
 
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
@@ -183,18 +145,6 @@ def finite_at_zero(body: Body) -> bool:
     return sure
 
 
-def attach_prologue(reader: Node, node: Node, source: str) -> Node:
-    """The convolution on what a map changes element by element, which it then computes itself."""
-    others = [n for n in node.inputs if n != source]
-    rest = [n for n in reader.inputs if n != node.output]
-    return replace(
-        reader,
-        inputs=tuple(dict.fromkeys((source, *rest, *others))),
-        prologue=node.body,
-        fused=(*node.fused, *reader.fused),
-    )
-
-
 def _fuse_map(graph: Graph, reader: Node, node: Node, source: str) -> Node:
     """The convolution with the map as its prologue."""
     fused, made = attach_prologue(reader, node, source), graph.operand(node.output)
@@ -204,33 +154,3 @@ def _fuse_map(graph: Graph, reader: Node, node: Node, source: str) -> Node:
     if any(reader.attrs["padding"]):
         body = zero_outside(body, made.roles, made.shape)
     return replace(fused, prologue=body, attrs={**fused.attrs, PROLOGUE_SHAPE: made.shape})
-
-
-def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:
-    """Clocks of a convolution in one kernel that reads `source`."""
-    work = conv_work(graph, conv, conv_geometry(graph, conv), costs.options)
-    sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
-    moved = costs.machine.memory_clocks(*sizes)
-    return max(least_clocks(work, costs.limits, costs.machine), moved)
-
-
-def _bytes(spec: OperandSpec) -> int:
-    return math.prod(spec.alone.physical) * bits_of(spec.dtype) // 8
-
-
-def map_clocks(graph: Graph, node: Node, source: str, machine: Machine) -> float:
-    """Clocks of an element-wise kernel, its launch included."""
-    specs = (graph.operand(source), graph.operand(node.output))
-    texels = math.prod(specs[1].alone.physical) // LANES
-    work = 0 if node.body is None else LANES * body_instructions(node.body)
-    cost, rates = machine.cost.map, machine.cost.pipes
-    busiest = machine.wave * max(
-        (work + cost.texel_instructions) / machine.lanes,
-        2 / machine.texels_of(bits_of(specs[1].dtype) // 8),
-    )
-    serial = machine.slots_a_wave * (work + cost.texel_instructions) + rates.texture_latency_clocks
-    resident = machine.resident_waves(LANES)
-    computed = machine.clocks(math.ceil(texels / machine.wave), busiest, serial, resident)
-    return machine.launch_clocks + max(
-        computed, machine.memory_clocks(*(_bytes(spec) for spec in specs))
-    )

@@ -39,8 +39,8 @@ from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
-from adrenoc.passes.fuse.fuse_prologues import conv_clocks, map_clocks
 from adrenoc.passes.fuse.index_maps import pixel_shuffle
+from adrenoc.passes.fuse.kernel_price import conv_clocks, map_clocks
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
 from adrenoc.tvmapi import BufferLoad, decl_buffer, floormod, iconst, tvm
 

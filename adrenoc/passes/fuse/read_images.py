@@ -32,7 +32,7 @@ from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.fuse_prologues import attach_prologue, source_of
+from adrenoc.passes.fuse.prologues import attach_prologue, source_of
 from adrenoc.tvmapi import bits_of, tvm
 
 

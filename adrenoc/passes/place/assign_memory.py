@@ -19,12 +19,12 @@ from adrenoc.ir.layout import LANES, Fold, Layout, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.analyse.cpu_nodes import row_major_tensors, tensors_on_cpu
+from adrenoc.passes.analyse.deep_sums import is_deep
 from adrenoc.passes.analyse.region_nodes import region_border
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_layouts import wanted_layout
-from adrenoc.passes.precision.widen_sums import is_deep
+from adrenoc.passes.place.copy_node import copy_node
 from adrenoc.target.target import Limits
-from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
 
 def assign_memory(graph: Graph, context: Context) -> Graph:
@@ -217,21 +217,6 @@ def _conflict(
     if placement.layout is None or not agree(placement.layout, wanted, tensor.shape):
         return wanted
     return None
-
-
-def copy_node(source: str, target: Tensor, kind: str) -> Node:
-    """A map that copies one tensor element by element."""
-    axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
-    buffer = decl_buffer(target.shape, target.dtype, name="copied")
-    body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
-    return Node(
-        name=target.name,
-        op="map",
-        inputs=(source,),
-        output=target.name,
-        body=body,
-        fused=(kind,),
-    )
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.node_kinds import TO_CPU, TO_GPU
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.assign_memory import copy_node
+from adrenoc.passes.place.copy_node import copy_node
 
 
 def bridge_devices(graph: Graph, _context: Context) -> Graph:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.assign_memory import copy_node
+from adrenoc.passes.place.copy_node import copy_node
 
 
 def bridge_regions(graph: Graph, _context: Context) -> Graph:

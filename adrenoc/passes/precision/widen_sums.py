@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.options import CompileOptions
+from adrenoc.passes.analyse.deep_sums import channel_sums_of, is_deep
 from adrenoc.passes.context import Context
 
-DEEP = 40
-"""Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""
 SHARE = 0.04
 """Of the time of all convolutions."""
 
@@ -53,23 +51,12 @@ def widen_sums(graph: Graph, context: Context) -> Graph:
     return graph.change_precision(wide, wide_sums=True)
 
 
-def is_deep(graph: Graph) -> bool:
-    """Whether so many convolutions follow each other that the errors of the first matter."""
-    found = (_channel_sums(node) for node in graph.nodes)
-    return sum(sums.convolutions for sums in found if sums is not None) >= DEEP
-
-
 def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ChannelSums, ConvWork]]:
     """The convolutions over channels, in order."""
     for node in graph.nodes:
-        sums = _channel_sums(node)
+        sums = channel_sums_of(node)
         if sums is None or graph.precision(node.output).is_special:
             continue
         work = sums.work(graph, node, options)
         if work is not None:
             yield node, sums, work
-
-
-def _channel_sums(node: Node) -> ChannelSums | None:
-    operator = OPERATORS.get(node.op)
-    return None if operator is None else operator.channel_sums
