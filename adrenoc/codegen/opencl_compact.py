@@ -45,7 +45,7 @@ class _Named:
 
 
 def compact(source: str) -> str:
-    """The same kernel in fewer words; whatever is no kernel of TVM's printer stays as it is."""
+    """Shorten a kernel's text without changing what it computes; other texts stay as they are."""
     start = source.find("__kernel")
     opening = source.find("{\n", start)
     if start < 0 or opening < 0 or re.search(r"\b[GL][012]\b", source):

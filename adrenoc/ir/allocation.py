@@ -30,7 +30,7 @@ def image_bytes(physical: Sequence[int], bits: int) -> int:
 
 
 def pitched_image_bytes(physical: Sequence[int], bits: int, align_texels: int) -> int:
-    """The same with each row padded to the pitch that the target asks of linear images."""
+    """Bytes of such an image in linear memory, whose rows begin at multiples of `align_texels`."""
     layers, rows, columns, lanes = physical
     padded = -(-columns // align_texels) * align_texels
     return math.prod((layers, rows, padded, lanes)) * bits // 8

@@ -45,7 +45,7 @@ class Body:
         return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
 
     def drop_unread(self) -> Body:
-        """The same, with those sources alone that its value reads."""
+        """Drop the sources that the value does not read."""
         used = find_loaded_buffers(self.value)
         read = {b: n for b, n in self.sources.items() if any(b.same_as(u) for u in used)}
         return replace(self, sources=read)

@@ -243,7 +243,7 @@ class Graph:
         return self.precisions.get(name, AS_OPTIONS)
 
     def change_precision(self, names: Iterable[str], **changes: Any) -> Graph:
-        """The same graph with these fields of the tensors' precisions changed."""
+        """Change these fields of the tensors' precisions, and no other."""
         changed = {name: replace(self.precision(name), **changes) for name in names}
         return replace(self, precisions={**self.precisions, **changed}) if changed else self
 
@@ -314,7 +314,7 @@ class Graph:
         return placement.layout.extents(self.tensors[name].shape).blocks
 
     def replace_nodes(self, nodes: Iterable[Node], tensors: Iterable[Tensor] = ()) -> Graph:
-        """The same graph with other nodes and more tensors; unused tensors are dropped."""
+        """Replace the nodes and add tensors; tensors that nothing uses any more are dropped."""
         kept = tuple(nodes)
         known = {**self.tensors, **{t.name: t for t in tensors}}
         used = {*self.inputs, *self.outputs, *self.aliases, *self.aliases.values()}

@@ -100,7 +100,7 @@ class Layout:
         return Layout("".join(self.roles[a] for a in axes), self.fold)
 
     def refold(self, fold: Fold) -> Layout:
-        """The same roles, folded otherwise."""
+        """The layout with the same roles, whose (n, c/4, h, w) become an image in another way."""
         return Layout(self.roles, fold)
 
 

@@ -236,7 +236,7 @@ class PlainAccess(Access):
         return self._cast_to_compute(loaded)
 
     def write_element(self, index: Sequence[Expr], value: Expr) -> None:
-        """Store one element."""
+        """Store one element at its index in the tensor's own order of axes."""
         self._statements.emit(store(self.buffer, list(index), self._cast_to_storage(value)))
 
 

@@ -121,7 +121,7 @@ class KernelBuilder(Statements):
     # Result
 
     def build(self, name: str) -> PrimFunc:
-        """The finished kernel."""
+        """Finish the kernel: nothing can be emitted afterwards."""
         body = sequence(self._blocks[0])
         if self._guard is not None:
             body = IfThenElse(self._guard, body, None)

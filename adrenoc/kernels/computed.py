@@ -93,7 +93,7 @@ class ComputedAccess(Access):
             self._evaluate(evaluator, n, block, h, w)
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """As `texel`; outside of the tensor any number, without harm.
+        """Compute a texel; where (h, w) lies outside of the tensor it may be any number.
 
         Zeros there would cost a test, and those that read beyond an edge without padding drop it.
         """

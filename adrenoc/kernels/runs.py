@@ -34,7 +34,7 @@ class OneRun:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """What is added within is one run."""
+        """Begin a run: what is added inside the block is added up by itself, then to the total."""
         yield
 
     def loop(
@@ -119,7 +119,7 @@ class Runs(OneRun):
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """What is added within is one run."""
+        """Begin a run: what is added inside the block is added up by itself, then to the total."""
         if self._part is None:
             yield
             return

@@ -65,7 +65,7 @@ class Statements:
         return var
 
     def let_once(self, value: Expr, hint: str = "v") -> Expr:
-        """As `let`; what the innermost block has bound so already gets the name that it has.
+        """Bind a value as `let` does, or give the name that the innermost block has for it.
 
         For values that never change: reads of inputs.
         """
@@ -80,7 +80,7 @@ class Statements:
         return names[key]
 
     def share(self, value: Expr, hint: str = "v") -> Expr:
-        """As `let_once`, with a name that is kept.
+        """Bind a value as `let_once` does, to a name that TVM's simplifier leaves in place.
 
         TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
         many indices, and these in others, would grow without end.

@@ -39,7 +39,7 @@ class Context:
 
     @property
     def silent(self) -> Context:
-        """The same, for a pass that asks another one what it would do: nobody is told."""
+        """Copy the context for a pass that asks what another would do: nobody reads that log."""
         return replace(self, log=DecisionLog())
 
 

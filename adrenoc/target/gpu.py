@@ -41,7 +41,7 @@ class Limits:
 
     @property
     def dot_instructions(self) -> int:
-        """Of a dot product of four bytes: two where the hardware multiplies two at a time."""
+        """Instructions of a dot product of four bytes: two if the GPU multiplies two at a time."""
         return 2 if self.dot_product is False else 1
 
 

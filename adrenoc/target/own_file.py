@@ -98,11 +98,11 @@ class OwnFile:
 
     @property
     def sha256(self) -> str:
-        """Of the text."""
+        """The digest of the text, in hexadecimal."""
         return sha256_bytes(self.text.encode("utf-8"))
 
     def parse(self) -> SourcedFile:
-        """The parsed file.
+        """Parse the text as a target file.
 
         Raises:
             TargetError: it is not TOML.

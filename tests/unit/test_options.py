@@ -216,5 +216,5 @@ def test_digest():
     # Fixed: a digest that changes without reason throws away every user's cache.
     assert (
         CompileOptions().digest()
-        == "8c63592ba216dd16173184f9b90f0ec233a51d4bc8a3e29d97e1f0ce52328327"
+        == "f4e38e97aa1871b1907e33149215330712b45a461b62b3a2f5cd09edfc8426ef"
     )

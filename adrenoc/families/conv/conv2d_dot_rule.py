@@ -33,7 +33,9 @@ def dot_conv(
     work: ConvWork,
     oihw: Oihw,
 ) -> KernelCall:
-    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    """Make the kernel of a convolution of integers that multiplies four bytes an instruction.
+
+    The node's first input is convolved with its second, which `oihw` transposes to OIHW."""
     x_name, weight_name = node.inputs[:2]
     spec = context.graph.operand(x_name)
     blocks = spec.extents.blocks

@@ -207,7 +207,7 @@ class LocalConv:
         return min(self.tile.chunk * self.tile.split_k, self.plan.window)
 
     def accumulate(self, weights_by_row: bool) -> None:
-        """All multiply-adds."""
+        """Emit all multiply-adds of the thread: its sums are complete then, but for splits."""
         tile, plan, builder, span = self.tile, self.plan, self.b, self.span
         kh = self.geometry.kernel[0]
         weights = vectors_held(span * plan.vectors, self.threads, half=self.half)

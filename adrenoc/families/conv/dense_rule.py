@@ -32,7 +32,9 @@ def dense_conv(
     geometry: ConvGeometry,
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
-    """A convolution of the node's first input by its second, which `oihw` turns to OIHW."""
+    """Make the kernel of a convolution whose outputs read all input channels of their group.
+
+    The node's first input is convolved with its second, which `oihw` transposes to OIHW."""
     weight_name = node.inputs[1]
     work = conv_work(context.graph, node, geometry, context.options)
     if suits_dot(context, node, oihw, no_dot_conv(geometry)):

@@ -40,7 +40,7 @@ class ExpansionTile:
 
     @property
     def threads(self) -> int:
-        """Of a work-group."""
+        """The threads of a work-group, all of them along x."""
         return self.work_group[0]
 
     @property
@@ -138,7 +138,7 @@ class Region:
 
     @property
     def pixels(self) -> int:
-        """Of one block of channels."""
+        """The pixels of the rectangle that a work-group reads, for one block of channels."""
         return self.down.read * self.across.read
 
     @property

@@ -44,12 +44,12 @@ class ExpansionWork:
 
     @property
     def taps(self) -> int:
-        """Of one channel."""
+        """The taps (weights) that one channel of the depthwise convolution has."""
         return math.prod(self.depthwise.kernel)
 
     @property
     def element_bytes(self) -> int:
-        """Of a number in local memory, taps aside."""
+        """Bytes of a number in local memory; taps always lie there as floats."""
         return 2 if self.half else FLOAT_BYTES
 
     def region(self, tile: ExpansionTile) -> Region:

@@ -51,7 +51,10 @@ def gemv_rule(
     family: str,
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
-    """The node's first input by its second, which `oihw` turns to [O, I, 1, 1].
+    """Make the kernel of a matrix times a few vectors, for which reading the weights is the time.
+
+    The node's first input holds the vectors, its second the matrix, which `oihw` transposes to
+    [O, I, 1, 1].
 
     Sums are in float whatever the preset: the kernel waits for its weights.
     """

@@ -53,7 +53,7 @@ def _multiply(a: Expr, b: Expr) -> Expr:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """What is folded: from `neutral` on by `combine`; a mean divides by the count.
+    """How elements are folded: begin with `neutral`, `combine` each; a mean divides by the count.
 
     A fold that is a `sum` is made in runs where it is long.
     """

@@ -14,7 +14,9 @@ from adrenoc.ir.graph import PROLOGUE_SHAPE, Node
 
 
 def typical_reduction(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """What is folded: elements that are alike count as often as there are of them."""
+    """Typical results of a reduction, of data that stands for many equal elements.
+
+    A sum counts each element of the data as often as the tensor has such elements."""
     shape = run.graph.tensors[node.inputs[0]].shape
     if node.prologue is not None:
         shape = node.attrs.get(PROLOGUE_SHAPE, shape)
@@ -41,7 +43,10 @@ def typical_softmax(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
 
 
 def typical_norm(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """What is normed over axes that are not looked at comes to one, times its factor."""
+    """Typical results of a norm.
+
+    The data has one pixel, so what is normed over other axes as well is taken to come to one; the
+    norm's own factors and offsets then apply."""
     rank = data.ndim - 1
     channel = int(node.attrs.get("channel_axis", -1)) % rank
     axes = [int(a) % rank for a in node.attrs["axes"]]

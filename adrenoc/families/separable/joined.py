@@ -23,7 +23,10 @@ FINISH = "finish"
 
 
 def prepare_first_finish(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
-    """What is applied to the sums of the first convolution, and what it reads of channels."""
+    """Prepare what is applied to the sums of the first of two joined convolutions.
+
+    Returns the epilogue of that convolution, and the constants of one number a channel that it
+    reads, by name, which a kernel may load once."""
     finish, between = kernel.node.parts.get(FINISH), kernel.node.attrs["between"]
     of_channels = {}
     for buffer, name in finish.sources.items() if finish is not None else ():

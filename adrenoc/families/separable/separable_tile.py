@@ -48,7 +48,7 @@ class SeparableWork:
 
     @property
     def taps(self) -> int:
-        """Of one channel."""
+        """The taps (weights) that one channel of the depthwise convolution has."""
         return self.depthwise.kernel[0] * self.depthwise.kernel[1]
 
 

@@ -36,7 +36,9 @@ FollowsBatch = Callable[[Batch, Node], "Along | None"]
 
 
 def follow_letters(key: str) -> FollowsBatch:
-    """Of an operator whose attribute `key` holds the letters of its input's layout."""
+    """Make the rule by which a batch axis goes through an operator with letters for its layout.
+
+    `key` names the attribute that holds the letters of the input, such as `data_layout`."""
 
     def follow(batch: Batch, node: Node) -> Along | None:
         layout = str(node.attrs[key])

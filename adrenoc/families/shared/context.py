@@ -78,13 +78,13 @@ class RuleContext:
         return Machine.from_performance(self.performance, self.cost)
 
     def copy_in_float32(self) -> RuleContext:
-        """The same context for a node that is pinned to float32, whatever the options say."""
+        """Copy the context for a node that is pinned to float32, whatever the options say."""
         wide = copy(self)
         wide.options = replace(self.options, storage_dtype="float32", compute_dtype="float32")
         return wide
 
     def computing_in_float32(self) -> RuleContext:
-        """The same context for a node that computes in float32 and stores as the options say."""
+        """Copy the context for a node that computes in float32 and stores as the options say."""
         wide = copy(self)
         wide.options = replace(self.options, compute_dtype="float32")
         return wide
@@ -332,7 +332,7 @@ class NodeKernel:
         return SpreadAccess(graph.operand(self.node.output).alone, places, self.builder)
 
     def call(self) -> KernelCall:
-        """The finished launch.
+        """Finish the kernel, and say how it is launched.
 
         Raises:
             CompileError: the node has a prologue, which this rule does not know of.

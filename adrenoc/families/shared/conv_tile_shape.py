@@ -48,5 +48,5 @@ class ConvTile:
 
     @property
     def packed_as(self) -> str:
-        """The same as part of a name."""
+        """`packing` as part of a constant's name: its numbers with an x between them."""
         return "x".join(map(str, self.packing))

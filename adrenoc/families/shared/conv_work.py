@@ -54,12 +54,12 @@ class ConvWork:
 
     @property
     def load_bytes(self) -> int:
-        """Of a number that is loaded."""
+        """Bytes of a number that a thread loads: the model's own image holds floats."""
         return self.storage_bytes if self.image is None else FLOAT_BYTES
 
     @property
     def pixel_bytes(self) -> int:
-        """Of all channels of an input pixel."""
+        """Bytes of all channels of an input pixel."""
         if self.image is None:
             return self.in_blocks * LANES * self.storage_bytes
         return self.image.extents.c * self.load_bytes

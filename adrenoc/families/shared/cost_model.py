@@ -26,7 +26,7 @@ class CostModel:
 
     @property
     def float_model(self) -> CostModel:
-        """The same with arithmetic in float32."""
+        """The cost model of the same target with arithmetic in float32."""
         return replace(self, options=replace(self.options, compute_dtype="float32"))
 
     @property

@@ -41,7 +41,10 @@ class IntegerBias:
         return kernel.flat(name, kind, lambda w: self.rest(w, low), oihw, "float32")
 
     def rest(self, weight: np.ndarray, low: int) -> np.ndarray:
-        """What is added to the sums of each output channel, int32, in blocks of four."""
+        """Pack what is added to the sums of each output channel, as int32 [blocks, 4].
+
+        It makes up for bytes that are stored less their lowest value `low`, and holds the bias
+        where that consists of whole numbers."""
         rest = pack_rest(weight, low)
         if self.values is not None:
             rest[: len(self.values)] += self.values.astype(np.int32)

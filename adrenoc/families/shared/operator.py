@@ -140,14 +140,14 @@ def any_layout(_node: Node, _position: int, _shape: tuple[int, ...]) -> None:
 
 
 def same_layout(_node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
-    """That of the first input where the rank is the same, else the usual one of the rank."""
+    """Give the result the layout of the first input; the usual one where their ranks differ."""
     if source is not None and len(source.roles) == len(shape):
         return source
     return default_layout(shape)
 
 
 def channel_of_result(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
-    """Of products: the channel is the axis `out_channel`, the last one where it is not stated."""
+    """Give a product the layout whose channel is the axis `out_channel`, or else the last one."""
     channel = node.attrs.get("out_channel", len(shape) - 1)
     return channel_at(channel, len(shape)) if shape else default_layout(shape)
 

@@ -36,7 +36,7 @@ class RowWork:
     def from_extents(
         extents: Extents, role: str, *, passes: int, folds: int, passes_alone: int | None = None
     ) -> RowWork:
-        """Of rows that lie along the axis of one role."""
+        """Count the rows of a tensor that lie along the axis of one role, and their length."""
         e = extents
         return RowWork(
             rows=rows_along(e, role),

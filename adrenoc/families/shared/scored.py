@@ -27,7 +27,7 @@ class Scored(Generic[T]):
 
     @cached_property
     def estimates(self) -> dict[T, float]:
-        """Candidate -> estimate."""
+        """The estimate of each candidate; made when it is first asked for, which is the search."""
         return {tile: self._estimate(tile) for tile in self._candidates()}
 
     def alone(self, tile: T) -> float:

@@ -52,7 +52,7 @@ class Tiling:
 
     @property
     def tiles(self) -> int:
-        """Of all images."""
+        """How many tiles cover the outputs of all images."""
         return self.images * self.rows * self.cols
 
     @property

@@ -133,7 +133,7 @@ class _Kernel:
     # The loop over input blocks
 
     def accumulate(self) -> None:
-        """All multiply-adds."""
+        """Emit all multiply-adds, plane by plane: the thread's sums are complete afterwards."""
         builder, tile = self.b, self.tile
         chunks = self.window // tile.chunk
         rows = self._rows()

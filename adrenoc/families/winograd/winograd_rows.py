@@ -20,7 +20,7 @@ def pick(index: Expr, values: Sequence[int]) -> Expr:
 
 
 def signs_of(index: Expr, values: Sequence[int], size: float, dtype: str) -> Expr:
-    """As `pick`, of 1 and -1 times a size, in the dtype of the arithmetic."""
+    """Pick `size` times a sign (1 or -1) at an index that is not known while compiling."""
     return _select_value(index, [fconst(size * value, dtype) for value in values])
 
 

@@ -40,7 +40,7 @@ class WinogradTile:
 
     @property
     def threads(self) -> int:
-        """Of a work-group."""
+        """The threads of a work-group."""
         return self.work_group[0] * self.work_group[2]
 
     @property
@@ -66,7 +66,9 @@ def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
 
 
 def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
-    """The same as texels: a layer a work-group, a row an input block."""
+    """Pack `[O, I, side, side]` for `winograd_conv` as texels `[work-groups, input blocks, n, 4]`.
+
+    The n texels of a row are in the order of `pack_planes`: plane, band, channel, output block."""
     packed = _pack_weights(transformed, tile)
     return packed.reshape(*packed.shape[:2], -1, LANES)
 

@@ -90,7 +90,7 @@ def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, St
 
 
 def order_by_freeing(program: Program) -> Program:
-    """The steps in a valid order that takes, at each turn, the step that adds the fewest bytes.
+    """Order the steps: of those that may come next, the one that adds the fewest bytes does.
 
     A step adds its output and frees the tensors that it reads last; of equals the earlier one.
     """

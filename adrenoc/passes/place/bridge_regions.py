@@ -22,7 +22,7 @@ from adrenoc.passes.place.copy_node import copy_node
 
 
 def bridge_regions(graph: Graph, _context: Context) -> Graph:
-    """Insert the copies."""
+    """Insert the copies that regions of OpenCL ML read, and those of what they make."""
     if not any(node.is_region for node in graph.nodes):
         return graph
     nodes: list[Node] = []

@@ -49,22 +49,22 @@ class Interval:
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)
 
     def plus(self, other: Interval) -> Interval:
-        """That of sums."""
+        """The interval that sums of the two lie in."""
         return _interval(self.low + other.low, self.high + other.high)
 
     def negated(self) -> Interval:
-        """That of minus the numbers."""
+        """The interval that the negated numbers lie in."""
         return Interval(-self.high, -self.low)
 
     def times(self, other: Interval) -> Interval:
-        """That of products, and of quotients: their sign alone."""
+        """The interval of products and quotients, of which only the sign is known."""
         below, above = self.never_positive, self.never_negative
         alike = (above and other.never_negative) or (below and other.never_positive)
         unlike = (above and other.never_positive) or (below and other.never_negative)
         return Interval(0.0 if alike else -math.inf, 0.0 if unlike else math.inf)
 
     def either(self, other: Interval) -> Interval:
-        """That of a choice of two."""
+        """What holds for a choice of the two: it covers both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
@@ -98,30 +98,30 @@ class Size:
         return ""
 
     def times(self, other: Size) -> Size:
-        """That of products."""
+        """The size of products."""
         return Size(_held(self.least * other.least), _held(self.most * other.most))
 
     def over(self, other: Size) -> Size:
-        """That of quotients."""
+        """The size of quotients."""
         return Size(_held(self.least / other.most), _held(self.most / other.least))
 
     def power(self, exponent: float) -> Size:
-        """That of powers with a small exponent."""
+        """The size of powers with a small exponent."""
         ends = (math.log(self.least) * exponent, math.log(self.most) * exponent)
         limit = math.log(_VAST)
         return Size(math.exp(max(-limit, min(ends))), math.exp(min(limit, max(ends))))
 
     def plus(self, other: Size) -> Size:
-        """That of sums, and of the larger of two."""
+        """The size of sums, and of the larger of two."""
         return Size(max(self.least, other.least), max(self.most, other.most))
 
     def at_most(self, bound: float) -> Size:
-        """That of what is cut off at a bound on both sides."""
+        """The size of numbers that are cut off at a bound on both sides."""
         bound = _held(bound)
         return Size(min(self.least, bound), min(self.most, bound))
 
     def among(self, other: Size) -> Size:
-        """That of a choice of two."""
+        """What holds for a choice of the two: it covers both."""
         return Size(min(self.least, other.least), max(self.most, other.most))
 
 
@@ -129,7 +129,7 @@ ONE = Size()
 
 
 def size_of_number(value: float) -> Size:
-    """That of a number which is not zero."""
+    """The size of one number, which is not zero."""
     return Size(_held(abs(value)), _held(abs(value)))
 
 
@@ -150,7 +150,7 @@ class Ends:
 
     @property
     def both(self) -> Ends:
-        """Those of the number and of minus the number."""
+        """The ends of a number of unknown sign: what may be at the one may be at the other."""
         return Ends(bool(self), bool(self), self.why)
 
     def with_(self, other: Ends, *, up: bool, down: bool) -> Ends:
@@ -162,7 +162,7 @@ NEITHER = Ends()
 
 
 def any_of(ends: Iterable[Ends]) -> Ends:
-    """Those of a choice."""
+    """The ends that any branch of a choice may reach."""
     return functools.reduce(
         lambda a, b: a.with_(b, up=a.up or b.up, down=a.down or b.down), ends, NEITHER
     )
@@ -186,15 +186,15 @@ class Channels:
         return bool(tiny.any() and not tiny.all())
 
     def times(self, other: Channels) -> Channels:
-        """Those of products."""
+        """The channels of products."""
         return self._with(other, np.multiply)
 
     def over(self, other: Channels) -> Channels:
-        """Those of quotients."""
+        """The channels of quotients."""
         return self._with(other, lambda a, b: a / np.maximum(b, 1 / _VAST))
 
     def plus(self, other: Channels) -> Channels:
-        """Those of sums, and of the larger or smaller of two."""
+        """The channels of sums, and of the larger or smaller of two."""
         return self._with(other, np.maximum)
 
     def _with(self, other: Channels, combine: Callable[[Any, Any], Any]) -> Channels:

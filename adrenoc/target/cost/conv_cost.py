@@ -178,7 +178,7 @@ class WinogradConvCost:
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradInstructions:
-    """Of the same kernel, beside the multiply-adds."""
+    """Instructions of Winograd's one kernel beside its multiply-adds, for one thread."""
 
     start: float
     chunk: float

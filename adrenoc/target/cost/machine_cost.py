@@ -37,7 +37,7 @@ class PipeCost:
 
 @dataclass(frozen=True, kw_only=True)
 class UnstatedCost:
-    """What is reckoned with where a GPU's file lacks the figure of this name."""
+    """Figures that estimates take where a GPU's file lacks the one of this name."""
 
     compute_units: int
     micro_sps_per_compute_unit: int
