@@ -16,13 +16,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from adrenoc.clml.cost import Verdict, judge
 from adrenoc.clml.document import document_text
 from adrenoc.clml.found import Found
 from adrenoc.clml.match import find_matches
 from adrenoc.clml.merge import merge
 from adrenoc.clml.patterns import Table, load_table
 from adrenoc.clml.region import Operator, Region
+from adrenoc.clml.region_cost import Verdict, judge
 from adrenoc.decision import Decision
 from adrenoc.relax.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
 from adrenoc.relax.values import dtype_of, static_shape

@@ -40,8 +40,8 @@ from adrenoc.pipeline.dumps import (
     dump_storage,
     peak,
 )
-from adrenoc.pipeline.rows import graph_stage, placed_stage
 from adrenoc.pipeline.stage import Phase, Stage
+from adrenoc.pipeline.stage_rows import graph_stage, placed_stage
 from adrenoc.pipeline.state import program_of, regions_of
 from adrenoc.pipeline.steps import (
     build_step,

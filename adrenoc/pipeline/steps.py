@@ -8,9 +8,9 @@ from typing import Any
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.clml.codegen import attach_regions
-from adrenoc.clml.cost import reckoning
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
+from adrenoc.clml.region_cost import reckoning
 from adrenoc.codegen.build import build_executable
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import ModelFormatError

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from adrenoc.clml.cost import judge, reckoning
 from adrenoc.clml.merge import merge
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
+from adrenoc.clml.region_cost import judge, reckoning
 from adrenoc.decision import DecisionLog
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, State

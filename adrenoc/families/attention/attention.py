@@ -202,10 +202,10 @@ class _Attention:
         ]
         # Of a short last run, most threads have no key: they ask for nothing.
         some = self._x * iconst(LANES) < iconst(keys) if keys <= self._tile.run // 2 else None
-        turns, rest = divmod(q.extents.blocks, self._tile.unroll)
+        k_steps, rest = divmod(q.extents.blocks, self._tile.unroll)
         with builder.when(some):
-            if turns:
-                with builder.loop(turns, "d") as d:
+            if k_steps:
+                with builder.loop(k_steps, "d") as d:
                     first = d * iconst(self._tile.unroll)
                     self._multiply([first + iconst(u) for u in range(self._tile.unroll)], at)
             for last in range(q.extents.blocks - rest, q.extents.blocks):

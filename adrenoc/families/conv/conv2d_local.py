@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from adrenoc.families.conv.local_plan import Plan, plan_of
-from adrenoc.families.conv.phases import Phases
+from adrenoc.families.conv.output_phases import Phases
 from adrenoc.families.conv.split_k import add_split_k, vectors_added
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile

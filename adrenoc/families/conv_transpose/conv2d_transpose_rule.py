@@ -11,7 +11,7 @@ import numpy as np
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW, conv2d_local
 from adrenoc.families.conv.conv_tile import estimate_clocks
 from adrenoc.families.conv.conv_tile_local import local_candidates
-from adrenoc.families.conv.phases import Phases
+from adrenoc.families.conv.output_phases import Phases
 from adrenoc.families.conv_transpose.conv2d_transpose import (
     TransposedGeometry,
     conv2d_transpose,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.maps.body import body_rule
+from adrenoc.families.maps.body_rule import body_rule
 from adrenoc.families.shared.operator import (
     Kind,
     Numbers,
