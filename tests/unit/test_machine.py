@@ -69,7 +69,7 @@ def _with_pipes(**values: float) -> Machine:
 
 
 def _clocks(machine: Machine, busiest: float, vector_bytes: int) -> float:
-    return machine.hedged(busiest, 10.0, vector_bytes, lambda busy: busy + 100.0)
+    return machine.hedge(busiest, 10.0, vector_bytes, lambda busy: busy + 100.0)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_where_nobody_knows_the_least_estimate_has_the_least_regret() -> None:
     tiles = [(4.0, 16), (6.0, 8), (9.0, 4), (2.0, 16), (3.0, 8)]
 
     def clocks(of: Machine, tile: tuple[float, int]) -> float:
-        return of.hedged(1.0, *tile, lambda busy: busy + last)
+        return of.hedge(1.0, *tile, lambda busy: busy + last)
 
     def regret(tile: tuple[float, int]) -> float:
         known = {"local_bytes_per_clock": 64.0}

@@ -206,7 +206,7 @@ def estimate_clocks(
         wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
     )
     resident = max(1, min(by_registers, by_memory))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         threads / machine.wave * local,
         LANES * max(work.query_bytes, work.power_bytes),

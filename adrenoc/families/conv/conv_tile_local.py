@@ -176,7 +176,7 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
     resident = machine.resident_waves(counts.registers)
     waves, memory = waves_of(work, tile, machine.wave), machine.memory_clocks(bytes_of(work, tile))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         counts.reads,
         vector_bytes(work),

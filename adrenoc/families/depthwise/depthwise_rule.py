@@ -162,7 +162,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
         serial *= rates.spilled
     resident = machine.resident_waves(registers)
     memory = machine.memory_clocks(_bytes(work))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         taps,
         LANES * bytes_of(ACCUMULATOR),

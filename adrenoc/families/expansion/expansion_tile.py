@@ -195,7 +195,7 @@ def estimate_clocks(
     by_memory = machine.waves_of_groups(tile.threads, shared, limits.local_mem_bytes)
     resident = max(1, min(machine.resident_waves(registers), by_memory))
     memory = machine.memory_clocks(_bytes(work))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         counts.reads,
         LANES * work.element_bytes,

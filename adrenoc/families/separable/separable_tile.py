@@ -158,7 +158,7 @@ def estimate_clocks(
     resident = max(1, min(machine.resident_waves(registers), by_memory))
     waves = waves_of(work.pointwise, tile, machine.wave)
     memory = machine.memory_clocks(_bytes(work, tile))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         reads,
         vector_bytes(work.pointwise),

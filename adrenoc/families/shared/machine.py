@@ -82,7 +82,7 @@ class Machine:
             cost=cost,
         )
 
-    def hedged(
+    def hedge(
         self, busiest: float, vectors: float, vector_bytes: int, finish: Callable[[float], float]
     ) -> float:
         """Clocks of a kernel that reads so many vectors of local memory a thread.

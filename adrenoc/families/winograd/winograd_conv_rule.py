@@ -173,7 +173,7 @@ def conv_clocks(
     groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
     waves = groups * math.ceil(tile.threads / machine.wave)
     memory = machine.memory_clocks(_bytes(work, tiling, tile))
-    return machine.hedged(
+    return machine.hedge(
         busiest,
         chunks * (LANES + loads + reads) + ended,
         LANES * (2 if work.half else FLOAT_BYTES),
