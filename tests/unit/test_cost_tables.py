@@ -29,6 +29,7 @@ ALLOWED = {
     ("conv/conv_tile.py", "_best_tiles"): "size of a cache of this process",
     ("conv_nd/operator.py", "MOST_EMPTY_PLACES"): "weights that any memory holds",
     ("conv_nd/operator.py", "_refuses_transposed"): "the same, for each tap",
+    ("maps/body_rule.py", "body_rule"): "how many operators a name of a kernel holds",
     ("matmul/operator.py", "_refuses"): "ranks of tensors",
     ("reduce/norm_rule.py", "_affine"): "inputs of the operator",
     ("reduce/operator.py", "NORM_OPERATIONS"): "operations of the mathematics",
