@@ -10,7 +10,7 @@ from onnx import helper
 
 from adrenoc.decision import DecisionLog
 from adrenoc.options import resolve_options
-from adrenoc.passes.fuse.winograd_budget import MOST, Saving, within_budget
+from adrenoc.passes.fuse.winograd_budget import MOST, Saving, choose_within_budget
 from adrenoc.pipeline import State, run_stages
 from adrenoc.pipeline.state import graph_of
 from adrenoc.reporter import SilentReporter
@@ -66,8 +66,8 @@ def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
         name: Saving(clocks=1000 - 100 * number, direct=2000, added=3.0)
         for number, name in enumerate(names)
     }
-    taken = within_budget(placed, savings, options, DecisionLog())
+    taken = choose_within_budget(placed, savings, options, DecisionLog())
     assert 0 < len(taken) < len(names)
     assert taken == frozenset(names[-len(taken) :])
     halves = resolve_options(target, preset="fp16").options
-    assert within_budget(placed, savings, halves, DecisionLog()) == frozenset(names)
+    assert choose_within_budget(placed, savings, halves, DecisionLog()) == frozenset(names)

@@ -1,7 +1,7 @@
 """Functions say the deed: no bare participle (`packed`), no preposition first (`of_planes`).
 
-A reader of a call has to see whether it computes, tests or makes.  Rooms that others are at work in
-join `_ROOMS` as their names are mended.
+A reader of a call has to see whether it computes, tests or makes.  Rooms whose names are not yet
+mended join `_ROOMS` then.
 """
 
 from __future__ import annotations

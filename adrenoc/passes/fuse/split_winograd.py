@@ -37,7 +37,7 @@ from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.winograd_budget import ADDED, ADDED_BY_PLANES, Saving, within_budget
+from adrenoc.passes.fuse.winograd_budget import ADDED, ADDED_BY_PLANES, Saving, choose_within_budget
 from adrenoc.target.cost.machine_cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
@@ -82,7 +82,7 @@ def split_winograd(graph: Graph, context: Context) -> Graph:
         if geometry is not None and best is not None:
             found[node.output] = geometry, best
     savings = {name: way.saving for name, (_, way) in found.items()}
-    taken = within_budget(graph, savings, costs.options, log)
+    taken = choose_within_budget(graph, savings, costs.options, log)
     return _split(graph, {name: found[name] for name in taken}, log)
 
 

@@ -46,7 +46,7 @@ class Saving:
         return self.direct - self.clocks
 
 
-def within_budget(
+def choose_within_budget(
     graph: Graph, savings: Mapping[str, Saving], options: CompileOptions, log: DecisionLog
 ) -> frozenset[str]:
     """The convolutions, by what they make, that are to go by the algorithm."""
