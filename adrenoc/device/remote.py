@@ -95,12 +95,13 @@ def run_remote(
     inputs: Mapping[str, np.ndarray],
     options: RunOptions | None = None,
     progress: Progress | None = None,
+    others: Mapping[str, np.ndarray] | None = None,
     **changes: object,
 ) -> RunResult:
     """Run `bundle` with `inputs` on an OpenCL device of the server at `address`.
 
     Like `adrenoc.device.run.run_bundle`, with times as seen from here: they hold the way there
-    and back.
+    and back.  With `others`, inputs of the same shapes, it also runs among runs of these.
 
     Raises:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
@@ -112,7 +113,14 @@ def run_remote(
     fitted = fit(bundle, inputs)
     check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
     with remote_place(bundle, address, wanted.device) as (place, where):
-        result = execute(place, fitted.bundle, fitted.inputs, wanted, progress or Progress())
+        result = execute(
+            place,
+            fitted.bundle,
+            fitted.inputs,
+            wanted,
+            progress or Progress(),
+            others=None if others is None else fit(bundle, others).inputs,
+        )
         result = replace(result, outputs=fitted.crop(result.outputs))
         sent = f"{place.sent_bytes / 1e6:.1f} MB were sent, {place.kept_bytes / 1e6:.1f} were there"
         return replace(result, device=f"{result.device} at {where}", notes=(*result.notes, sent))

@@ -222,6 +222,7 @@ class RunResult:
     `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
     what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
     `outputs` are those of the last run; a note says so where the first gave others.
+    `among_others` are those of runs that came between runs of other inputs, where that was asked.
     `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
     what a reader of the times should know.
     """
@@ -229,6 +230,7 @@ class RunResult:
     device: str
     driver: str = ""
     outputs: dict[str, np.ndarray]
+    among_others: tuple[dict[str, np.ndarray], ...] = ()
     times: Times
     memory_bytes: int | None = None
     sustained: Sustained | None = None

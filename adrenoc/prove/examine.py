@@ -24,10 +24,15 @@ class GoneError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """The outputs of the first and of the last run of a bundle."""
+    """The outputs of the first and of the last run of a bundle, and of runs among others.
+
+    A launch that is lost leaves what an earlier run wrote: the same numbers, if all runs have the
+    same inputs.  So `among` are runs between runs of other inputs.
+    """
 
     first: Mapping[str, np.ndarray]
     last: Mapping[str, np.ndarray]
+    among: tuple[Mapping[str, np.ndarray], ...] = ()
 
 
 class Bench(Protocol):
@@ -89,7 +94,7 @@ def in_other_order(
     suite = examined.made.suite
     turned = make_suite(replace(suite, cases=suite.cases[::-1]), target, folder)
     try:
-        return differing(turned, examined.outputs, bench.run(turned).last)
+        return _unsteady(turned, examined.outputs, bench.run(turned), set())
     except (DeviceError, RemoteError) as error:
         examined.once = one_line(error)
         return ()
@@ -97,9 +102,17 @@ def in_other_order(
 
 def _judged(made: Made, runs: Runs) -> tuple[Finding, ...]:
     wrong = judge(made, runs.first)
-    known = {finding.title for finding in wrong}
-    unsteady = differing(made, runs.first, runs.last)
-    return (*wrong, *(finding for finding in unsteady if finding.title not in known))
+    return (*wrong, *_unsteady(made, runs.first, runs, {finding.title for finding in wrong}))
+
+
+def _unsteady(
+    made: Made, first: Mapping[str, np.ndarray], runs: Runs, known: set[str]
+) -> tuple[Finding, ...]:
+    """The cases, but those that are known, that some run gave other bits of than the `first`."""
+    found: dict[str, Finding] = {}
+    for outputs in (*runs.among, runs.last):
+        found |= {finding.title: finding for finding in differing(made, first, outputs)}
+    return tuple(finding for title, finding in found.items() if title not in known)
 
 
 def _split(

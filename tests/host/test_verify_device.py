@@ -71,6 +71,16 @@ def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
         assert _right_as_reported(done, request, tmp_path)
 
 
+@pytest.mark.parametrize("nth", [2, 5])
+def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> None:
+    """What they leave is what the run before wrote, which is right where all inputs are equal."""
+    request = _request("softmax: along channels", "map: Tanh")
+    with misbehaving(layer, f"skip|^softmax|{nth}"):
+        done = run_verification(request)
+    assert {finding.family for finding in done.findings} == {"softmax"}
+    assert done.report.is_right and not done.left
+
+
 Spoil = Callable[[Made, str, np.ndarray], np.ndarray]
 """(suite, case, what is right) -> what the last run gives."""
 
