@@ -82,5 +82,6 @@ def _roundings(graph: Graph) -> int:
         if graph.operand(node.output).dtype == "float16" and not moves(node):
             count += 1
         if is_product(node) and not graph.precision(node.output).float32:
-            count += graph.tensors[node.inputs[1]].value is not None
+            # A product of a tensor with itself has one input.
+            count += any(graph.tensors[name].value is not None for name in node.inputs[1:2])
     return max(SHALLOW, count)
