@@ -81,13 +81,6 @@ _OUTPUT = Path("device.toml")
 )
 @json_option()
 def calibrate_command(
-    cl_device: str,
-    server: str | None,
-    tracker: str | None,
-    adb: str | None,
-    runtime: Path | None,
-    key: str,
-    timeout_s: float,
     listed: Target | None,
     budget_s: float | None,
     only: tuple[str, ...],
@@ -97,6 +90,7 @@ def calibrate_command(
     output: Path | None,
     page: Path | None,
     as_json: bool,
+    **where: Any,
 ) -> None:
     """Measure a device with small kernels, and write a target file of it.
 
@@ -107,8 +101,8 @@ def calibrate_command(
     from adrenoc.target.own_file import check_output_name
 
     asked = _Asked(
-        cl_device=cl_device,
-        limit_s=min(timeout_s, 20.0),
+        cl_device=where["cl_device"],
+        limit_s=min(where["timeout_s"], 20.0),
         budget_s=budget_s or (_VALIDATION_S if validate else _BUDGET_S),
         listed=listed,
         only=only,
@@ -124,15 +118,7 @@ def calibrate_command(
     if asked.writes:
         check_output_name(asked.output)
         check_file_can_be_written(asked.output)
-    place = choose_place(
-        cl_device=cl_device,
-        server=server,
-        tracker=tracker,
-        adb=adb,
-        runtime=runtime,
-        key=key,
-        timeout_s=timeout_s,
-    )
+    place = choose_place(**where)
     with reach(place) as address:
         done = _calibrate(asked, address) if asked.calibrates else None
         validation = _validate(asked, address) if validate else None

@@ -65,19 +65,13 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
 def verify_device_command(
     ctx: click.Context,
     /,
-    cl_device: str,
-    server: str | None,
-    tracker: str | None,
-    adb: str | None,
-    runtime: Path | None,
-    key: str,
-    timeout_s: float,
     listed: Target | None,
     budget_s: float,
     precisions: tuple[str, ...],
     only: tuple[str, ...],
     output: Path,
     as_json: bool,
+    **where: Any,
 ) -> None:
     """Run every kernel family on a device, and hold each result against the reference.
 
@@ -93,20 +87,12 @@ def verify_device_command(
 
     if not chosen(only):
         raise click.UsageError(f"no case has {' or '.join(only)} in its name")
-    place = choose_place(
-        cl_device=cl_device,
-        server=server,
-        tracker=tracker,
-        adb=adb,
-        runtime=runtime,
-        key=key,
-        timeout_s=timeout_s,
-    )
+    place = choose_place(**where)
     with reach(place) as address:
         request = Request(
             place=address,
-            cl_device=cl_device,
-            limit_s=timeout_s,
+            cl_device=place.cl_device,
+            limit_s=place.timeout_s,
             budget_s=budget_s,
             listed=listed,
             only=only,

@@ -205,12 +205,17 @@ class Board:
         return self._plan.compile(job.target, Path(job.model)) if job.deed == RUN else None
 
     def _known(self, job: Job) -> Result | None:
-        """The result of a job, looked for on disk until there is one."""
-        if self._results.get(job.key) is None:
+        """The result of a job; looked for on disk once.
+
+        One that another process writes after that is found by the runner of the same job.
+        """
+        if job.key not in self._results:
             found = self._store.result_of(job)
-            if found is not None and self._counts(job, found):
-                self._results[job.key] = found
-        return self._results.get(job.key)
+            if found is not None and not self._counts(job, found):
+                self._store.forget(job)
+                found = None
+            self._results[job.key] = found
+        return self._results[job.key]
 
     def _counts(self, job: Job, found: Result) -> bool:
         """Whether a result of an earlier fleet stands: not where it failed and is to be redone."""

@@ -9,10 +9,11 @@ from typing import Any
 
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.errors import TargetError
-from adrenoc.fleet.store import Store, safe_name
+from adrenoc.fleet.store import Store
 from adrenoc.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, TUNE, VERIFY, Job
 from adrenoc.importers.formats import find_model_files
 from adrenoc.target.target import load_target
+from adrenoc.text.names import bundle_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +116,12 @@ class Plan:
 
     def _verify(self, device: str, target: str) -> Job:
         """Every kernel family on a device; what the driver gets wrong goes into a file."""
-        file = self._store.folder / "devices" / f"{safe_name(device)}.json"
+        file = self._store.folder / "devices" / f"{bundle_name(device)}.json"
         words = ("verify-device", "--device", target, "-o", str(file), "--json", *self._timeout())
         return Job(deed=VERIFY, device=device, target=target, words=words)
 
     def _calibrate(self, device: str) -> Job:
-        file = self._store.folder / "devices" / f"{safe_name(device)}.toml"
+        file = self._store.folder / "devices" / f"{bundle_name(device)}.toml"
         budget = f"{self.options.budget_s:.0f}s"
         words = ("calibrate", "--budget", budget, "-o", str(file), "--json", *self._timeout())
         return Job(deed=CALIBRATE, device=device, words=words)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from adrenoc.fleet.store import locked, write_result
+from adrenoc.fleet.store import locked, read_result, write_result
 from adrenoc.fleet.work import Result
 from adrenoc.host.proc import own_module
 from adrenoc.text.json_text import read_json
@@ -35,9 +35,12 @@ def main() -> int:
     with locked(Path(asked["lock"])) as lock:
         if lock is None:
             return BUSY
-        result = run_command(asked["words"], limit_s=asked["limit_s"], lock=lock)
-        if result.is_final:
-            write_result(Path(asked["result"]), result)
+        # Whoever had the lock before may have left one.
+        result = read_result(Path(asked["result"]))
+        if result is None:
+            result = run_command(asked["words"], limit_s=asked["limit_s"], lock=lock)
+            if result.is_final:
+                write_result(Path(asked["result"]), result)
         print(json.dumps(asdict(result)), flush=True)
     return 0
 

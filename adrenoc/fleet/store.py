@@ -21,6 +21,7 @@ from adrenoc.files.read import read_plain
 from adrenoc.fleet.work import Job, Result
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+from adrenoc.text.names import bundle_name
 
 MARKER = "fleet.json"
 _MARK = {"adrenoc": "fleet", "version": 1}
@@ -77,7 +78,7 @@ class Store:
     def path_for(self, room: str, target: str, model: Path, made_of: str, suffix: str) -> Path:
         """Where in a room of the folder something goes that is `made_of` a model, for a target."""
         tag = hashlib.sha256(made_of.encode()).hexdigest()[:8]
-        name = f"{safe_name(target)}-{safe_name(model.stem)}-{tag}{suffix}"
+        name = f"{bundle_name(target)}-{bundle_name(model.stem)}-{tag}{suffix}"
         return self.folder / room / name
 
     def result_of(self, job: Job) -> Result | None:
@@ -86,17 +87,7 @@ class Store:
         Raises:
             InputError: what is there is no result.
         """
-        path = self.result_path(job)
-        try:
-            plain = read_json(read_plain(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise _wrong(path, f"cannot be read: {error}") from error
-        found: Result = Decoder(lambda place, what: _wrong(path, f"{place} {what}")).read(
-            Result, plain, path.name
-        )
-        return found
+        return read_result(self.result_path(job))
 
     def forget(self, job: Job) -> None:
         """Let a job be done again."""
@@ -109,6 +100,24 @@ class Store:
             return False
         with locked(path) as lock:
             return lock is None
+
+
+def read_result(path: Path) -> Result | None:
+    """The result in a file, None where there is none.
+
+    Raises:
+        InputError: what is there is no result.
+    """
+    try:
+        plain = read_json(read_plain(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _wrong(path, f"cannot be read: {error}") from error
+    found: Result = Decoder(lambda place, what: _wrong(path, f"{place} {what}")).read(
+        Result, plain, path.name
+    )
+    return found
 
 
 def write_result(path: Path, result: Result) -> None:
@@ -133,12 +142,6 @@ def locked(path: Path) -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def safe_name(text: str) -> str:
-    """A text as a part of a file's name."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)
-    return kept.lstrip(".-")[:80] or "_"
 
 
 def _is_ours(folder: Path) -> bool:

@@ -56,6 +56,15 @@ class Window:
     top: int = 0
     left: int = 0
 
+    def steps(self) -> dict[str, int]:
+        """Extents and strides in pixels, by the names that the structs of kernels have for them."""
+        return {
+            "kernel_height": self.kernel[0],
+            "kernel_width": self.kernel[1],
+            "stride_y": self.strides[0],
+            "stride_x": self.strides[1],
+        }
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Convolution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adrenoc.errors import InputError, OutputError, RemoteError
+from adrenoc.fleet import runner
 from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, WAITING, Board
 from adrenoc.fleet.fleet import FleetReport
 from adrenoc.fleet.junit import junit_xml
@@ -211,6 +213,20 @@ def test_what_another_process_does_is_left_to_it(yard: Yard) -> None:
         assert lock is not None
         assert yard.board.take("x") is None
     assert yard.board.take("x") == job
+
+
+def test_what_another_process_left_is_not_done_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between a look at the results and the lock another fleet's command may have ended."""
+    job = yard.plan.identify("x")
+    write_result(yard.store.result_path(job), _good(job, yard.plan))
+    monkeypatch.setattr(runner, "run_command", lambda *_, **__: pytest.fail("it ran"))
+    places = {"lock": yard.store.lock_path(job), "result": yard.store.result_path(job)}
+    asked = {name: str(path) for name, path in places.items()} | {"words": [], "limit_s": 1.0}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
+    assert runner.main() == 0
+    assert json.loads(capsys.readouterr().out)["output"] == {"server": PHONE}
 
 
 @settings(max_examples=20)
