@@ -10,6 +10,7 @@ from adrenoc.families.conv_nd import operator as conv_nd
 from adrenoc.families.expansion import operator as expansion
 from adrenoc.families.maps import operator as maps
 from adrenoc.families.matmul import operator as matmul
+from adrenoc.families.n_bits import operator as n_bits
 from adrenoc.families.pool import operator as pool
 from adrenoc.families.reduce import operator as reduce
 from adrenoc.families.scan import operator as scan
@@ -18,7 +19,19 @@ from adrenoc.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.families.winograd import operator as winograd
 from adrenoc.ir.graph import Graph, Node
 
-_FAMILIES = (maps, conv_nd, matmul, attention, pool, reduce, scan, separable, expansion, winograd)
+_FAMILIES = (
+    maps,
+    conv_nd,
+    matmul,
+    n_bits,
+    attention,
+    pool,
+    reduce,
+    scan,
+    separable,
+    expansion,
+    winograd,
+)
 
 OPERATORS: dict[str, Operator] = {
     operator.name: operator for family in _FAMILIES for operator in family.OPERATORS

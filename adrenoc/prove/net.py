@@ -14,6 +14,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 OPSET, IR_VERSION = 18, 8
+CONTRIB = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
 STEPS = 64
 """Data are multiples of one over this, from -1 to 1."""
 
@@ -63,6 +65,10 @@ class Net:
         self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
+    def whole(self, shape: tuple[int, ...], count: int) -> str:
+        """A constant of random bytes below `count`."""
+        return self.const(self._random.integers(0, count, shape), np.uint8)
+
     def ints(self, *values: int) -> str:
         """A constant vector of int64: axes, shapes, pads."""
         return self.const(values, np.int64)
@@ -100,7 +106,9 @@ class Net:
         ]
         graph = helper.make_graph(self._nodes, "suite", given, made, self._constants)
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)],
+            ir_version=IR_VERSION,
         )
         plain: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString(
             deterministic=True

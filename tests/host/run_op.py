@@ -326,7 +326,8 @@ class Ops:
         ]
         outputs = [helper.make_empty_tensor_value_info(n) for n in self._outputs]
         graph = helper.make_graph(self._nodes, "ops", inputs, outputs, self._constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 9 if self.opset < 21 else 10
         return onnx.shape_inference.infer_shapes(model)
 

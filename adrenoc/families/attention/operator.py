@@ -9,6 +9,7 @@ import numpy as np
 from adrenoc.families.attention.attention_rule import attention_rule
 from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS
 from adrenoc.families.shared.operator import (
+    NO_INPUTS,
     Kind,
     Numbers,
     Operator,
@@ -59,6 +60,8 @@ OPERATORS = (
         refuses=refuses_nothing,
         wants_layout=_wants_layout,
         makes_layout=channel_of_result,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=True,

@@ -19,6 +19,7 @@ from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.counts import count_per_input_position, count_per_output_position
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
 from adrenoc.families.shared.operator import (
+    NO_INPUTS,
     Counts,
     Fusion,
     Kind,
@@ -84,6 +85,8 @@ def _convolution(
         refuses=refuses,
         wants_layout=wants_letters(_LETTERS),
         makes_layout=makes_letters(_LETTERS),
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=False,

@@ -6,6 +6,7 @@ import math
 
 from adrenoc.families.maps.body_rule import body_rule
 from adrenoc.families.shared.operator import (
+    NO_INPUTS,
     Kind,
     Numbers,
     Operator,
@@ -36,6 +37,8 @@ def _make_body_operator(name: str) -> Operator:
         refuses=refuses_nothing,
         wants_layout=any_layout,
         makes_layout=same_layout,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=False,
         needs_channel_only=False,

@@ -11,6 +11,7 @@ from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.counts import size_of
 from adrenoc.families.shared.operator import (
+    NO_INPUTS,
     Fusion,
     Kind,
     Numbers,
@@ -85,6 +86,8 @@ OPERATORS = (
         refuses=_refuses,
         wants_layout=_wants_layout,
         makes_layout=channel_of_result,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=False,

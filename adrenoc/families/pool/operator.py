@@ -12,7 +12,7 @@ from adrenoc.families.shared.batch import follow_letters
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.counts import count_per_input_element, inputs_per_result, size_of
 from adrenoc.families.shared.lettered import letters_refused, makes_letters, wants_letters
-from adrenoc.families.shared.operator import Counts, Kind, Numbers, Operator, Refuses
+from adrenoc.families.shared.operator import NO_INPUTS, Counts, Kind, Numbers, Operator, Refuses
 from adrenoc.families.shared.typical import TypicalRun, middle
 from adrenoc.ir.graph import Graph, Node, Tensor
 
@@ -72,6 +72,8 @@ def _pool(
         refuses=refuses,
         wants_layout=wants_letters(_LETTERS),
         makes_layout=makes_letters(_LETTERS),
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=reads_often,
         needs_channel_only=False,

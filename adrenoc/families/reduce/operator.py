@@ -16,6 +16,7 @@ from adrenoc.families.shared.counts import (
     inputs_per_result,
 )
 from adrenoc.families.shared.operator import (
+    NO_INPUTS,
     Counts,
     Kind,
     MakesLayout,
@@ -114,6 +115,8 @@ def _make_axes_operator(
         refuses=refuses,
         wants_layout=any_layout,
         makes_layout=makes_layout,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=not plain,
         reads_often=False,
         needs_channel_only=False,

@@ -9,7 +9,14 @@ import numpy as np
 from adrenoc.families.scan.scan_rule import scan_rule
 from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.families.shared.counts import count_per_input_element
-from adrenoc.families.shared.operator import Kind, Numbers, Operator, any_layout, same_layout
+from adrenoc.families.shared.operator import (
+    NO_INPUTS,
+    Kind,
+    Numbers,
+    Operator,
+    any_layout,
+    same_layout,
+)
 from adrenoc.families.shared.typical import TypicalRun
 from adrenoc.ir.graph import Graph, Node, Tensor
 
@@ -51,6 +58,8 @@ def _scan(name: str, numbers: Numbers) -> Operator:
         refuses=_refuses,
         wants_layout=any_layout,
         makes_layout=same_layout,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=True,
         reads_often=False,
         needs_channel_only=False,

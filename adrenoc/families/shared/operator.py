@@ -101,6 +101,11 @@ class Operator:
     refuses: Refuses
     wants_layout: WantsLayout
     makes_layout: MakesLayout
+    whole_numbers: frozenset[int]
+    """Positions of inputs that are integers, and stay so: packed weights, positions."""
+    writes_into: int | None
+    """Position of the input that its result is a change of, in the same memory where that is a
+    state; it takes no epilogue.  None of others, whose results have memory of their own."""
     keeps_axes: bool
     """Whether its output has the layout of its first input, whatever that is."""
     reads_often: bool
@@ -129,6 +134,10 @@ class Operator:
     def is_product(self) -> bool:
         """Whether it adds up products, by weights or of activations."""
         return self.multiply_adds is not None
+
+
+NO_INPUTS: frozenset[int] = frozenset()
+"""Of an operator of floats alone."""
 
 
 def refuses_nothing(_node: Node, _tensors: Mapping[str, Tensor]) -> None:
@@ -177,6 +186,8 @@ def made_by_passes(
         refuses=refuses_nothing,
         wants_layout=any_layout,
         makes_layout=same_layout,
+        whole_numbers=NO_INPUTS,
+        writes_into=None,
         keeps_axes=False,
         reads_often=True,
         needs_channel_only=False,

@@ -3,7 +3,7 @@
 Before -> after:
     y = com.microsoft.MultiHeadAttention(q, k, v)    y = Softmax(q k^T / sqrt(d)) v by head
 
-Source: onnxruntime's ContribOperators reference: Attention, MultiHeadAttention, MatMulNBits.
+Source: onnxruntime's ContribOperators reference: Attention, MultiHeadAttention.
 """
 
 from __future__ import annotations
@@ -156,44 +156,7 @@ def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
     return write("Where", write("Cast", kept, to=9), write.constant(0.0), far)
 
 
-def _matmul_n_bits(write: Writer) -> None:
-    """Weights of 2, 4 or 8 bits in blocks along K, opened once, here."""
-    bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
-    k, n = int(write.number("K", 0)), int(write.number("N", 0))
-    packed, scales = write.value(write.input(1)), write.value(write.input(2))
-    zeros = write.value(write.input(3)) if write.input(3) else None
-    if bits not in (2, 4, 8) or packed is None or scales is None:
-        raise CannotWriteError("its weights are no constants of 2, 4 or 8 bits")
-    if write.input(3) and zeros is None:
-        raise CannotWriteError("its zero points are no constants")
-    if write.input(4):
-        raise CannotWriteError("its rows are reordered (g_idx)")
-    blocks = -(-k // block)
-    values = _unpack_bits(packed.reshape(n, blocks, -1), bits)[:, :, :block].astype(np.float32)
-    if zeros is None:
-        offset: np.ndarray = np.full((n, blocks), 2.0 ** (bits - 1), np.float32)
-    elif zeros.dtype == np.uint8:
-        offset = _unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
-    else:
-        offset = zeros.reshape(n, blocks).astype(np.float32)
-    steps = scales.reshape(n, blocks, 1).astype(np.float32)
-    weight = ((values - offset[:, :, None]) * steps).reshape(n, -1)[:, :k]
-    dtype = np.dtype(write.dtype(write.input(0)))
-    held = write.array(np.ascontiguousarray(weight.T).astype(dtype))
-    product = write("MatMul", write.input(0), held, out="" if write.input(5) else write.result)
-    if write.input(5):
-        write("Add", product, write.input(5), out=write.result)
-
-
-def _unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Bytes along the last axis as the numbers packed in them, lowest bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return numbers.reshape(*packed.shape[:-1], -1)
-
-
 ATTENTION: dict[str, Callable[[Writer], None]] = {
     "Attention": _attention,
-    "MatMulNBits": _matmul_n_bits,
     "MultiHeadAttention": _multi_head_attention,
 }

@@ -19,6 +19,7 @@ from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
 
@@ -197,6 +198,7 @@ def _standard(write: Writer) -> None:
 _REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
     **DYNAMIC,
+    **N_BITS_REWRITES,
     **QUANTISED,
     "BiasGelu": _bias_gelu,
     "CDist": _distances,

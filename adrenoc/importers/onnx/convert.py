@@ -28,6 +28,7 @@ from adrenoc.importers.onnx.math import MATH_OPS
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.norm import NORM_OPS
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
+from adrenoc.importers.onnx.own_ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.regions import REGION_OPS
@@ -50,6 +51,7 @@ OWN = {
     **INDEX_OPS,
     **MATH_OPS,
     **NORM_OPS,
+    **OWN_DOMAIN_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
     **REGION_OPS,

@@ -57,10 +57,18 @@ class Writer:
         Raises:
             CannotWriteError: it is not known.
         """
+        return str(helper.tensor_dtype_to_np_dtype(self.element(name)))
+
+    def element(self, name: str) -> int:
+        """The element type of an input, as ONNX counts them.
+
+        Raises:
+            CannotWriteError: it is not known.
+        """
         known = self._graph.types.get(name)
         if known is None:
             raise CannotWriteError(f"the dtype of '{name}' is not known")
-        return known.dtype
+        return known.element
 
     def value(self, name: str) -> np.ndarray | None:
         """The value of a constant input."""
@@ -108,6 +116,14 @@ class Writer:
         first = self._graph.types.get(self.input(0))
         if first is not None:
             self._graph.types[output] = TensorType(element=first.element, shape=first.shape)
+        return output
+
+    def own(
+        self, op: str, *inputs: str, shape: Sequence[int], out: str, like: str, **attrs: Any
+    ) -> str:
+        """Add an operator of our own (`own_ops.py`), whose result is of the dtype of `like`."""
+        output = self(op, *inputs, out=out, **attrs)
+        self._graph.types[output] = TensorType(element=self.element(like), shape=tuple(shape))
         return output
 
     def reshape(self, x: str, *shape: int, out: str = "") -> str:

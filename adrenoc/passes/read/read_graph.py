@@ -283,6 +283,8 @@ def _attrs(attrs: Any) -> dict[str, Any]:
     """The operator's attributes as plain Python values."""
     if attrs is None:
         return {}
+    if isinstance(attrs, tvm.ir.attrs.DictAttrs):  # of our own operators
+        return {str(name): _plain(value) for name, value in attrs.items()}
     fields = type(attrs).__tvm_ffi_type_info__.fields
     return {f.name: _plain(getattr(attrs, f.name)) for f in fields}
 
@@ -290,6 +292,8 @@ def _attrs(attrs: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tirx.IntImm):
         return int(value)
+    if isinstance(value, tirx.FloatImm):
+        return float(value)
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         return value
     return [_plain(v) for v in value]

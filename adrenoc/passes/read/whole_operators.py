@@ -17,6 +17,8 @@ def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> st
     """Why a node must be a loop nest; None where it can stay whole."""
     for position, name in enumerate((*node.inputs, node.output)):
         tensor = tensors[name]
+        if position in operator.whole_numbers and position < len(node.inputs):
+            continue
         if not tensor.is_float:
             return f"{name} is {tensor.dtype}, expected float"
         packed = tensor.value is not None and position > 0  # as its reader wants it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from adrenoc.prove.case import Case
-from adrenoc.prove.net import Net
+from adrenoc.prove.net import CONTRIB, Net
 
 
 def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
@@ -40,6 +40,18 @@ def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
     return net("Reshape", joined, net.ints(1, tokens, dim))
 
 
+def _in_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
+    block = 16
+    blocks = -(-depth // block)
+    x = net("Relu", net.input(rows, depth))
+    packed = net.whole((columns, blocks, block // 2), 256)
+    scales = net.weight(columns, blocks, around=2.0, terms=64 * depth)
+    zeros = net.whole((columns * -(-blocks // 2),), 256)
+    attrs = {"K": depth, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 1}
+    product = net("MatMulNBits", x, packed, scales, zeros, domain=CONTRIB, **attrs)
+    return net("Add", product, net.weight(columns))
+
+
 CASES: tuple[Case, ...] = (
     Case(
         family="matmul",
@@ -50,6 +62,16 @@ CASES: tuple[Case, ...] = (
         family="matmul",
         name="one row of 130",
         build=partial(_dense, rows=1, depth=130, columns=70),
+    ),
+    Case(
+        family="n_bits",
+        name="one row of 136 in 4 bits",
+        build=partial(_in_4_bits, rows=1, depth=136, columns=70),
+    ),
+    Case(
+        family="n_bits",
+        name="11 x 72 by 72 x 21 in 4 bits",
+        build=partial(_in_4_bits, rows=11, depth=72, columns=21),
     ),
     Case(family="matmul", name="three of data with data", build=_batched),
     Case(family="matmul", name="of a flattened image", build=_flattened, fusion="flattened"),

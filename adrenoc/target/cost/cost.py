@@ -20,7 +20,7 @@ from adrenoc.target.cost.machine_cost import (
     UnstatedCost,
     WorkGroupCost,
 )
-from adrenoc.target.cost.row_cost import AttentionCost, GemvCost, MatmulCost, RowsCost
+from adrenoc.target.cost.row_cost import AttentionCost, GemvCost, MatmulCost, NBitsCost, RowsCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,5 +50,6 @@ class Cost:
     expansion: ExpansionCost
     gemv: GemvCost
     matmul: MatmulCost
+    n_bits: NBitsCost
     attention: AttentionCost
     rows: RowsCost

@@ -25,6 +25,31 @@ class GemvCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NBitsCost:
+    """Weights of few bits by one token or many; a step is one word for each output."""
+
+    tokens: Sizes
+    blocks: Sizes
+    """Of four outputs, a thread."""
+    most_sums: int
+    """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
+    splits: Sizes
+    """Threads that share a sum."""
+    threads: Sizes
+    """Of a work-group."""
+    unrolls: Sizes
+    unpack_vectors: float
+    """Instructions of four lanes that make floats of four numbers of a word."""
+    token_vectors: float
+    """A step, to make a token's eight numbers ready."""
+    read_slots: float
+    loop_slots: float
+    barrier_clocks: int
+    """Of one step of a fold in local memory: write, barrier, read."""
+    other_registers: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MatmulCost:
     """A product of two activations."""
 

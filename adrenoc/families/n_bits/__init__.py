@@ -1,0 +1,1 @@
+"""Products by constant matrices that stay in 4 bits."""

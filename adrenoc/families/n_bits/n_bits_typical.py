@@ -1,0 +1,21 @@
+"""What products by weights in 4 bits make of data of about one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adrenoc.families.shared.typical import NotKnownError, TypicalRun
+from adrenoc.ir.graph import Node
+
+_STEPS = 4.0
+"""Of its scale that a weight is about: half of what 4 bits hold."""
+
+
+def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Sums of terms of both signs, alike for all outputs."""
+    scales = run.graph.tensors[node.inputs[2]].value
+    if scales is None:
+        raise NotKnownError
+    terms = run.graph.tensors[node.inputs[0]].shape[-1]
+    size = _STEPS * float(np.abs(scales).mean()) * np.sqrt(terms)
+    return np.asarray(data[..., :1] * size)

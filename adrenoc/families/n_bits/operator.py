@@ -1,0 +1,72 @@
+"""Products by constant matrices in 4 bits, of language models above all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from adrenoc.families.n_bits.n_bits_rule import n_bits_rule
+from adrenoc.families.n_bits.n_bits_typical import typical_n_bits
+from adrenoc.families.shared.batch import Along, Batch
+from adrenoc.families.shared.counts import size_of
+from adrenoc.families.shared.operator import (
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    no_operations,
+)
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import Layout, channels_last
+from adrenoc.relax.own import N_BITS
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    if any(tensors[name].value is None for name in node.inputs[1:]):
+        return "its weights are computed, expected constants"
+    rank = len(tensors[node.inputs[0]].shape)
+    return None if channels_last(rank) is not None else f"an operand of rank {rank}"
+
+
+def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    return channels_last(len(shape)) if position == 0 else None
+
+
+def _follows_batch(batch: Batch, node: Node) -> Along | None:
+    along = batch.along.get(node.inputs[0])
+    last = len(batch.shape(node.output)) - 1
+    return None if along is None or along.axis == last else along
+
+
+def _terms(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.inputs[0]].shape[-1]
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * _terms(graph, node)
+
+
+OPERATORS = (
+    Operator(
+        name="n_bits",
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=n_bits_rule,
+        relax=N_BITS,
+        refuses=_refuses,
+        wants_layout=_wants_layout,
+        makes_layout=channel_of_result,
+        whole_numbers=frozenset((1,)),
+        writes_into=None,
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=False,
+        follows_batch=_follows_batch,
+        multiply_adds=_multiply_adds,
+        terms=_terms,
+        operations=no_operations,
+        typical=typical_n_bits,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    ),
+)

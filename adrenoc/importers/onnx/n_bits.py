@@ -1,0 +1,174 @@
+"""Weights of few bits in blocks, as onnxruntime's own domain has them.
+
+Before -> after:
+    y = com.microsoft.MatMulNBits(x, bytes, scales)    y = adrenoc.NBits(x, bytes, scales)
+
+Weights of 4 bits stay as they are: a family of kernels multiplies them so.  Those of 2 and 8 bits,
+and of forms that it does not cover, are opened here, once, as floats.
+
+Source: onnxruntime's ContribOperators reference: MatMulNBits, GatherBlockQuantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+
+N_BITS = "adrenoc.NBits"
+"""Our own operator: x, bytes [N, blocks, block / 2], scales [N, blocks], perhaps zero points."""
+
+_KEPT_BITS, _WORD_INPUTS = 4, 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Weights:
+    """N rows of blocks of whole numbers, each with a scale, and perhaps with a zero point."""
+
+    bits: int
+    block: int
+    inputs: int
+    packed: np.ndarray
+    """[N, blocks, bytes], low bits first."""
+    scales: np.ndarray
+    zeros: np.ndarray | None
+
+    @property
+    def middle(self) -> float:
+        """What stands for zero where no zero points are given."""
+        return float(1 << (self.bits - 1))
+
+    def open(self) -> np.ndarray:
+        """[N, K] in float32."""
+        n, blocks, _ = self.packed.shape
+        values = _unpack_bits(self.packed, self.bits)[:, :, : self.block].astype(np.float32)
+        zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
+        opened = (values - zeros) * self.scales.astype(np.float32)[:, :, None]
+        return np.asarray(opened.reshape(n, blocks * self.block)[:, : self.inputs])
+
+
+def _matmul_n_bits(write: Writer) -> None:
+    weights = _read_weights(write)
+    x, bias = write.input(0), write.input(5)
+    result = "" if bias else write.result
+    if weights.bits == _KEPT_BITS and weights.inputs % _WORD_INPUTS == 0:
+        product = _keep(write, weights, x, result)
+    else:
+        dtype = np.dtype(write.dtype(x))
+        held = write.array(np.ascontiguousarray(weights.open().T).astype(dtype))
+        product = write("MatMul", x, held, out=result)
+    if bias:
+        write("Add", product, bias, out=write.result)
+
+
+def _keep(write: Writer, weights: _Weights, x: str, result: str) -> str:
+    constants = [write.array(weights.packed), write.array(weights.scales)]
+    if weights.zeros is not None:
+        constants.append(write.array(weights.zeros))
+    return write.own(
+        N_BITS,
+        x,
+        *constants,
+        shape=(*write.shape(x)[:-1], len(weights.packed)),
+        out=result,
+        like=x,
+        block=weights.block,
+        zero=weights.middle,
+    )
+
+
+def _read_weights(write: Writer) -> _Weights:
+    """Read the weights of a MatMulNBits in one form.
+
+    Raises:
+        CannotWriteError: they are no constants, or of a form that nothing here reads.
+    """
+    bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
+    k, n = int(write.number("K", 0)), int(write.number("N", 0))
+    packed, scales = write.value(write.input(1)), write.value(write.input(2))
+    zeros = write.value(write.input(3)) if write.input(3) else None
+    if bits not in (2, 4, 8) or packed is None or scales is None:
+        raise CannotWriteError("its weights are no constants of 2, 4 or 8 bits")
+    if write.input(3) and zeros is None:
+        raise CannotWriteError("its zero points are no constants")
+    if write.input(4):
+        raise CannotWriteError("its rows are reordered (g_idx)")
+    if write.number("weight_prepacked", 0):
+        raise CannotWriteError("its weights lie as one GPU wants them (weight_prepacked)")
+    blocks = -(-k // block)
+    return _Weights(
+        bits=bits,
+        block=block,
+        inputs=k,
+        packed=packed.reshape(n, blocks, block * bits // 8),
+        scales=scales.reshape(n, blocks),
+        zeros=None if zeros is None else _zero_points(zeros, n, blocks, bits),
+    )
+
+
+def _zero_points(zeros: np.ndarray, n: int, blocks: int, bits: int) -> np.ndarray:
+    """[N, blocks] in float32, of packed bytes or of numbers."""
+    if zeros.dtype != np.uint8:
+        return zeros.reshape(n, blocks).astype(np.float32)
+    return _unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
+
+
+def _unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Bytes along the last axis as the numbers packed in them, lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)
+
+
+def _gather_block_quantized(write: Writer) -> None:
+    """Rows of a table in 4 bits: the bytes of the rows that are asked for, opened then."""
+    data, ids, scales, zeros = (write.input(index) for index in range(4))
+    bits, block = int(write.number("bits", 4)), int(write.number("block_size", 128))
+    table, steps, given = write.value(data), write.value(scales), write.value(zeros)
+    axes = (int(write.number("gather_axis", 0)), int(write.number("quantize_axis", 1)))
+    if table is None or steps is None or (zeros and given is None):
+        raise CannotWriteError("its table is computed, expected constants")
+    if (
+        table.dtype != np.uint8
+        or bits != _KEPT_BITS
+        or table.ndim != 2
+        or axes
+        not in (
+            (0, 1),
+            (0, -1),
+        )
+    ):
+        raise CannotWriteError(
+            f"its table is of {table.dtype} with {bits} bits, gathered along axis {axes[0]} and "
+            f"quantised along {axes[1]}; expected uint8 with 4 bits along axes 0 and 1"
+        )
+    shape = write.shape(ids)
+    depth, blocks = 2 * table.shape[1], steps.shape[1]
+    if blocks * block != depth:
+        raise CannotWriteError(f"its rows of {depth} are no whole blocks of {block}")
+    dtype = int(write.element(scales))
+    whole = write("Cast", write("Gather", data, ids, axis=0), to=6)
+    sixteen = write.array(np.array(16, np.int32))
+    high = write("Div", whole, sixteen)
+    low = write("Sub", whole, write("Mul", high, sixteen))
+    apart = [write.reshape(part, *shape, depth // 2, 1) for part in (low, high)]
+    codes = write("Concat", *apart, axis=len(shape) + 1)
+    grouped = write.reshape(write("Cast", codes, to=dtype), *shape, blocks, block)
+    if given is not None:
+        points = _zero_points(given, len(table), blocks, bits)
+        held = write.array(points.astype(steps.dtype))
+        zero = write.reshape(write("Gather", held, ids, axis=0), *shape, blocks, 1)
+    else:
+        zero = write.array(np.array(1 << (bits - 1), steps.dtype))
+    step = write.reshape(write("Gather", scales, ids, axis=0), *shape, blocks, 1)
+    opened = write("Mul", write("Sub", grouped, zero), step)
+    write.reshape(opened, *shape, depth, out=write.result)
+
+
+N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {
+    "GatherBlockQuantized": _gather_block_quantized,
+    "MatMulNBits": _matmul_n_bits,
+}

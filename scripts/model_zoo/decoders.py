@@ -1,0 +1,369 @@
+"""Decoders as onnxruntime-genai's builder writes them, of any extents, with seeded weights.
+
+The graph is the one of its `cpu` int4 files: MatMulNBits in blocks, norms with their residual sums,
+GroupQueryAttention with the rotation inside, past and present keys and values as inputs and
+outputs, no position_ids.  Weights have a decaying spectrum, so that logits are not flat.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 21
+CONTRIB = "com.microsoft"
+_RANK = 24
+"""Directions that a weight matrix has beside its noise."""
+_NOISE = 0.3
+"""Size of the noise beside the directions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Extents and variants of a decoder; `kind` is `qwen3` (norms of queries and keys) or `llama`.
+
+    `bits` 0 leaves weights in float; `zeros` packs zero points; `packed` makes one product of
+    queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized.
+    """
+
+    kind: str = "qwen3"
+    layers: int = 2
+    hidden: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    head: int = 16
+    mlp: int = 128
+    vocabulary: int = 97
+    context: int = 64
+    bits: int = 4
+    block: int = 32
+    zeros: bool = False
+    packed: bool = True
+    embedding_bits: int = 0
+    theta: float = 10000.0
+    window: int = -1
+    softcap: float = 0.0
+    seed: int = 0
+
+
+def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
+    """Make the model; it takes its weights with it."""
+    return _Decoder(shape).make()
+
+
+def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
+    """What the builder writes beside the model, as far as a compiler reads it."""
+    names = {
+        "input_ids": "input_ids",
+        "attention_mask": "attention_mask",
+        "past_key_names": "past_key_values.%d.key",
+        "past_value_names": "past_key_values.%d.value",
+    }
+    model: dict[str, Any] = {
+        "context_length": shape.context,
+        "eos_token_id": shape.vocabulary - 1,
+        "type": shape.kind,
+        "vocab_size": shape.vocabulary,
+        "decoder": {
+            "filename": file,
+            "head_size": shape.head,
+            "hidden_size": shape.hidden,
+            "inputs": names,
+            "outputs": {
+                "logits": "logits",
+                "present_key_names": "present.%d.key",
+                "present_value_names": "present.%d.value",
+            },
+            "num_attention_heads": shape.heads,
+            "num_hidden_layers": shape.layers,
+            "num_key_value_heads": shape.kv_heads,
+        },
+    }
+    return json.dumps({"model": model, "search": {"max_length": shape.context}}, indent=4) + "\n"
+
+
+class _Decoder:
+    """The nodes and weights of one decoder, from the embedding to the logits."""
+
+    def __init__(self, shape: DecoderShape) -> None:
+        self.shape = shape
+        self.random = np.random.default_rng(shape.seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def make(self) -> onnx.ModelProto:
+        s = self.shape
+        self._lengths()
+        root = self._embedding()
+        skip = ""
+        for layer in range(s.layers):
+            prefix = f"/model/layers.{layer}"
+            root, normed = self._norm(f"{prefix}/input_layernorm", root, skip)
+            mixed = self._attention(prefix, layer, normed)
+            root, normed = self._norm(f"{prefix}/post_attention_layernorm", root, mixed)
+            skip = self._mlp(prefix, normed)
+        _, normed = self._norm("/model/final_norm", root, skip, last=True)
+        self._product("/lm_head", normed, s.hidden, s.vocabulary, gain=6.0, out="logits")
+        return self._finish()
+
+    # Parts
+
+    def _lengths(self) -> None:
+        """The mask's part: how many tokens there are in all, less one, and the mask's length."""
+        self.constant("one", np.array([1], np.int64))
+        self.constant("one_scalar", np.array(1, np.int64))
+        self.node("ReduceSum", ["attention_mask", "one"], ["mask/sum"], keepdims=0)
+        self.node("Sub", ["mask/sum", "one"], ["mask/less_one"])
+        self.node("Cast", ["mask/less_one"], ["seqlens_k"], to=TensorProto.INT32)
+        self.node("Shape", ["attention_mask"], ["mask/shape"])
+        self.node("Gather", ["mask/shape", "one_scalar"], ["mask/length"], axis=0)
+        self.node("Cast", ["mask/length"], ["total_length"], to=TensorProto.INT32)
+        angles = self._angles()
+        self.constant("cos_cache", np.cos(angles).astype(np.float32))
+        self.constant("sin_cache", np.sin(angles).astype(np.float32))
+
+    def _angles(self) -> np.ndarray:
+        s = self.shape
+        frequencies = s.theta ** (-np.arange(0, s.head, 2) / s.head)
+        return np.arange(s.context)[:, None] * frequencies[None]
+
+    def _embedding(self) -> str:
+        s = self.shape
+        table = self.weights(s.vocabulary, s.hidden) * np.sqrt(s.hidden)
+        if s.embedding_bits == 0:
+            self.constant("embed", table.astype(np.float32))
+            self.node("Gather", ["embed", "input_ids"], ["embedded"])
+            return "embedded"
+        packed, scales, zeros = quantise(table, s.block, zeros=s.zeros)
+        self.constant("embed_q", packed.reshape(s.vocabulary, -1))
+        self.constant("embed_s", scales)
+        inputs = ["embed_q", "input_ids", "embed_s"]
+        if zeros is not None:
+            self.constant("embed_z", zeros)
+            inputs.append("embed_z")
+        attrs = {"bits": 4, "block_size": s.block, "gather_axis": 0, "quantize_axis": 1}
+        self.contrib("GatherBlockQuantized", inputs, ["embedded"], **attrs)
+        return "embedded"
+
+    def _norm(self, name: str, root: str, skip: str, *, last: bool = False) -> tuple[str, str]:
+        """The residual sum and its norm."""
+        weight = self.constant(f"{name}/weight", self._gains(self.shape.hidden))
+        out = f"{name}/out"
+        if not skip:
+            self.node(
+                "SimplifiedLayerNormalization",
+                [root, weight],
+                [out],
+                axis=-1,
+                epsilon=1e-6,
+                stash_type=1,
+            )
+            return root, out
+        outputs = [out] if last else [out, "", "", f"{name}/sum"]
+        self.contrib(
+            "SkipSimplifiedLayerNormalization", [root, skip, weight], outputs, epsilon=1e-6
+        )
+        return f"{name}/sum", out
+
+    def _attention(self, prefix: str, layer: int, x: str) -> str:
+        s = self.shape
+        widths = [s.heads * s.head, s.kv_heads * s.head, s.kv_heads * s.head]
+        names = [f"{prefix}/attn/{letter}" for letter in "qkv"]
+        if s.packed:
+            whole = f"{prefix}/attn/qkv_proj"
+            self._product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
+            q, k, v = f"{whole}/out", "", ""
+            if s.kind == "qwen3":
+                sizes = self.constant(f"{whole}/sizes", np.array(widths, np.int64))
+                self.node("Split", [q, sizes], names, axis=-1)
+                q, k, v = names
+        else:
+            for name, width in zip(names, widths, strict=True):
+                self._product(f"{name}_proj", x, s.hidden, width, out=name)
+            q, k, v = names
+        if s.kind == "qwen3":
+            q = self._head_norm(f"{prefix}/attn/q_norm", q, widths[0])
+            k = self._head_norm(f"{prefix}/attn/k_norm", k, widths[1])
+        out = f"{prefix}/attn/out"
+        past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
+        present = [f"present.{layer}.{kind}" for kind in ("key", "value")]
+        attrs: dict[str, Any] = {
+            "num_heads": s.heads,
+            "kv_num_heads": s.kv_heads,
+            "scale": float(s.head**-0.5),
+            "do_rotary": 1,
+            "rotary_interleaved": 0,
+            "local_window_size": s.window,
+            "softcap": s.softcap,
+        }
+        inputs = [q, k, v, *past, "seqlens_k", "total_length", "cos_cache", "sin_cache"]
+        self.contrib("GroupQueryAttention", inputs, [out, *present], **attrs)
+        mixed = f"{prefix}/attn/o_proj"
+        return self._product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
+
+    def _head_norm(self, name: str, x: str, width: int) -> str:
+        """The norm over each head, as it stands before the attention."""
+        s = self.shape
+        heads = self.constant(f"{name}/heads", np.array([0, -1, s.head], np.int64))
+        whole = self.constant(f"{name}/whole", np.array([0, -1, width], np.int64))
+        weight = self.constant(f"{name}/weight", self._gains(s.head))
+        self.node("Reshape", [x, heads], [f"{name}/split"])
+        self.node(
+            "SimplifiedLayerNormalization",
+            [f"{name}/split", weight],
+            [f"{name}/normed"],
+            axis=-1,
+            epsilon=1e-6,
+            stash_type=1,
+        )
+        self.node("Reshape", [f"{name}/normed", whole], [f"{name}/out"])
+        return f"{name}/out"
+
+    def _mlp(self, prefix: str, x: str) -> str:
+        s, mlp = self.shape, f"{prefix}/mlp"
+        self._product(f"{mlp}/gate_proj", x, s.hidden, s.mlp, out=f"{mlp}/gate")
+        self._product(f"{mlp}/up_proj", x, s.hidden, s.mlp, out=f"{mlp}/up")
+        self.node("Sigmoid", [f"{mlp}/gate"], [f"{mlp}/sigmoid"])
+        self.node("Mul", [f"{mlp}/gate", f"{mlp}/sigmoid"], [f"{mlp}/silu"])
+        self.node("Mul", [f"{mlp}/silu", f"{mlp}/up"], [f"{mlp}/gated"])
+        return self._product(
+            f"{mlp}/down_proj", f"{mlp}/gated", s.mlp, s.hidden, gain=0.5, out=f"{mlp}/out"
+        )
+
+    def _product(
+        self, name: str, x: str, k: int, n: int, *, gain: float = 1.0, out: str = ""
+    ) -> str:
+        s = self.shape
+        weight = self.weights(n, k) * gain
+        if s.bits == 0:
+            self.constant(f"{name}/weight", np.ascontiguousarray(weight.T).astype(np.float32))
+            self.node("MatMul", [x, f"{name}/weight"], [out])
+            return out
+        packed, scales, zeros = quantise(weight, s.block, zeros=s.zeros)
+        inputs = [x, self.constant(f"{name}/q", packed), self.constant(f"{name}/s", scales)]
+        if zeros is not None:
+            inputs.append(self.constant(f"{name}/z", zeros))
+        attrs = {"K": k, "N": n, "bits": 4, "block_size": s.block, "accuracy_level": 0}
+        self.contrib("MatMulNBits", inputs, [out], **attrs)
+        return out
+
+    # Numbers
+
+    def weights(self, rows: int, columns: int) -> np.ndarray:
+        """A matrix whose products keep the size of what they multiply, of a decaying spectrum."""
+        rank = min(rows, columns, _RANK)
+        strengths = np.arange(1, rank + 1) ** -0.7
+        left = self.random.standard_normal((rows, rank)) * strengths
+        directions = left @ self.random.standard_normal((rank, columns))
+        directions /= np.sqrt((strengths**2).sum())
+        noise = self.random.standard_normal((rows, columns))
+        mixed: np.ndarray = (directions + _NOISE * noise) / np.sqrt(columns)
+        return mixed
+
+    def _gains(self, size: int) -> np.ndarray:
+        return self.random.uniform(0.7, 1.3, size).astype(np.float32)
+
+    # Nodes
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> None:
+        self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **attrs))
+
+    def contrib(self, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> None:
+        self.nodes.append(
+            helper.make_node(op, inputs, outputs, name=outputs[0], domain=CONTRIB, **attrs)
+        )
+
+    def _finish(self) -> onnx.ModelProto:
+        s, total = self.shape, "total_sequence_length"
+        value = helper.make_tensor_value_info
+        new = ["batch_size", "sequence_length"]
+        inputs = [
+            value("input_ids", TensorProto.INT64, new),
+            value("attention_mask", TensorProto.INT64, ["batch_size", total]),
+        ]
+        outputs = [value("logits", TensorProto.FLOAT, [*new, s.vocabulary])]
+        for layer in range(s.layers):
+            for kind in ("key", "value"):
+                for found, name, rows in (
+                    (inputs, f"past_key_values.{layer}.{kind}", "past_sequence_length"),
+                    (outputs, f"present.{layer}.{kind}", total),
+                ):
+                    extents = ["batch_size", s.kv_heads, rows, s.head]
+                    found.append(value(name, TensorProto.FLOAT, extents))
+        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.constants)
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def quantise(
+    weight: np.ndarray, block: int, *, zeros: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Round [N, K] to 4 bits in blocks along K: bytes [N, blocks, block / 2], scales, zero points.
+
+    Without zero points the range lies around zero, and 8 stands for it.
+    """
+    n, k = weight.shape
+    blocks = -(-k // block)
+    padded = np.zeros((n, blocks * block))
+    padded[:, :k] = weight
+    parts = padded.reshape(n, blocks, block)
+    if zeros:
+        low, high = np.minimum(parts.min(-1), 0), np.maximum(parts.max(-1), 0)
+        scales = np.maximum((high - low) / 15, 1e-8)
+        zero = np.clip(np.round(-low / scales), 0, 15)
+    else:
+        scales = np.maximum(np.abs(parts).max(-1) / 7, 1e-8)
+        zero = np.full((n, blocks), 8.0)
+    codes = np.clip(np.round(parts / scales[..., None] + zero[..., None]), 0, 15).astype(np.uint8)
+    packed = codes[..., 0::2] | (codes[..., 1::2] << 4)
+    points = _pack_nibbles(zero.astype(np.uint8)) if zeros else None
+    return packed, scales.astype(np.float32), points
+
+
+def _pack_nibbles(values: np.ndarray) -> np.ndarray:
+    even = np.zeros((values.shape[0], -(-values.shape[1] // 2) * 2), np.uint8)
+    even[:, : values.shape[1]] = values
+    packed: np.ndarray = even[:, 0::2] | (even[:, 1::2] << 4)
+    return packed
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "tiny": asdict(DecoderShape()),
+    "qwen3-0.6b": {
+        **asdict(DecoderShape()),
+        "layers": 28,
+        "hidden": 1024,
+        "heads": 16,
+        "kv_heads": 8,
+        "head": 128,
+        "mlp": 3072,
+        "vocabulary": 151936,
+        "context": 4096,
+        "theta": 1e6,
+        "embedding_bits": 4,
+    },
+    "llama-3.2-1b": {
+        **asdict(DecoderShape()),
+        "kind": "llama",
+        "layers": 16,
+        "hidden": 2048,
+        "heads": 32,
+        "kv_heads": 8,
+        "head": 64,
+        "mlp": 8192,
+        "vocabulary": 128256,
+        "context": 4096,
+        "theta": 5e5,
+        "embedding_bits": 4,
+    },
+}
+"""Extents by name: `tiny` for tests, the others those of real models."""

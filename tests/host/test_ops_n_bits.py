@@ -1,0 +1,66 @@
+"""Products by weights in 4 bits, beside onnxruntime's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.host.run_op import Ops
+
+DOMAIN = "com.microsoft"
+
+
+def product(
+    ops: Ops, x: str, k: int, n: int, *, block: int = 32, zeros: str = "", seed: int = 0
+) -> str:
+    """A product by random weights; `zeros` are absent, `packed` or `float`."""
+    random = np.random.default_rng(seed)
+    blocks = -(-k // block)
+    operands = [
+        x,
+        ops.const(random.integers(0, 256, (n, blocks, block // 2)), np.uint8),
+        ops.const(random.uniform(0.01, 0.03, (n, blocks))),
+    ]
+    if zeros == "packed":
+        operands.append(ops.const(random.integers(0, 256, (n, -(-blocks // 2))), np.uint8))
+    if zeros == "float":
+        operands.append(ops.const(random.uniform(4, 11, (n, blocks))))
+    attrs = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 1}
+    return ops("MatMulNBits", *operands, domain=DOMAIN, **attrs)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer", "fp16"])
+def test_products_of_4_bits(device: Any, preset: str) -> None:
+    ops = Ops()
+    shapes = [
+        ((1, 1, 64), 96, 32, ""),
+        ((1, 1, 40), 7, 16, "packed"),
+        ((5, 72), 33, 32, "float"),
+        ((2, 3, 3, 64), 50, 64, "packed"),
+        ((1, 17, 128), 21, 128, ""),
+    ]
+    for number, (shape, n, block, zeros) in enumerate(shapes):
+        x = ops.input(*shape)
+        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number)
+        ops.output(ops("Add", y, ops.weight(n)))
+    ops.check(device, preset)
+    assert ops.kernels.count("n_bits") == len(shapes), ops.kernels
+    assert not ops.fallbacks
+
+
+def test_lanes_beyond_the_last_output_are_zero(device: Any) -> None:
+    """What follows sums them up."""
+    ops = Ops()
+    y = product(ops, ops.input(3, 24), 24, 10, block=16, zeros="packed")
+    ops.output(ops("MatMul", ops("Exp", y), ops.weight(10, 6)))
+    ops.check(device, "fp32")
+
+
+def test_what_the_kernel_does_not_cover_is_opened(device: Any) -> None:
+    """An odd number of inputs is no whole number of words."""
+    ops = Ops()
+    ops.output(product(ops, ops.input(3, 39), 39, 10, block=16))
+    ops.check(device, "fp32")
+    assert "n_bits" not in ops.kernels
