@@ -1,21 +1,19 @@
-"""What `compile` and `run` do for microcontrollers and CPUs: a folder of C in place of a bundle."""
+"""What `compile`, `check` and `inspect` do for microcontrollers and CPUs: folders of C."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from adrenoc.check.inputs import InputFile
     from adrenoc.errors import AdrenocError
     from adrenoc.mcu.budget import Budget
     from adrenoc.mcu.core import Core
     from adrenoc.mcu.count import Counts
-    from adrenoc.mcu.emulator import Emulated
     from adrenoc.mcu.folder import Firmware
     from adrenoc.mcu.make import MadeFirmware, Wishes
 
@@ -87,7 +85,7 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
         [
             ("layers", f"{len(firmware.layers)} (--explain lists them)"),
             ("weights" if core.is_processor else "flash", _constants(firmware)),
-            ("RAM", _ram(firmware)),
+            ("RAM", ram_text(firmware)),
             ("next", f"adrenoc run {made.path} --check MODEL" + _where(core)),
         ]
     )
@@ -103,12 +101,15 @@ def _constants(firmware: Firmware) -> str:
     return f"{console.size(firmware.constant_bytes)} of constants, beside the code"
 
 
-def _ram(firmware: Firmware) -> str:
+def ram_text(firmware: Firmware) -> str:
+    """What a model takes of RAM."""
     from math import prod
 
     from adrenoc.cli import console
+    from adrenoc.mcu.network import WIDTHS
 
-    borders = sum(prod(spec.shape) for spec in (*firmware.inputs, *firmware.outputs))
+    specs = (*firmware.inputs, *firmware.outputs)
+    borders = sum(prod(spec.shape) * WIDTHS[spec.dtype] for spec in specs)
     return (
         f"{firmware.arena_bytes} bytes of arena, and {console.size(borders)} of inputs and outputs"
     )
@@ -225,7 +226,7 @@ def check_firmware(
                 "weights" if core.is_processor else "flash",
                 f"{console.size(budget.flash_bytes)} of {budget.flash_how}",
             ),
-            ("RAM", f"{console.size(budget.ram_bytes)}: {_ram(firmware)}"),
+            ("RAM", f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"),
             ("time", _format_counts(counts)),
         ]
     )
@@ -275,136 +276,7 @@ def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> boo
         for end, spec, border in zip(ends, specs, firmware.borders, strict=True)
     ]
     flash = f"{console.size(firmware.constant_bytes)} of constants, beside the code"
-    console.print_fields([*fields, ("flash", flash), ("RAM", _ram(firmware))])
+    console.print_fields([*fields, ("flash", flash), ("RAM", ram_text(firmware))])
     _show_layers(firmware)
     _show_decisions(firmware, explain=True)
     return True
-
-
-def run_if_firmware(
-    ctx: click.Context,
-    path: Path,
-    given: tuple[tuple[InputFile, ...], int, int | None],
-    reference: Path | None,
-    save: Path | None,
-    *,
-    as_json: bool,
-) -> bool:
-    """Run a folder of C, under QEMU where need be, and compare every byte; False of a bundle.
-
-    `given`: inputs, a seed for those that are missing, and threads.
-    """
-    from adrenoc.check.inputs import make_inputs
-    from adrenoc.cli import console
-    from adrenoc.mcu.folder import is_firmware, open_firmware
-
-    if not is_firmware(path):
-        return False
-    from adrenoc.mcu.core import load_core
-    from adrenoc.mcu.emulator import run_firmware
-
-    firmware = open_firmware(path)
-    allowed = {"bundle", "files", "seed", "reference", "save", "as_json"}
-    on_processor = load_core(firmware.device).is_processor
-    refuse_others(ctx, {*allowed, "threads"} if on_processor else allowed)
-    files, seed, threads = given
-    inputs = make_inputs(firmware.inputs, files, seed=seed)
-    expected = None
-    if reference is not None:
-        from adrenoc.check.firmware import expected_outputs
-
-        expected = expected_outputs(firmware, reference, inputs)
-    if on_processor:
-        from adrenoc.cpu.run_cpu import run_cpu_folder
-
-        result = run_cpu_folder(path, firmware, inputs, threads=threads or 1)
-    else:
-        result = run_firmware(path, firmware, inputs)
-    if save is not None:
-        from adrenoc.check.numpy_files import save_arrays
-
-        save_arrays(save, result.outputs)
-    wrong = None if expected is None else _differences(result, expected, firmware)
-    if as_json:
-        console.print_json(_plain(firmware, result, wrong))
-    else:
-        _show_run(path, firmware, result, wrong)
-    if wrong:
-        from adrenoc.errors import CheckFailedError
-
-        error = CheckFailedError(
-            f"{sum(wrong.values())} bytes differ from what LiteRT's reference kernels compute",
-            hint=f"adrenoc run {path} --check {reference} --seed N for other inputs",
-        )
-        if not as_json:
-            raise error
-        ctx.exit(error.exit_code)
-    return True
-
-
-def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:
-    """How many bytes of each output differ."""
-    from adrenoc.errors import InputError
-
-    found = {}
-    for spec in firmware.outputs:
-        if spec.name not in expected or expected[spec.name].shape != spec.shape:
-            raise InputError(
-                f"the model computes no output '{spec.name}' of {list(spec.shape)}; the folder "
-                "was made of another one",
-                hint="name the model that the folder was compiled from",
-            )
-        count = int((expected[spec.name] != result.outputs[spec.name]).sum())
-        if count:
-            found[spec.name] = count
-    return found
-
-
-def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -> dict[str, Any]:
-    counted = result.layer_instructions or [None] * len(firmware.layers)
-    counts = zip(firmware.layers, counted, strict=True)
-    return {
-        "device": firmware.device,
-        "instructions": result.instructions,
-        "arena_bytes": firmware.arena_bytes,
-        "code_and_constant_bytes": result.code_bytes,
-        "layers": [{**asdict(layer), "instructions": count} for layer, count in counts],
-        "differences": wrong,
-        "passed": None if wrong is None else not wrong,
-    }
-
-
-def _show_run(
-    path: Path, firmware: Firmware, result: Emulated, wrong: dict[str, int] | None
-) -> None:
-    from adrenoc.cli import console
-    from adrenoc.mcu.emulator import OPTIMISATION
-
-    console.blank()
-    where = "" if firmware.device == "cpu:host" else "QEMU's "
-    console.print_title(firmware.name, f"on {where}{firmware.device}, gcc {OPTIMISATION}")
-    if result.layer_instructions:
-        _show_counted(firmware, result)
-    memory = [
-        ("constants", f"{console.size(result.code_bytes)}, with code on microcontrollers"),
-        ("RAM", _ram(firmware)),
-    ]
-    console.print_fields(memory)
-    if wrong is not None and not wrong:
-        console.print_verdict(True, "every byte is what LiteRT's reference kernels compute")
-
-
-def _show_counted(firmware: Firmware, result: Emulated) -> None:
-    from adrenoc.cli import console
-
-    console.print_table(
-        ("layer", "operator", "how", "instructions", "share"),
-        [
-            (layer.name, layer.operator, layer.how, f"{count:,}", f"{share:.1f} %")
-            for layer, count in zip(firmware.layers, result.layer_instructions, strict=True)
-            for share in [100 * count / max(result.instructions, 1)]
-        ],
-        right=("instructions", "share"),
-    )
-    told = f"{result.instructions:,} instructions: not cycles, and not of a board or a phone"
-    console.print_fields([("in all", told)])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.firmware import run_if_firmware
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
@@ -28,6 +27,7 @@ from adrenoc.cli.place_options import (
     program_folder,
     reach,
 )
+from adrenoc.cli.run_firmware import run_if_firmware
 
 if TYPE_CHECKING:
     import numpy as np

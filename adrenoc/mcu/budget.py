@@ -45,7 +45,7 @@ def budget_of(
     """
     measured = None if program.core.is_processor else code_bytes(program)
     network = program.network
-    borders = sum(network.tensors[i].elements for i in (*network.inputs, *network.outputs))
+    borders = sum(network.tensors[i].size_bytes for i in (*network.inputs, *network.outputs))
     flash = program.constant_bytes if measured is None else measured
     ram = program.memory.size_bytes + borders
     how = "code and constants"

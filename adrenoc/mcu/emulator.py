@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import BundleError, CheckFailedError, DependencyError, DeviceError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Board, Core, load_core
 from adrenoc.mcu.folder import Firmware, read_files
-from adrenoc.mcu.print_c import border_names, print_model
+from adrenoc.mcu.network import WIDTHS
+from adrenoc.mcu.print_c import border_names, ctype_of, print_model
 from adrenoc.mcu.program import Program
 
 _BOARD = Path(__file__).parent / "board"
@@ -207,15 +209,16 @@ def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
     arguments = []
     for number, spec in enumerate(firmware.inputs):
         flat = ",".join(map(str, inputs[spec.name].reshape(-1).tolist()))
-        lines.append(f"static const int8_t in{number}[] = {{{flat}}};")
+        lines.append(f"static const {ctype_of(spec.dtype)} in{number}[] = {{{flat}}};")
         arguments.append(f"in{number}")
-    sizes = [int(np.prod(spec.shape)) for spec in firmware.outputs]
+    sizes = [_size_bytes(spec) for spec in firmware.outputs]
     for stem, specs in (("INPUT", firmware.inputs), ("OUTPUT", firmware.outputs)):
         for name, spec in zip(border_names(stem, specs), specs, strict=True):
-            size = int(np.prod(spec.shape))
+            size = _size_bytes(spec)
             lines.append(f'_Static_assert(MODEL_{name}_BYTES == {size}, "of another model");')
-    for number, size in enumerate(sizes):
-        lines.append(f"static int8_t out{number}[{size}];")
+    for number, spec in enumerate(firmware.outputs):
+        count = int(np.prod(spec.shape))
+        lines.append(f"static {ctype_of(spec.dtype)} out{number}[{count}];")
         arguments.append(f"out{number}")
     lines.append(f"static uint32_t ticks[{len(firmware.layers) + 1}];")
     lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4 + 4];")
@@ -229,10 +232,14 @@ def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
     lines.append(f"  for (int i = 0; i < 4; ++i) if ({guard} != 0x5AFE0000 + i)")
     lines.append('    board_print("OVERRUN\\n");')
     for number, size in enumerate(sizes):
-        lines.append(f"  print_bytes({number}, out{number}, {size});")
+        lines.append(f"  print_bytes({number}, (const int8_t *)out{number}, {size});")
     lines.append(f"  for (int i = 0; i < {len(firmware.layers)}; ++i) print_ticks(i);")
     lines += ['  board_print("DONE\\n");', "  return 0;", "}", ""]
     return "\n".join(lines)
+
+
+def _size_bytes(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape)) * WIDTHS[spec.dtype]
 
 
 _PRINTING = f"""
@@ -271,10 +278,10 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
     outputs = {}
     for number, spec in enumerate(firmware.outputs):
         found: Sequence[str] = re.findall(rf"^O {number:02x} ([0-9a-f]+)$", said, re.MULTILINE)
-        values = np.frombuffer(bytes.fromhex("".join(found)), np.int8)
-        if values.size != np.prod(spec.shape):
-            raise _of_another(firmware, f"gave {values.size} bytes for output '{spec.name}'")
-        outputs[spec.name] = values.reshape(spec.shape)
+        content = bytes.fromhex("".join(found))
+        if len(content) != _size_bytes(spec):
+            raise _of_another(firmware, f"gave {len(content)} bytes for output '{spec.name}'")
+        outputs[spec.name] = np.frombuffer(content, spec.dtype).reshape(spec.shape)
     ticks = [int(text, 16) for text in re.findall(r"^T ([0-9a-f]{8})$", said, re.MULTILINE)]
     if len(ticks) != len(firmware.layers):
         raise _of_another(firmware, f"counted {len(ticks)} layers")

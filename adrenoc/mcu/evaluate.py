@@ -7,8 +7,10 @@ from functools import singledispatch
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import INT8, doubling_high_product, scaled, shifted_right
-from adrenoc.mcu.network import (
+from adrenoc.mcu.evaluate_words import compute_words
+from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scaled, shifted_right
+from adrenoc.mcu.network import Network, shape4, sources_of
+from adrenoc.mcu.operators import (
     Bilinear,
     Convolution,
     Depthwise,
@@ -18,7 +20,6 @@ from adrenoc.mcu.network import (
     Lookup,
     Mean,
     Move,
-    Network,
     Operator,
     Pool,
     Product,
@@ -27,12 +28,9 @@ from adrenoc.mcu.network import (
     Sum,
     Svdf,
     Window,
-    shape4,
-    sources_of,
 )
 from adrenoc.mcu.requantise import requantised
 
-_INT16 = (-(1 << 15), (1 << 15) - 1)
 _WEIGHT_BITS = 10
 """Of the weights of a bilinear enlargement along one axis."""
 _ACCUMULATOR_BITS = 12
@@ -49,8 +47,8 @@ def evaluate(
     `kept` is what operators keep between calls, by their results, and is brought up to date.
     """
     memory: dict[int, np.ndarray] = {} if kept is None else kept
-    values = {index: np.asarray(array, np.int8) for index, array in inputs.items()}
-    values.update({index: np.asarray(a, np.int8) for index, a in network.constants.items()})
+    dtypes = [tensor.dtype for tensor in network.tensors]
+    values = {i: np.asarray(a, dtypes[i]) for i, a in {**inputs, **network.constants}.items()}
     for operator in network.operators:
         arrays = [values[index] for index in sources_of(operator)]
         if isinstance(operator, Svdf):
@@ -58,13 +56,14 @@ def evaluate(
             memory[operator.result] = after = _remembered(operator, before, arrays[0])
             arrays = [after]
         shape = network.tensors[operator.result].shape
-        values[operator.result] = _compute(operator, arrays, shape).astype(np.int8).reshape(shape)
+        made = _compute(operator, arrays, shape).reshape(shape)
+        values[operator.result] = made.astype(dtypes[operator.result])
     return values
 
 
 @singledispatch
 def _compute(operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    raise TypeError(type(operator))
+    return compute_words(operator, [a.astype(np.int64) for a in arrays], shape)
 
 
 def _patches(image: np.ndarray, window: Window, fill: int, h: int, w: int) -> np.ndarray:
@@ -116,7 +115,8 @@ def _(operator: Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nd
     _, h, w, _ = shape4(shape)
     image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
     if operator.kind == "max":
-        found = _patches(image, operator.window, -128, h, w).max((2, 3))
+        least = int(np.iinfo(arrays[0].dtype).min)
+        found = _patches(image, operator.window, least, h, w).max((2, 3))
     else:
         sums = _patches(image, operator.window, 0, h, w).sum((2, 3))
         counts = _patches(np.ones_like(image), operator.window, 0, h, w).sum((2, 3))
@@ -187,7 +187,7 @@ def _remembered(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.nd
     products = scaled(operator.feature.astype(np.int64) @ numbers, *operator.kept)
     flat = np.concatenate([before.reshape(-1)[1:], [0]])
     after = flat.reshape(before.shape)
-    after[:, -1] = np.clip(products, *_INT16)
+    after[:, -1] = np.clip(products, *INT16)
     return after
 
 

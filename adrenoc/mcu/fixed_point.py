@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 INT8 = (-128, 127)
+INT16 = (-(1 << 15), (1 << 15) - 1)
 _ONE = 1 << 31
 
 
@@ -56,13 +57,29 @@ def _wrapped(value: np.ndarray) -> np.ndarray:
     return value.astype(np.int32).astype(np.int64)
 
 
-def activation_range(name: str, scale: float, zero: int) -> tuple[int, int]:
-    """The integers that a fused activation keeps, of an int8 tensor.
+def by_fifteen_bits(sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Sums of 64 bits times a factor, of which 15 bits count; halves go up."""
+    reduced, right = reduced_factor(multiplier, shift)
+    half = np.int64(1) << (right - 1)
+    return (np.asarray(sums, np.int64) * reduced + half) >> right
+
+
+def reduced_factor(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of a factor: 15 bits, and a shift to the right."""
+    multiplier = np.asarray(multiplier, np.int64)
+    rounded = np.minimum((multiplier + (1 << 15)) >> 16, (1 << 15) - 1)
+    return rounded, 15 - np.asarray(shift, np.int64)
+
+
+def activation_range(
+    name: str, scale: float, zero: int, ends: tuple[int, int] = INT8
+) -> tuple[int, int]:
+    """The integers that a fused activation keeps, of those between the ends.
 
     Raises:
         NotImplementedError: the activation is not one that clamps.
     """
-    low, high = INT8
+    low, high = ends
 
     def quantum(real: float) -> int:
         # TFLite divides and rounds in float32.

@@ -13,21 +13,20 @@ from dataclasses import replace
 import numpy as np
 
 from adrenoc.decision import Decision
-from adrenoc.mcu.network import (
+from adrenoc.mcu.network import Network, Tensor, sources_of
+from adrenoc.mcu.operators import (
     Convolution,
     Depthwise,
     Lookup,
-    Network,
     Operator,
     Pool,
     Requantise,
     Reshape,
-    Tensor,
-    sources_of,
 )
 from adrenoc.mcu.requantise import requantised
 
 _GROUP = 4
+_MOST_SUM = (1 << 31) - 1
 _VARIES = 1 << 20
 """In place of a constant's value."""
 
@@ -66,7 +65,8 @@ def _constants(network: Network) -> list[np.ndarray]:
         result = found[operator.result]
         source = _seen(network, operator, found)
         if isinstance(operator, Convolution | Depthwise):
-            result[:] = _filtered(operator, source)
+            ends = network.tensors[operator.source].ends
+            result[:] = _filtered(operator, source, ends)
         elif isinstance(operator, Pool):
             held = np.clip(source, operator.low, operator.high)
             result[:] = np.where(source == _VARIES, _VARIES, held)
@@ -110,12 +110,14 @@ def _may_pad(operator: Convolution | Depthwise) -> bool:
     return operator.window.kernel != (1, 1)
 
 
-def _filtered(operator: Convolution | Depthwise, source: np.ndarray) -> np.ndarray:
+def _filtered(
+    operator: Convolution | Depthwise, source: np.ndarray, ends: tuple[int, int]
+) -> np.ndarray:
     """The outputs of a filter that are the same at both ends of their sums."""
     zero = operator.zero_in
     known = source != _VARIES
-    low = np.where(known, source, -128) - zero
-    high = np.where(known, source, 127) - zero
+    low = np.where(known, source, ends[0]) - zero
+    high = np.where(known, source, ends[1]) - zero
     if _may_pad(operator):
         low, high = np.minimum(low, 0), np.maximum(high, 0)
     taps = _taps(operator)
@@ -123,7 +125,8 @@ def _filtered(operator: Convolution | Depthwise, source: np.ndarray) -> np.ndarr
     most = np.where(taps > 0, taps * most_in, taps * least_in).sum((1, 2)) + operator.bias
     least = np.where(taps > 0, taps * least_in, taps * most_in).sum((1, 2)) + operator.bias
     first, last = requantised(least, operator.requantise), requantised(most, operator.requantise)
-    return np.where(first == last, first, _VARIES)
+    goes_around = (np.maximum(-least, most) > _MOST_SUM) & (not operator.requantise.wide)
+    return np.where((first == last) & ~goes_around, first, _VARIES)
 
 
 def _without_constants(

@@ -20,7 +20,7 @@ from adrenoc.files.owned_folder import make_listed_kind, write_list
 from adrenoc.files.read import read_plain, sha256_bytes
 from adrenoc.mcu.borders import DTYPES, Border
 from adrenoc.mcu.evaluate import evaluate
-from adrenoc.mcu.network import multiply_adds
+from adrenoc.mcu.network import WIDTHS, multiply_adds
 from adrenoc.mcu.object_file import OBJECT_FILE, build_object
 from adrenoc.mcu.print_c import print_cmake, print_model, print_self_test
 from adrenoc.mcu.program import Program
@@ -28,7 +28,7 @@ from adrenoc.text.json_text import read_json
 
 MODEL_FILE = "model.json"
 FIRMWARE_FOLDER = make_listed_kind("firmware folder")
-_VERSION = 4
+_VERSION = 5
 _MOST_ELEMENTS = 1 << 26
 _MOST_LAYERS = 1 << 14
 _MOST_BYTES = {MODEL_FILE: 16 << 20, "model.h": 1 << 20}
@@ -74,11 +74,12 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
 
     def spec(index: int) -> TensorSpec:
         tensor = network.tensors[index]
-        return TensorSpec(name=tensor.name, shape=tensor.shape, dtype="int8")
+        return TensorSpec(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
 
     def border(index: int) -> Border:
-        tensor, dtype = network.tensors[index], network.dtypes.get(index, "int8")
-        return Border(scale=tensor.scale, zero=tensor.zero, dtype=dtype)
+        tensor = network.tensors[index]
+        dtype = network.dtypes.get(index, tensor.dtype)
+        return Border(scale=tensor.scale, zero=tensor.zero, dtype=dtype, stored=tensor.dtype)
 
     return Firmware(
         name=network.name,
@@ -137,10 +138,11 @@ def self_test_vectors(program: Program) -> tuple[dict[int, np.ndarray], dict[int
     """Seeded inputs and what the network makes of them."""
     network = program.original
     random = np.random.default_rng(0)
-    inputs = {
-        index: random.integers(-128, 128, network.tensors[index].shape).astype(np.int8)
-        for index in network.inputs
-    }
+    inputs = {}
+    for index in network.inputs:
+        tensor = network.tensors[index]
+        drawn = random.integers(tensor.ends[0], tensor.ends[1] + 1, tensor.shape)
+        inputs[index] = drawn.astype(tensor.dtype)
     values = evaluate(network, inputs)
     return inputs, {index: values[index] for index in network.outputs}
 
@@ -203,12 +205,12 @@ def _check_sizes(firmware: Firmware, where: str) -> None:
     """What no microcontroller holds was not written by `compile`, whatever the digests say."""
     for spec in (*firmware.inputs, *firmware.outputs):
         told = f"{where}: tensor '{spec.name}' is {spec.dtype} {list(spec.shape)}"
-        if spec.dtype != "int8":
-            raise BundleError(f"{told}, expected int8", hint=_MADE_AGAIN)
+        if spec.dtype not in WIDTHS:
+            raise BundleError(f"{told}, expected {' or '.join(WIDTHS)}", hint=_MADE_AGAIN)
         if any(d < 1 for d in spec.shape) or math.prod(spec.shape) > _MOST_ELEMENTS:
             raise BundleError(f"{told}, expected 1 to {_MOST_ELEMENTS} elements", hint=_MADE_AGAIN)
     for border in firmware.borders:
-        if border.scale <= 0 or border.dtype not in DTYPES:
+        if border.scale <= 0 or border.dtype not in DTYPES or border.stored not in WIDTHS:
             raise BundleError(f"{where}: no border is {border}", hint=_MADE_AGAIN)
     if len(firmware.borders) != len(firmware.inputs) + len(firmware.outputs):
         raise BundleError(

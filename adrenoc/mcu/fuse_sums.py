@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from adrenoc.decision import Decision
 from adrenoc.mcu.dsp.products import covers
-from adrenoc.mcu.network import Convolution, Network, Operator, Sum, sources_of
+from adrenoc.mcu.network import Network, sources_of
+from adrenoc.mcu.operators import Convolution, Operator, Sum
 from adrenoc.mcu.sum_product import sum_product
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.mcu.network import Convolution, Depthwise, Requantise
+from adrenoc.mcu.operators import Convolution, Depthwise, Requantise
 from adrenoc.mcu.requantise import fitted_slopes, offsets_for, staircase
 from adrenoc.mcu.sums import sum_range
 

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from adrenoc.mcu.network import Network, Operator
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Operator
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,7 +26,7 @@ class Array:
         return int(self.values.size * WIDTHS[self.ctype])
 
 
-WIDTHS = {"int8_t": 1, "int16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8}
+WIDTHS = {"int8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.folder import FIRMWARE_FOLDER, Firmware, firmware_of, write_firmware
+from adrenoc.mcu.network import has_words
 from adrenoc.mcu.program import Program, make_program
 from adrenoc.mcu.schedule import Measured
 from adrenoc.mcu.tflite.importer import network_of
@@ -44,7 +45,7 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
 
     Raises:
         TuningLogError: the tuning log cannot be read.
-        CompileError: the model is not of int8.
+        CompileError: the model is of neither int8 nor int16.
         UnsupportedOperatorError: it holds operators that cannot go to a microcontroller.
         ModelFormatError: it is damaged.
     """
@@ -56,6 +57,11 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
     else:
         content, digest = files.read()
         network = network_of(model, read_tflite(model, content))
+    if core.is_processor and any(has_words(network, o) for o in network.operators):
+        raise UnsupportedOperatorError(
+            f"{model} has activations of int16, which code for {core.name} cannot have yet",
+            hint=f"adrenoc compile {model} --device cortex-m4, or convert it to int8",
+        )
     measured = Measured()
     told: list[Decision] = []
     if wishes.tuning_log is not None:

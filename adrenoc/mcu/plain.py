@@ -7,14 +7,8 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import (
-    Convolution,
-    Depthwise,
-    Network,
-    Operator,
-    Pool,
-    Reshape,
-)
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution, Depthwise, Operator, Pool, Reshape
 from adrenoc.mcu.plain_elementwise import elementwise_kernel
 from adrenoc.mcu.sums import sum_range
 from adrenoc.mcu.wide_product import one_product
@@ -72,23 +66,22 @@ def plain_parts(
             multipliers, shifts = rule.reals.view(np.int32), np.zeros(len(rule.reals), np.int64)
     arrays.append(Array(suffix="multiplier", ctype="int32_t", values=multipliers))
     arrays.append(Array(suffix="shift", ctype="int8_t", values=shifts))
-    images = images_of(operator, network)
-    numbers = dict(zip(("in_height", "in_width", "in_channels"), images[0], strict=True))
-    numbers |= dict(zip(("out_height", "out_width", "out_channels"), images[1], strict=True))
-    window = operator.window
-    for key, pair in (
-        ("kernel_{}", window.kernel),
-        ("stride_{}", window.strides),
-        ("dilation_{}", window.dilations),
-    ):
-        names = ("height", "width") if key.startswith("kernel") else ("y", "x")
-        numbers |= {key.format(n): v for n, v in zip(names, pair, strict=True)}
-    numbers |= {"top": window.top, "left": window.left, "zero_in": operator.zero_in}
+    numbers = {**window_numbers(operator, network), "zero_in": operator.zero_in}
     numbers |= {"zero_out": rule.zero, "low": rule.low, "high": rule.high}
     fields = [(key, str(value)) for key, value in numbers.items()]
     fields.append(("single", "requantise_single" if single else "0"))
     fields += [(array.suffix, "{layer}_" + array.suffix) for array in arrays]
     return tuple(arrays), tuple(fields)
+
+
+def window_numbers(operator: Convolution | Depthwise, network: Network) -> dict[str, int]:
+    """Images and window by the names that structs of filters have for them."""
+    images, window = images_of(operator, network), operator.window
+    numbers = dict(zip(("in_height", "in_width", "in_channels"), images[0], strict=True))
+    numbers |= dict(zip(("out_height", "out_width", "out_channels"), images[1], strict=True))
+    numbers |= window.steps()
+    numbers |= dict(zip(("dilation_y", "dilation_x"), window.dilations, strict=True))
+    return {**numbers, "top": window.top, "left": window.left}
 
 
 def images_of(

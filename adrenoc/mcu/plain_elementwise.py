@@ -8,7 +8,8 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import (
+from adrenoc.mcu.network import Network, shape4
+from adrenoc.mcu.operators import (
     Bilinear,
     FloatPool,
     FloatSoftmax,
@@ -16,14 +17,13 @@ from adrenoc.mcu.network import (
     Lookup,
     Mean,
     Move,
-    Network,
     Operator,
     Product,
     Requantise,
     Softmax,
     Sum,
     Svdf,
-    shape4,
+    WordSum,
 )
 from adrenoc.mcu.sum_product import results_of, sum_product
 from adrenoc.mcu.wide_product import one_product
@@ -35,8 +35,8 @@ def elementwise_kernel(operator: Operator, network: Network) -> Kernel:
     raise TypeError(type(operator))
 
 
-def _repeated(
-    operator: Sum | Product, network: Network, function: str, counted: str = ""
+def repeated(
+    operator: Sum | WordSum | Product, network: Network, function: str, counted: str = ""
 ) -> tuple[str, int]:
     """A call for each part of the first operand that the second one repeats along, and its size."""
     count = network.tensors[operator.sources[1]].elements
@@ -44,7 +44,8 @@ def _repeated(
     last = counted.format(count)
     if times == 1:
         return f"{function}(&{{layer}}, {{in0}}, {{in1}}, {{out}}{last});", count
-    first, out = f"{{in0}} + i * {count}", f"{{out}} + i * {count}"
+    step = count * network.tensors[operator.result].width
+    first, out = f"{{in0}} + i * {step}", f"{{out}} + i * {step}"
     loop = f"for (int32_t i = 0; i < {times}; ++i)"
     return f"{loop} {function}(&{{layer}}, {first}, {{in1}}, {out}{last});", count
 
@@ -77,7 +78,7 @@ def _product_rule(operator: Product) -> dict[str, int | str]:
 
 @elementwise_kernel.register
 def _(operator: Product, network: Network) -> Kernel:
-    call, count = _repeated(operator, network, "multiply_tensors")
+    call, count = repeated(operator, network, "multiply_tensors")
     zeros = {"zero_first": operator.zeros[0], "zero_second": operator.zeros[1]}
     numbers = {"count": count, **zeros, **_product_rule(operator)}
     return Kernel(
@@ -261,7 +262,7 @@ def _(operator: Sum, network: Network) -> Kernel:
 
 def _lines(operator: Sum, network: Network) -> Kernel:
     product = sum_product(operator)
-    call, count = _repeated(operator, network, "add_lines", ", {}")
+    call, count = repeated(operator, network, "add_lines", ", {}")
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
     numbers = {**asdict(product), **bounds}
     return Kernel(
@@ -275,7 +276,7 @@ def _lines(operator: Sum, network: Network) -> Kernel:
 
 
 def _pairs(operator: Sum, network: Network) -> Kernel:
-    call, count = _repeated(operator, network, "look_up_pairs", ", {}")
+    call, count = repeated(operator, network, "look_up_pairs", ", {}")
     return Kernel(
         call=call.replace("&{layer}", "{layer}_pairs"),
         how="a table of pairs",
@@ -288,7 +289,7 @@ def _pairs(operator: Sum, network: Network) -> Kernel:
 def _tables(operator: Sum, network: Network) -> Kernel:
     if operator.wanted is not None:
         return _pairs(operator, network)
-    call, count = _repeated(operator, network, "add_tensors")
+    call, count = repeated(operator, network, "add_tensors")
     arrays = tuple(
         Array(suffix=suffix, ctype="int32_t", values=table)
         for suffix, table in zip(("first", "second"), operator.tables, strict=True)

@@ -32,11 +32,12 @@ def print_self_test(
         (border_names("expected", network.outputs), network.outputs, outputs),
     ):
         for name, index in zip(names, tensors, strict=True):
-            lines.append(array_text(name, Array(suffix="", ctype="int8_t", values=values[index])))
+            lines.append(array_text(name, _stored(network.tensors[index], values[index])))
     results = border_names("output", network.outputs)
     expected = border_names("expected", network.outputs)
     for name, index in zip(results, network.outputs, strict=True):
-        lines.append(f"static int8_t {name}[{network.tensors[index].elements}];")
+        tensor = network.tensors[index]
+        lines.append(f"static {ctype_of(tensor.dtype)} {name}[{tensor.elements}];")
     lines.append("static int32_t arena[(MODEL_ARENA_BYTES + 3) / 4];")
     arguments = [*border_names("input", network.inputs), *results, "arena"]
     lines += ["", "int model_self_test(void) {"]
@@ -85,10 +86,22 @@ def border_names(stem: str, indices: Sequence[object]) -> list[str]:
     return [stem] if len(indices) == 1 else [f"{stem}{n}" for n in range(len(indices))]
 
 
+def ctype_of(dtype: str) -> str:
+    """What C calls the numbers of a tensor."""
+    return f"{dtype}_t"
+
+
+def _stored(tensor: Tensor, values: np.ndarray) -> Array:
+    return Array(suffix="", ctype=ctype_of(tensor.dtype), values=values)
+
+
 def _signature(program: Program) -> str:
     inputs, outputs = arguments_of(program)
-    parts = [f"const int8_t *{name}" for name in inputs]
-    parts += [f"int8_t *{name}" for name in outputs]
+    tensors, network = program.network.tensors, program.network
+    ctypes = [ctype_of(tensors[i].dtype) for i in (*network.inputs, *network.outputs)]
+    parts = [f"const {c} *{name}" for c, name in zip(ctypes, inputs, strict=False)]
+    ends = zip(ctypes[len(inputs) :], outputs, strict=True)
+    parts += [f"{c} *{name}" for c, name in ends]
     return f"void model_run({', '.join(parts)}, void *arena)"
 
 
@@ -156,7 +169,7 @@ def border_lines(network: Network) -> list[str]:
 def _border(name: str, tensor: Tensor) -> list[str]:
     return [
         f"/* {comment_text(tensor.name)}: {' x '.join(map(str, tensor.shape))} */",
-        f"#define MODEL_{name}_BYTES {tensor.elements}",
+        f"#define MODEL_{name}_BYTES {tensor.size_bytes}",
         f"#define MODEL_{name}_SCALE {np.float32(tensor.scale)!s}f",
         f"#define MODEL_{name}_ZERO_POINT ({tensor.zero})",
     ]
@@ -180,7 +193,8 @@ LAYER_HOOK = (
 def _code(program: Program) -> str:
     parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, *function_texts(program)]
     for index, value in program.network.constants.items():
-        parts.append(array_text(f"constant{index}", Array(suffix="", ctype="int8_t", values=value)))
+        tensor = program.network.tensors[index]
+        parts.append(array_text(f"constant{index}", _stored(tensor, value)))
     for step in program.steps:
         parts += [array_text(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
         parts += struct_lines(step)

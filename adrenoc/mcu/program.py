@@ -11,7 +11,8 @@ from adrenoc.mcu.core import Core
 from adrenoc.mcu.fold_constants import fold_constants
 from adrenoc.mcu.fuse_sums import fuse_sums
 from adrenoc.mcu.kernel import Kernel
-from adrenoc.mcu.network import Network, Reshape, sources_of
+from adrenoc.mcu.network import Network, sources_of
+from adrenoc.mcu.operators import Reshape
 from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, aligned, plan_memory
 from adrenoc.mcu.rules import choose_kernel
 from adrenoc.mcu.schedule import Measured, Room
@@ -68,7 +69,7 @@ class Program:
     def constant_bytes(self) -> int:
         """Weights and tables in flash."""
         arrays = [array for step in self.steps for array in step.kernel.arrays]
-        constants = sum(value.size for value in self.network.constants.values())
+        constants = sum(self.network.tensors[i].size_bytes for i in self.network.constants)
         return sum(array.size_bytes for array in arrays) + constants
 
 
@@ -79,7 +80,7 @@ def make_program(
 
     Weights may take `spare_bytes` of flash beyond their bytes, where that saves instructions.
     """
-    decisions = [border_decision(original.tensors[i].name, d) for i, d in original.dtypes.items()]
+    decisions = [border_decision(original.tensors[i], d) for i, d in original.dtypes.items()]
     network = fold_constants(original, decisions, group=core.channel_group)
     if core.has_dsp:
         network = fuse_sums(network, decisions)
@@ -105,10 +106,10 @@ def make_program(
                 name=f"layer{index}",
                 label=network.labels[index] if network.labels else type(operator).__name__,
                 kernel=kernel,
-                sources=tuple(_place(homes[s], memory) for s in sources_of(operator)),
-                result=_place(homes[operator.result], memory),
-                scratch=_place(scratch, memory) if kernel.scratch_bytes else "0",
-                state=_place(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
+                sources=tuple(_place(network, homes, s, memory) for s in sources_of(operator)),
+                result=_place(network, homes, operator.result, memory),
+                scratch=_in_arena(scratch, memory) if kernel.scratch_bytes else "0",
+                state=_in_arena(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
                 made=operator.result,
             )
         )
@@ -204,7 +205,7 @@ def _blocks(
             if home.startswith("tensor"):
                 first.setdefault(home, time)
                 last[home] = time
-                size[home] = network.tensors[tensor].elements
+                size[home] = network.tensors[tensor].size_bytes
     blocks = [Block(key=k, size_bytes=size[k], first=first[k], last=last[k]) for k in first]
     overlaps: dict[tuple[str, str], Overlap] = {}
     for time, (index, kernel) in enumerate(kernels):
@@ -227,8 +228,15 @@ def _blocks(
     return blocks, overlaps
 
 
-def _place(home: str, memory: MemoryPlan) -> str:
-    """A C expression for a place."""
+def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPlan) -> str:
+    """A C expression for the place of a tensor, in bytes."""
+    home = homes[tensor]
     if home in memory.offsets:
-        return f"arena + {memory.offsets[home]}"
-    return home
+        return _in_arena(home, memory)
+    if network.tensors[tensor].dtype == "int8":
+        return home
+    return f"(int8_t *){home}" if home.startswith("output") else f"(const int8_t *){home}"
+
+
+def _in_arena(home: str, memory: MemoryPlan) -> str:
+    return f"arena + {memory.offsets[home]}"

@@ -1,4 +1,4 @@
-"""From sums to int8: the rule itself, where its steps lie, and products that take equal steps.
+"""From sums to numbers of a tensor: the rule itself, its steps, and products of equal steps.
 
 The rule is a staircase that never falls, so it is known by its thresholds: the least sum that
 gives each output.  Any arithmetic with the same thresholds, over all sums that can occur, is the
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import scaled
-from adrenoc.mcu.network import Requantise
+from adrenoc.mcu.fixed_point import by_fifteen_bits, scaled
+from adrenoc.mcu.operators import Requantise
 
 _MOST = 1 << 31
 _NOWHERE = 1 << 61
@@ -21,7 +21,9 @@ _MOST_TILT = 100
 
 
 def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:
-    """Sums with channels last as int8."""
+    """Sums with channels last as numbers of a tensor."""
+    if not rule.wide:
+        sums = sums.astype(np.int32).astype(np.int64)  # they go around, as in the kernels
     if rule.reals.dtype == np.float32:
         out = np.rint(sums.astype(np.float32) * rule.reals)
         out = np.clip(out, -_MOST, _MOST - 1).astype(np.int64)
@@ -30,6 +32,8 @@ def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:
         whole = np.trunc(real)
         out = whole + np.sign(real) * (np.abs(real - whole) >= 0.5)
         out = np.clip(out, -_MOST, _MOST - 1).astype(np.int64)
+    elif rule.wide:
+        out = by_fifteen_bits(sums, rule.multipliers, rule.shifts)
     else:
         out = scaled(sums, rule.multipliers, rule.shifts)
     return np.clip(out + rule.zero, rule.low, rule.high)

@@ -16,9 +16,12 @@ from adrenoc.mcu.mve.depthwise import vector_depthwise_choices
 from adrenoc.mcu.mve.products import vector_choices
 from adrenoc.mcu.neon.depthwise import neon_depthwise
 from adrenoc.mcu.neon.products import neon_products
-from adrenoc.mcu.network import Convolution, Depthwise, Network, Operator
+from adrenoc.mcu.network import Network, has_words
+from adrenoc.mcu.operators import Convolution, Depthwise, Operator
 from adrenoc.mcu.plain import plain_kernel
 from adrenoc.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
+from adrenoc.mcu.words.elementwise import word_kernel
+from adrenoc.mcu.words.filters import word_filter
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,6 +35,8 @@ class Schedules:
 def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
     """All schedules of an operator on a core; none where plain C computes it."""
     refused, found = "", []
+    if has_words(network, operator):
+        return Schedules(ways=())
     for way in _WAYS.get(core.facts.arithmetic, ()):
         try:
             found.append(way(operator, network))
@@ -52,6 +57,10 @@ def choose_kernel(
 
     It takes what `room` allows of working memory, or the least that there is.
     """
+    if has_words(network, operator):
+        if isinstance(operator, Convolution | Depthwise):
+            return word_filter(operator, network, core)
+        return word_kernel(operator, network)
     if not isinstance(operator, Convolution | Depthwise):
         return plain_kernel(operator, network)
     subject = network.tensors[operator.result].name

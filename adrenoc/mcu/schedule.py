@@ -9,7 +9,8 @@ from typing import Any
 
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.kernel import Kernel
-from adrenoc.mcu.network import Convolution, Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.tuning_log import Actions, actions_key, kernel_digest
 
 _FEW = 8

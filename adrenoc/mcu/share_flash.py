@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adrenoc.mcu.core import Core
-from adrenoc.mcu.network import Convolution, Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.rules import schedules_of
 from adrenoc.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.mcu.high_product import factors_of
-from adrenoc.mcu.network import Sum
+from adrenoc.mcu.operators import Sum
 from adrenoc.mcu.requantise import requantised
 
 _SHIFTS = tuple(range(23, 11, -1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.errors import CompileError
-from adrenoc.mcu.network import Convolution, Depthwise
+from adrenoc.mcu.operators import Convolution, Depthwise
 
 _MOST = (1 << 31) - 1
 

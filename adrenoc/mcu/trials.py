@@ -14,7 +14,8 @@ import numpy as np
 
 from adrenoc.mcu.evaluate import evaluate
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Convolution, Depthwise, Network, sources_of
+from adrenoc.mcu.network import Network, sources_of
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.print_c import array_text, call_text, once, snippet_text, struct_lines
 from adrenoc.mcu.program import Program, Step
 from adrenoc.mcu.rules import schedules_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.mcu.network import Requantise
+from adrenoc.mcu.operators import Requantise
 from adrenoc.mcu.requantise import fitted_slopes, offsets_for, staircase
 
 _BITS = 31

@@ -37,10 +37,11 @@ class Reference:
         random = np.random.default_rng(seed)
         found = {}
         for detail in self.run.get_input_details():
-            numbers = random.integers(-128, 128, detail["shape"])
+            ends = np.iinfo(detail["dtype"])
+            numbers = random.integers(ends.min, ends.max + 1, detail["shape"])
             if seed % 3 == 2:
-                numbers = np.where(numbers < 0, -128, 127)
-            found[detail["index"]] = numbers.astype(np.int8)
+                numbers = np.where(numbers < 0, ends.min, ends.max)
+            found[detail["index"]] = numbers.astype(detail["dtype"])
         return found
 
     def compute(self, inputs: dict[int, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""Int8 TFLite networks with seeded weights, whose numbers use the range that they have."""
+"""TFLite networks of int8 or int16, with seeded weights; their numbers use the range they have."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class Maker:
     """The share of a filter's channels whose weights are small beside a bias of one sign."""
     least_weight: int = -127
     """With -128 that is every weight below zero, so that products of two of them meet."""
+    dtype: str = "int8"
+    """Of activations; of int16 they have zero points of zero, and biases of int64."""
+    bias_dtype: str = "int64"
+    """What int16 has for biases."""
     model: ModelBuilder = field(default_factory=ModelBuilder)
     graph: GraphBuilder = field(init=False)
     random: np.random.Generator = field(init=False)
@@ -42,7 +46,7 @@ class Maker:
 
     def input(self, *shape: int, scale: float = 0.0, zero: int | None = None) -> Value:
         """An input of the model."""
-        scale = scale or self._scale()
+        scale = scale or self._scale() / self._span()
         zero = self._zero() if zero is None else zero
         tensor = self._tensor(shape, scale, zero)
         index = self.graph.add(tensor)
@@ -69,13 +73,13 @@ class Maker:
         weights = self._weights((channels, depth))
         scale = self._scale() / 50
         out = self._out_scale(x, depth, np.array([scale]))
-        zero = -128 if relu != "NONE" else self._zero()
+        zero = self._zero(relu != "NONE")
         inputs = [x.index, self._constant(weights, "int8", [scale], 0)]
         if bias:
             values = self._bias(channels, depth)
-            inputs.append(self._constant(values, "int32", [scale * x.scale], 0))
+            inputs.append(self._constant(values, str(values.dtype), [scale * x.scale], 0))
         shape = (*x.shape[:-1], channels)
-        values = {"fusedActivationFunction": _activation(relu)}
+        values = {"fusedActivationFunction": _activation(relu), **self._bias_type()}
         return self._op(
             "FULLY_CONNECTED", inputs, shape, out, zero, "FullyConnectedOptions", values
         )
@@ -84,7 +88,8 @@ class Maker:
         """A sum."""
         scale = (a.scale + b.scale) * float(self.random.uniform(0.6, 1.2))
         values = {"fusedActivationFunction": _activation(relu)}
-        zero = -128 if relu == "RELU" else self._zero()
+        zero = self._zero(relu == "RELU")
+        values |= {"potScaleInt16": False}
         return self._op("ADD", [a.index, b.index], a.shape, scale, zero, "AddOptions", values)
 
     def pool(self, x: Value, kind: str, kernel: tuple[int, int], **how: Any) -> Value:
@@ -112,27 +117,31 @@ class Maker:
     def softmax(self, x: Value, beta: float = 1.0) -> Value:
         """Over the last axis."""
         values = {"beta": beta}
-        return self._op("SOFTMAX", [x.index], x.shape, 1 / 256, -128, "SoftmaxOptions", values)
+        scale, zero = (1 / 256, -128) if self.dtype == "int8" else (1 / 32768, 0)
+        return self._op("SOFTMAX", [x.index], x.shape, scale, zero, "SoftmaxOptions", values)
 
     def unary(self, kind: str, x: Value, **how: Any) -> Value:
         """A function of each number."""
-        scale, zero = how.pop("scale", 0.0) or self._scale(), how.pop("zero", None)
+        scale, zero = how.pop("scale", 0.0) or self._scale() / self._span(), how.pop("zero", None)
         zero = self._zero() if zero is None else zero
         options = how.pop("options", "")
         return self._op(kind, [x.index], x.shape, scale, zero, options, how)
 
     def constant(self, *shape: int) -> Value:
         """A constant operand."""
-        scale, zero = self._scale(), self._zero()
-        data = self.random.integers(-128, 128, shape).astype(np.int8)
-        tensor = T(dtype="int8", data=data, is_constant=True, scales=[scale], zeros=[zero])
+        scale, zero = self._scale() / self._span(), self._zero()
+        ends = np.iinfo(self.dtype)
+        data = self.random.integers(ends.min, ends.max + 1, shape).astype(self.dtype)
+        tensor = T(dtype=self.dtype, data=data, is_constant=True, scales=[scale], zeros=[zero])
         return Value(index=self.graph.add(tensor), shape=shape, scale=scale, zero=zero)
 
     def binary(self, kind: str, a: Value, b: Value, options: str, relu: str = "NONE") -> Value:
         """ADD, SUB or MUL, of which one operand may repeat."""
-        size = a.scale * b.scale * 6000 if kind == "MUL" else a.scale + b.scale
+        size = a.scale * b.scale * 6000 * self._span() if kind == "MUL" else a.scale + b.scale
         scale = float(np.float32(size / self.random.uniform(1, 60 if kind == "MUL" else 1.5)))
         values = {"fusedActivationFunction": _activation(relu)}
+        if kind in ("ADD", "SUB"):
+            values |= {"potScaleInt16": False}
         shape = tuple(np.broadcast_shapes(a.shape, b.shape))
         return self._op(kind, [a.index, b.index], shape, scale, self._zero(), options, values)
 
@@ -265,7 +274,7 @@ class Maker:
         out = how.pop("scale", 0.0) or self._out_scale(x, taps, scales)
         zero = how.pop("zero", None)
         if zero is None:
-            zero = -128 if relu in ("RELU", "RELU6") else self._zero()
+            zero = self._zero(relu in ("RELU", "RELU6"))
         values = {
             "strideH": strides[0],
             "strideW": strides[1],
@@ -273,6 +282,7 @@ class Maker:
             "dilationWFactor": dilations[1],
             "padding": getattr(schema.Padding, padding),
             "fusedActivationFunction": _activation(relu),
+            **(self._bias_type() if kind == "CONV_2D" else {}),
             **how,
         }
         result = _positions(x.shape, shape[1:3], strides, dilations, padding, channels)
@@ -281,11 +291,12 @@ class Maker:
         weights = np.where(silent.reshape([-1 if a == axis else 1 for a in range(4)]), 1, weights)
         weights = weights.astype(np.int8)
         signs = self.random.choice((-1, 1), channels)
-        bias = np.where(silent, signs * 400_000, bias).astype(np.int32)
+        large = 400_000 * self._span()
+        bias = np.where(silent, signs * large, bias).astype(bias.dtype)
         inputs = [
             x.index,
             self._constant(weights, "int8", scales.tolist(), axis),
-            self._constant(bias, "int32", (scales * x.scale).tolist(), 0),
+            self._constant(bias, str(bias.dtype), (scales * x.scale).tolist(), 0),
         ]
         return self._op(kind, inputs, result, out, zero, options, values)
 
@@ -312,13 +323,24 @@ class Maker:
         )
 
     def _tensor(self, shape: tuple[int, ...], scale: float, zero: int) -> T:
-        return T(dtype="int8", shape=tuple(shape), scales=[scale], zeros=[zero])
+        return T(dtype=self.dtype, shape=tuple(shape), scales=[scale], zeros=[zero])
+
+    def _bias_type(self) -> dict[str, int]:
+        short = self.dtype == "int16" and self.bias_dtype == "int32"
+        return {"quantizedBiasType": schema.TensorType.INT32} if short else {}
+
+    def _span(self) -> int:
+        """How many times as many numbers as int8 has."""
+        return 256 if self.dtype == "int16" else 1
 
     def _scale(self) -> float:
+        """Of int8."""
         return float(np.float32(10 ** self.random.uniform(-2, 0)))
 
-    def _zero(self) -> int:
-        return int(self.random.integers(_FULL[0], _FULL[1] + 1))
+    def _zero(self, least: bool = False) -> int:
+        if self.dtype == "int16":
+            return 0
+        return _FULL[0] if least else int(self.random.integers(_FULL[0], _FULL[1] + 1))
 
     def _weights(self, shape: tuple[int, ...]) -> np.ndarray:
         drawn = self.random.integers(-127, 128, shape)
@@ -327,8 +349,9 @@ class Maker:
         return drawn.astype(np.int8)
 
     def _bias(self, channels: int, taps: int) -> np.ndarray:
-        size = 4000.0 * np.sqrt(taps)
-        return self.random.normal(0, size, channels).astype(np.int32)
+        size = 4000.0 * np.sqrt(taps) * self._span()
+        dtype = self.bias_dtype if self.dtype == "int16" else "int32"
+        return self.random.normal(0, size, channels).astype(dtype)
 
     def _out_scale(self, x: Value, taps: int, scales: np.ndarray) -> float:
         typical = x.scale * float(scales.mean()) * 5400 * np.sqrt(taps)

@@ -74,6 +74,21 @@ def recurrent(*, width: int = 8, steps: int = 4, depth: int = 10, seed: int = 0)
     return make.finish(make.softmax(make.dense(state, 12)))
 
 
+def audio(*, width: int = 12, seed: int = 0) -> bytes:
+    """Sounds in 16 bits: convolutions and gates over time with weights of 8 bits."""
+    make = Maker(seed=seed, dtype="int16")
+    x = make.conv(make.input(1, 24, 9, 1), width, (5, 3), strides=(2, 1), relu="RELU")
+    for dilation in (1, 2):
+        how = {"dilations": (dilation, 1)}
+        shown = make.unary("TANH", make.conv(x, width, (3, 1), **how), scale=1 / 32768, zero=0)
+        gate = make.depthwise(x, (3, 3))
+        gate = make.unary("LOGISTIC", gate, scale=1 / 32768, zero=0)
+        x = make.add(x, make.conv(make.binary("MUL", shown, gate, "MulOptions"), width))
+    x = make.joined([x, x], 3)
+    x = make.reshape(make.mean(x, (1, 2), keep=True), 1, 2 * width)
+    return make.finish(make.softmax(make.dense(x, 11)))
+
+
 def _classified(make: Maker, x: Value, classes: int) -> Value:
     x = make.pool(x, "AVERAGE_POOL_2D", (x.shape[1], x.shape[2]))
     x = make.reshape(x, 1, x.shape[3])

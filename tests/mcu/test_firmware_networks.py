@@ -15,6 +15,7 @@ SMALL = {
     "images": lambda: networks.images(size=8),
     "anomalies": lambda: networks.anomalies(width=40),
     "recurrent": networks.recurrent,
+    "audio": networks.audio,
 }
 
 

@@ -23,7 +23,7 @@ from tests.mcu.maker import Maker, Value
 RELUS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
-def _filters(make: Maker) -> list[Value]:
+def filter_forms(make: Maker) -> list[Value]:
     """Convolutions and dense layers of many forms."""
     made = []
     forms: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ def _filters(make: Maker) -> list[Value]:
     return made
 
 
-def _depthwise(make: Maker) -> list[Value]:
+def depthwise_forms(make: Maker) -> list[Value]:
     forms: list[dict[str, Any]] = [
         {"size": (6, 5, 8)},
         {"size": (7, 7, 4), "strides": (2, 2)},
@@ -131,7 +131,7 @@ def _pairs(make: Maker) -> list[Value]:
     ]
 
 
-def _moves(make: Maker) -> list[Value]:
+def move_forms(make: Maker) -> list[Value]:
     x = make.input(1, 4, 6, 5)
     make_other = make.input(1, 4, 6, 3, scale=x.scale, zero=x.zero)
     resized = {"halfPixelCenters": True}
@@ -215,7 +215,7 @@ def _residuals(make: Maker) -> list[Value]:
     ]
 
 
-FORMS = [_filters, _depthwise, _others, _tables, _pairs, _moves, _residuals]
+FORMS = [filter_forms, depthwise_forms, _others, _tables, _pairs, move_forms, _residuals]
 
 
 @pytest.mark.parametrize("forms", FORMS)
@@ -244,7 +244,7 @@ def test_drawn_operators_are_the_reference(core: str, tmp_path: Path) -> None:
 
 def test_vectors_compute_what_they_cover() -> None:
     make = Maker(seed=1)
-    content = make.finish(*_filters(make), *_depthwise(make))
+    content = make.finish(*filter_forms(make), *depthwise_forms(make))
     network = network_of(Path("m.tflite"), read_tflite(Path("m.tflite"), content))
     program = make_program(network, load_core("cortex-m55"))
     assert sum(step.kernel.how.startswith("vectors") for step in program.steps) >= 19

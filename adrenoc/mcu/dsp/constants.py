@@ -9,7 +9,7 @@ import numpy as np
 
 from adrenoc.mcu.dsp.assembly import Store
 from adrenoc.mcu.high_product import high_product
-from adrenoc.mcu.network import Convolution, Depthwise
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.sums import sum_range
 
 _MOST_SHIFT = 23

@@ -11,7 +11,8 @@ from adrenoc.mcu.dsp.constants import Stored, stored
 from adrenoc.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Depthwise
 from adrenoc.mcu.schedule import Choice
 
 _GROUP = 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Depthwise
 from adrenoc.mcu.plain import images_of, plain_parts
 
 _GROUP = 4

@@ -20,7 +20,8 @@ from adrenoc.mcu.dsp.packing import (
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET, Block, block_code
 from adrenoc.mcu.dsp.rows import row_choices
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Convolution, Network, Sum
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution, Sum
 from adrenoc.mcu.plain import images_of
 from adrenoc.mcu.schedule import Choice, strips_of
 from adrenoc.mcu.sum_product import sum_product

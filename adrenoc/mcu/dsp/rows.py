@@ -10,7 +10,7 @@ from adrenoc.mcu.dsp.constants import Stored
 from adrenoc.mcu.dsp.packing import byte_rows, interleaved_words, wide_words, widened_pairs
 from adrenoc.mcu.dsp.row_code import CHANNELS, Row, row_code
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Convolution
+from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.schedule import Choice
 
 _SNIPPETS = ("requantise", "pairs", "widen_run", "rows")

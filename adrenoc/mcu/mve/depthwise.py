@@ -10,7 +10,8 @@ from adrenoc.mcu.dsp.constants import Stored, stored
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.depthwise_code import WINDOW_WORDS, VectorStrip, vector_strip
 from adrenoc.mcu.mve.vector_store import VectorStore, vector_constants
-from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Depthwise
 from adrenoc.mcu.schedule import Choice
 
 _GROUP = 8

@@ -12,7 +12,8 @@ from adrenoc.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.vector_code import STEP, VectorBlock, vector_code
 from adrenoc.mcu.mve.vector_store import LANES, VectorStore, grouped, vector_constants
-from adrenoc.mcu.network import Convolution, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.plain import images_of
 from adrenoc.mcu.schedule import Choice, strips_of
 

@@ -7,7 +7,8 @@ import numpy as np
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.neon.depthwise_code import CHANNELS, DotWalk, ProductWalk, WindowWalk
 from adrenoc.mcu.neon.store import Stored, stored
-from adrenoc.mcu.network import Depthwise, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Depthwise
 
 _GROUP = 16
 _MOST_TAPS = 128

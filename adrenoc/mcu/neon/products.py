@@ -8,7 +8,8 @@ from adrenoc.mcu.dsp.products import patch_fields
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.neon.product_code import CHANNELS, ROWS, WAYS, ProductTile
 from adrenoc.mcu.neon.store import Stored, stored
-from adrenoc.mcu.network import Convolution, Network
+from adrenoc.mcu.network import Network
+from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.plain import images_of
 
 BLOCK = 8

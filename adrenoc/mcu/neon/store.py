@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.network import Convolution, Depthwise
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.sums import sum_range
 
 KINDS = ("twice", "signed", "double", "single")

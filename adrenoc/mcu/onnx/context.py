@@ -11,8 +11,9 @@ import onnx
 
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.network import Move, Requantise, Reshape, Tensor
-from adrenoc.mcu.network import Operator as NetworkOperator
+from adrenoc.mcu.network import Tensor
+from adrenoc.mcu.operators import Move, Requantise, Reshape
+from adrenoc.mcu.operators import Operator as NetworkOperator
 
 _UNSIGNED = 128
 _BYTES = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: _UNSIGNED}

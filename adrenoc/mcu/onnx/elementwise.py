@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.network import Join, Lookup, Product, Requantise, Reshape, Sum
 from adrenoc.mcu.onnx.context import Importing, Translation, float_rule, options
 from adrenoc.mcu.onnx.float_islands import BETWEEN, FUNCTIONS
+from adrenoc.mcu.operators import Join, Lookup, Product, Requantise, Reshape, Sum
 
 _BYTES = np.arange(-128, 128, dtype=np.int64)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from adrenoc.mcu.network import Convolution, Depthwise, FloatPool, Pool, Requantise, Window
 from adrenoc.mcu.onnx.context import Importing, Translation, float_rule, options
+from adrenoc.mcu.operators import Convolution, Depthwise, FloatPool, Pool, Requantise, Window
 
 _MIDDLE = 128
 

@@ -10,8 +10,8 @@ import onnx
 
 from adrenoc.importers.onnx.resize_whole import nearest_places
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.network import Move
 from adrenoc.mcu.onnx.context import Importing, Translation, options
+from adrenoc.mcu.operators import Move
 
 _TO_LAST = (0, 2, 3, 1)
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import onnx
 
-from adrenoc.mcu.network import FloatSoftmax
 from adrenoc.mcu.onnx.context import Importing, Translation, options
+from adrenoc.mcu.operators import FloatSoftmax
 
 _LEFT_BITS = 5.0
 """Of the exponent, which that kernel leaves free above a sum."""

@@ -10,8 +10,8 @@ import numpy as np
 import tflite
 
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo
-from adrenoc.mcu.network import Operator as NetworkOperator
-from adrenoc.mcu.network import Tensor
+from adrenoc.mcu.network import WIDTHS, Tensor
+from adrenoc.mcu.operators import Operator as NetworkOperator
 
 _ACTIVATIONS = {v: k for k, v in vars(tflite.ActivationFunctionType).items() if isinstance(v, int)}
 
@@ -28,7 +28,13 @@ class Importing:
 
     def __post_init__(self) -> None:
         self.tensors = [
-            Tensor(name=t.name, shape=t.shape, scale=_scale(t), zero=t.zero if t.zeros.size else 0)
+            Tensor(
+                name=t.name,
+                shape=t.shape,
+                scale=_scale(t),
+                zero=t.zero if t.zeros.size else 0,
+                dtype=t.dtype if t.dtype in WIDTHS else "int8",
+            )
             for t in self.graph.tensors
         ]
 
@@ -38,13 +44,14 @@ class Importing:
             raise ValueError(f"input {index} is missing")
         return self.graph.tensors[operator.inputs[index]]
 
-    def constant(self, operator: Operator, index: int, dtype: str) -> np.ndarray:
+    def constant(self, operator: Operator, index: int, *dtypes: str) -> np.ndarray:
         """The value of an input that has to be known."""
         info = self.info(operator, index)
         if info.value is None:
             raise NotImplementedError(f"input {index} is not a constant")
-        if info.dtype != dtype:
-            raise NotImplementedError(f"input {index} is {info.dtype}, expected {dtype}")
+        if info.dtype not in dtypes:
+            expected = " or ".join(dtypes)
+            raise NotImplementedError(f"input {index} is {info.dtype}, expected {expected}")
         return info.value
 
     def data(self, operator: Operator, index: int = 0) -> int:
@@ -52,11 +59,13 @@ class Importing:
         info = self.info(operator, index)
         if info.value is not None:
             raise NotImplementedError(f"input {index} is a constant")
-        if info.dtype != "int8":
-            raise NotImplementedError(f"input {index} is {info.dtype}, expected int8")
+        if info.dtype not in WIDTHS:
+            raise NotImplementedError(f"input {index} is {info.dtype}, expected int8 or int16")
         if not info.scales.size:
             raise NotImplementedError(f"input {index} says no scale")
         info.scale  # noqa: B018  (refuses one for each channel)
+        if info.dtype == "int16" and info.zero:
+            raise NotImplementedError(f"input {index} is int16 with a zero point of {info.zero}")
         return operator.inputs[index]
 
     def operand(self, operator: Operator, index: int) -> int:
@@ -64,7 +73,7 @@ class Importing:
         info = self.info(operator, index)
         if info.value is None:
             return self.data(operator, index)
-        if info.dtype != "int8" or info.scales.size != 1:
+        if info.dtype not in WIDTHS or info.scales.size != 1:
             raise NotImplementedError(f"input {index} is a constant of {info.dtype}")
         self.constants.setdefault(operator.inputs[index], info.value)
         return operator.inputs[index]
@@ -79,6 +88,8 @@ class Importing:
         info = self.graph.tensors[operator.outputs[0]]
         if not info.scales.size:
             raise NotImplementedError("the output says no scale")
+        if info.dtype == "int16" and info.zero:
+            raise NotImplementedError(f"the output is int16 with a zero point of {info.zero}")
         return info
 
 
@@ -98,8 +109,16 @@ def check_one_image(made: Importing, operator: Operator) -> None:
         raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
 
 
+def check_one_type(*tensors: TensorInfo) -> None:
+    """Refuse tensors of both int8 and int16."""
+    kinds = list(dict.fromkeys(tensor.dtype for tensor in tensors))
+    if len(kinds) > 1:
+        raise NotImplementedError(f"{' and '.join(kinds)}, expected one type")
+
+
 def check_same_quanta(source: TensorInfo, result: TensorInfo) -> None:
-    """Refuse another scale or zero point at the output."""
+    """Refuse another scale or zero point at the output, and another type."""
+    check_one_type(source, result)
     if abs(source.scale - result.scale) > 1e-6 or source.zero != result.zero:
         raise NotImplementedError("input and output with different scales or zero points")
 

@@ -9,18 +9,22 @@ import numpy as np
 
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.exponential import exponentials
-from adrenoc.mcu.fixed_point import INT8, activation_range, multiplier_of, scaled
-from adrenoc.mcu.network import Mean, Product, Requantise, Reshape, Softmax, Sum, shape4
-from adrenoc.mcu.network import Operator as NetworkOperator
-from adrenoc.mcu.tflite.context import Importing, Translation, activation_of, check_same_quanta
+from adrenoc.mcu.fixed_point import INT8, multiplier_of, scaled
+from adrenoc.mcu.network import shape4
+from adrenoc.mcu.operators import Mean, Product, Requantise, Reshape, Softmax, Sum
+from adrenoc.mcu.operators import Operator as NetworkOperator
+from adrenoc.mcu.tflite.context import Importing, Translation, check_one_type, check_same_quanta
+from adrenoc.mcu.tflite.filters import activation_bounds
 
 _SUM_BITS = 20
 """By which the operands of a sum are enlarged before they are scaled."""
+_MOST_WORDS = 1 << 15
+"""Numbers of int16 that a sum of 31 bits holds."""
 _MOST_SOFTMAX = 4096
 """Exponentials that a sum of 31 bits holds."""
 
 
-def _operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
+def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
     """The tensors of two operands, the one of the result's shape first, and whether they swapped.
 
     The other may repeat along leading axes; a constant is repeated beforehand.
@@ -47,10 +51,11 @@ def _operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
     return places[0], places[1], swapped
 
 
-def _one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
+def one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
+    """The rule of sums that have one factor, with the operator's activation."""
     result = made.result(operator)
     multiplier, shift = multiplier_of(real)
-    low, high = activation_range(activation_of(operator), result.scale, result.zero)
+    low, high = activation_bounds(made, operator)
     return Requantise(
         multipliers=np.array([multiplier]),
         shifts=np.array([shift]),
@@ -63,7 +68,7 @@ def _one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
 def _sum(made: Importing, operator: Operator) -> NetworkOperator:
     infos = [made.info(operator, 0), made.info(operator, 1)]
     result = made.result(operator)
-    first, second, swapped = _operands(made, operator)
+    first, second, swapped = operands(made, operator)
     twice = 2.0 * max(float(info.scale) for info in infos)
     tables = [_scaled_table(float(info.scale) / twice, info.zero) for info in infos]
     if operator.kind == "SUB":
@@ -74,7 +79,7 @@ def _sum(made: Importing, operator: Operator) -> NetworkOperator:
         sources=(first, second),
         result=operator.outputs[0],
         tables=(tables[0], tables[1]),
-        requantise=_one_factor(
+        requantise=one_factor(
             made, operator, twice / (float(1 << _SUM_BITS) * float(result.scale))
         ),
     )
@@ -85,9 +90,11 @@ def _scaled_table(real: float, zero: int) -> np.ndarray:
     return scaled(numbers, *multiplier_of(real)).astype(np.int32)
 
 
-def _product(made: Importing, operator: Operator) -> NetworkOperator:
+def product(made: Importing, operator: Operator) -> NetworkOperator:
+    """Two tensors multiplied."""
     infos = [made.info(operator, 0), made.info(operator, 1)]
-    first, second, _ = _operands(made, operator)
+    check_one_type(*infos, made.result(operator))
+    first, second, _ = operands(made, operator)
     # TFLite multiplies and divides the scales in float32.
     real = np.float32(infos[0].scale) * np.float32(infos[1].scale)
     real = real / np.float32(made.result(operator).scale)
@@ -95,12 +102,14 @@ def _product(made: Importing, operator: Operator) -> NetworkOperator:
         sources=(first, second),
         result=operator.outputs[0],
         zeros=(made.tensors[first].zero, made.tensors[second].zero),
-        requantise=_one_factor(made, operator, float(real)),
+        requantise=one_factor(made, operator, float(real)),
     )
 
 
-def _mean(made: Importing, operator: Operator) -> NetworkOperator:
+def mean(made: Importing, operator: Operator) -> NetworkOperator:
+    """Over axes that lie side by side."""
     source, result = made.info(operator, 0), made.result(operator)
+    check_one_type(source, result)
     rank = len(source.shape)
     axes = sorted({int(a) % rank for a in made.constant(operator, 1, "int32").reshape(-1)})
     if not axes or axes != list(range(axes[0], axes[-1] + 1)):
@@ -110,6 +119,9 @@ def _mean(made: Importing, operator: Operator) -> NetworkOperator:
         for a, b in ((0, axes[0]), (axes[0], axes[-1] + 1), (axes[-1] + 1, rank))
     )
     multiplier, shift = multiplier_of(float(source.scale) / float(result.scale))
+    low, high = made.tensors[operator.outputs[0]].ends
+    if source.dtype == "int16" and extents[1] > _MOST_WORDS:
+        raise NotImplementedError(f"a mean of {extents[1]} numbers of int16")
     # The division by the count goes into the multiplier, rounded down.
     by = min(extents[1].bit_length() - 1, 31 + shift)
     multiplier = (multiplier << by) // extents[1]
@@ -122,8 +134,8 @@ def _mean(made: Importing, operator: Operator) -> NetworkOperator:
             multipliers=np.array([multiplier]),
             shifts=np.array([shift - by]),
             zero=result.zero,
-            low=INT8[0],
-            high=INT8[1],
+            low=low,
+            high=high,
         ),
     )
 
@@ -141,18 +153,19 @@ def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def _reshape(made: Importing, operator: Operator) -> NetworkOperator:
+def reshape(made: Importing, operator: Operator) -> NetworkOperator:
+    """The same numbers under another shape."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     return Reshape(source=made.data(operator), result=operator.outputs[0])
 
 
 ELEMENTWISE: dict[str, Translation] = {
     "ADD": _sum,
-    "EXPAND_DIMS": _reshape,
-    "MEAN": _mean,
-    "MUL": _product,
-    "RESHAPE": _reshape,
+    "EXPAND_DIMS": reshape,
+    "MEAN": mean,
+    "MUL": product,
+    "RESHAPE": reshape,
     "SOFTMAX": _softmax,
-    "SQUEEZE": _reshape,
+    "SQUEEZE": reshape,
     "SUB": _sum,
 }

@@ -9,16 +9,20 @@ import tflite
 
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.fixed_point import activation_range, multiplier_of
-from adrenoc.mcu.network import Convolution, Depthwise, Pool, Requantise, Window, shape4
-from adrenoc.mcu.network import Operator as NetworkOperator
+from adrenoc.mcu.network import shape4
+from adrenoc.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
+from adrenoc.mcu.operators import Operator as NetworkOperator
 from adrenoc.mcu.tflite.context import (
     Importing,
     Translation,
     activation_of,
     check_one_image,
+    check_one_type,
     check_same_quanta,
 )
 
+_MOST_WIDE_SHIFT = 7
+"""To the left, of what LiteRT scales by fifteen bits."""
 _PADDINGS = {v: k for k, v in vars(tflite.Padding).items() if isinstance(v, int)}
 
 
@@ -34,6 +38,7 @@ def filter_rule(
     """How sums of products become the output's integers; dense layers round once, `in_floats`."""
     data, weights = made.info(operator, source), made.info(operator, 1)
     result = made.result(operator)
+    check_one_type(data, result)
     if weights.zeros.size and weights.zeros.any():
         raise NotImplementedError("weights with a zero point")
     scales = weights.scales
@@ -41,24 +46,46 @@ def filter_rule(
         raise NotImplementedError(f"weights with {scales.size} scales for {channels} channels")
     reals = float(data.scale) * scales.astype(np.float64) / float(result.scale)
     reals = np.broadcast_to(reals, channels)
-    low, high = activation_range(activation_of(operator), result.scale, result.zero)
+    bounds = activation_bounds(made, operator)
+    wide = data.dtype == "int16" and not has_short_bias(made, operator, source)
     if in_floats:
-        return Requantise(zero=result.zero, low=low, high=high, reals=reals)
+        return Requantise(zero=result.zero, low=bounds[0], high=bounds[1], reals=reals, wide=wide)
     pairs = [multiplier_of(float(real)) for real in reals]
+    if wide and max(s for _, s in pairs) > _MOST_WIDE_SHIFT:
+        raise NotImplementedError("an output much finer than its sums")
     return Requantise(
         multipliers=np.array([m for m, _ in pairs], np.int64),
         shifts=np.array([s for _, s in pairs], np.int64),
         zero=result.zero,
-        low=low,
-        high=high,
+        low=bounds[0],
+        high=bounds[1],
+        wide=wide,
     )
+
+
+def activation_bounds(made: Importing, operator: Operator) -> tuple[int, int]:
+    """What the fused activation leaves of the output's numbers."""
+    result = made.result(operator)
+    ends = made.tensors[operator.outputs[0]].ends
+    return activation_range(activation_of(operator), result.scale, result.zero, ends)
+
+
+def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
+    """Whether sums of int16 have 32 bits, as the file says, or 64."""
+    index = data + 1 if operator.kind == "TRANSPOSE_CONV" else 2
+    short = int(operator.options.get("QuantizedBiasType", 0)) == tflite.TensorType.INT32
+    if len(operator.inputs) > index and operator.inputs[index] >= 0:
+        seen, expected = made.info(operator, index).dtype, "int32" if short else "int64"
+        if seen != expected:
+            raise NotImplementedError(f"a bias of {seen}, expected {expected} beside int16")
+    return short
 
 
 def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 2) -> np.ndarray:
     """The bias of a filter, zeros where it has none."""
     if len(operator.inputs) <= index or operator.inputs[index] < 0:
         return np.zeros(channels, np.int64)
-    bias = made.constant(operator, index, "int32")
+    bias = made.constant(operator, index, "int32", "int64")
     if bias.size != channels:
         raise ValueError(f"a bias of {bias.size} numbers for {channels} channels")
     return bias.reshape(-1).astype(np.int64)
@@ -155,7 +182,7 @@ def _pool(kind: str) -> Translation:
         kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
         result = made.result(operator)
         check_same_quanta(made.info(operator, 0), result)
-        low, high = activation_range(activation_of(operator), result.scale, result.zero)
+        low, high = activation_bounds(made, operator)
         return Pool(
             source=made.data(operator),
             result=operator.outputs[0],

@@ -1,13 +1,13 @@
-"""A TFLite file as an int8 network: every operator that cannot go is named, all at once."""
+"""A TFLite file as a network of integers: every operator that cannot go is named, all at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from adrenoc.errors import CompileError, ModelFormatError, UnsupportedOperatorError
-from adrenoc.importers.tflite.file import GraphInfo, TFLiteFile
-from adrenoc.mcu.network import Network, sources_of
-from adrenoc.mcu.tflite.context import Importing
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TFLiteFile
+from adrenoc.mcu.network import WIDTHS, Network, sources_of
+from adrenoc.mcu.tflite.context import Importing, Translation
 from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
 from adrenoc.mcu.tflite.filters import FILTERS
 from adrenoc.mcu.tflite.fold_shapes import fold_shapes
@@ -15,6 +15,7 @@ from adrenoc.mcu.tflite.moves import MOVES
 from adrenoc.mcu.tflite.recurrent import RECURRENT
 from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
+from adrenoc.mcu.tflite.words import WORDS
 
 _TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
 QUANTISE_HINT = (
@@ -28,7 +29,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
 
     Raises:
         ModelFormatError: its operators are in no order in which they can be computed.
-        CompileError: its data are not int8.
+        CompileError: its data are neither int8 nor int16.
         UnsupportedOperatorError: it holds operators that cannot go, each named with the reason.
     """
     if len(file.graphs) > 1:
@@ -43,10 +44,8 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
     made = Importing(graph=graph)
     refused = []
     for operator in graph.operators:
-        translate = _TRANSLATIONS.get(operator.kind)
         try:
-            if translate is None or operator.custom:
-                raise NotImplementedError("no integer kernel yet")
+            translate = _translation(graph, operator)
             made.operators.append(translate(made, operator))
             made.labels += [operator.kind] * (len(made.operators) - len(made.labels))
         except KeyError as error:
@@ -70,6 +69,18 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         constants={index: value for index, value in made.constants.items() if index in read},
         dtypes=dtypes,
     )
+
+
+def _translation(graph: GraphInfo, operator: Operator) -> Translation:
+    if operator.custom or operator.kind not in _TRANSLATIONS:
+        raise NotImplementedError("no integer kernel yet")
+    tensors = [graph.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+    data = [tensor for tensor in tensors if tensor.value is None and not tensor.is_variable]
+    if all(tensor.dtype != "int16" for tensor in data):
+        return _TRANSLATIONS[operator.kind]
+    if operator.kind not in WORDS:
+        raise NotImplementedError("no kernel of int16 yet")
+    return WORDS[operator.kind]
 
 
 def _refuse_disorder(path: Path, graph: GraphInfo) -> None:
@@ -109,7 +120,7 @@ def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
     """Say how to quantise a float model, before its operators are looked at."""
     used = {i for o in graph.operators for i in (*o.inputs[:1], *o.outputs) if i >= 0}
     used |= {*graph.inputs, *graph.outputs}
-    other = [graph.tensors[i] for i in sorted(used) if graph.tensors[i].dtype != "int8"]
+    other = [graph.tensors[i] for i in sorted(used) if graph.tensors[i].dtype not in WIDTHS]
     other = [tensor for tensor in other if tensor.value is None]
     if not other:
         return
@@ -117,8 +128,8 @@ def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
     floats = "float32" in kinds
     raise CompileError(
         f"{path}: {len(other)} of its tensors are {' and '.join(kinds)} (the first is "
-        f"'{other[0].name}'); integer kernels take models whose data are int8, inputs and "
-        "outputs too",
+        f"'{other[0].name}'); integer kernels take models whose data are int8 or int16, "
+        "inputs and outputs too",
         hint=QUANTISE_HINT
         if floats
         else "convert it with inference_input_type = inference_output_type = tf.int8",

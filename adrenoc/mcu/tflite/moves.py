@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import tflite
 
 from adrenoc.importers.tflite.file import Operator
-from adrenoc.mcu.network import Between, Bilinear, Convolution, Join, Move, Tensor, Window
-from adrenoc.mcu.network import Operator as NetworkOperator
+from adrenoc.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
+from adrenoc.mcu.operators import Operator as NetworkOperator
 from adrenoc.mcu.tflite.context import (
     Importing,
     Translation,
@@ -63,7 +64,7 @@ def _pad(made: Importing, operator: Operator) -> NetworkOperator:
     pads = made.constant(operator, 1, made.info(operator, 1).dtype).astype(np.int64)
     fill = source.zero
     if operator.kind == "PADV2":
-        fill = int(made.constant(operator, 2, "int8").reshape(()))
+        fill = int(made.constant(operator, 2, source.dtype).reshape(()))
     indices = []
     for extent, (before, after) in zip(source.shape, pads.reshape(-1, 2), strict=True):
         index = np.arange(-before, extent + after)
@@ -265,7 +266,7 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
         raise NotImplementedError("a padding wider than its kernel")
     shape = tuple(len(index) for index in indices)
     spread_one = made.new_tensor(
-        Tensor(name=f"{info.name} spread", shape=shape, scale=info.scale, zero=info.zero)
+        replace(made.tensors[source], name=f"{info.name} spread", shape=shape)
     )
     offsets = _offsets(info.shape, indices)
     move = Move(source=source, result=spread_one, offsets=offsets, fill=info.zero)

@@ -6,8 +6,8 @@ import numpy as np
 
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.fixed_point import INT8, multiplier_of
-from adrenoc.mcu.network import Operator as NetworkOperator
-from adrenoc.mcu.network import Requantise, Svdf
+from adrenoc.mcu.operators import Operator as NetworkOperator
+from adrenoc.mcu.operators import Requantise, Svdf
 from adrenoc.mcu.tflite.context import Importing, Translation, activation_of
 from adrenoc.mcu.tflite.filters import bias_of
 

@@ -1,7 +1,7 @@
 """Takes conversions at the borders out of a TFLite graph.
 
 *Before -> after*: float32 x -> QUANTIZE -> int8 q ... int8 r -> DEQUANTIZE -> float32 y becomes
-q ... r, under the names x and y; the same for uint8.
+q ... r, under the names x and y; the same for uint8, and with int16 in place of int8.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from adrenoc.importers.tflite.file import GraphInfo, TensorInfo
+from adrenoc.mcu.network import WIDTHS
 
 _SHIFT = 128
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
@@ -49,10 +50,15 @@ def strip_borders(graph: GraphInfo) -> tuple[GraphInfo, dict[int, str]]:
 
 
 def _converts(outer: TensorInfo, inner: TensorInfo) -> bool:
-    """Whether a border stands for the int8 tensor behind it, number by number."""
-    if inner.dtype != "int8" or inner.scales.size != 1 or outer.value is not None:
+    """Whether a border stands for the integers behind it, number by number."""
+    if inner.dtype not in WIDTHS or inner.scales.size != 1 or outer.value is not None:
         return False
     if outer.dtype == "float32":
         return True
     same = outer.scales.size == 1 and outer.scale == inner.scale
-    return outer.dtype == "uint8" and same and outer.zero == inner.zero + _SHIFT
+    return (
+        outer.dtype == "uint8"
+        and inner.dtype == "int8"
+        and same
+        and outer.zero == inner.zero + _SHIFT
+    )

@@ -8,8 +8,8 @@ import numpy as np
 
 from adrenoc.importers.tflite.file import Operator, TensorInfo
 from adrenoc.mcu.fixed_point import activation_range, multiplier_of, scaled, shifted_right
-from adrenoc.mcu.network import Lookup
-from adrenoc.mcu.network import Operator as NetworkOperator
+from adrenoc.mcu.operators import Lookup
+from adrenoc.mcu.operators import Operator as NetworkOperator
 from adrenoc.mcu.tflite.context import Importing, Translation
 
 _NUMBERS = np.arange(-128, 128, dtype=np.int64)

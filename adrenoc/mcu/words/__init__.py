@@ -1,0 +1,1 @@
+"""Kernels of activations of int16."""

@@ -1,0 +1,136 @@
+"""How sums of int16 by int8 become int16: the constants that c/word_layer.c has for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.errors import CompileError
+from adrenoc.mcu.fixed_point import reduced_factor
+from adrenoc.mcu.kernel import Array
+from adrenoc.mcu.operators import Convolution, Depthwise, Requantise
+
+_WHOLE = 33
+"""The shift of a product whose upper half is taken, and halved at least once."""
+_LEAST_WHOLE = 17
+_MOST_SUM = 1 << 42
+_MOST_SHORT = (1 << 31) - 1
+_REAL_BITS = 53
+_STEPS = 1 << 15
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordRule:
+    """Constants of each channel, by the way that the C code takes."""
+
+    way: str
+    multiplier: np.ndarray
+    shift: np.ndarray
+    fraction: np.ndarray | None = None
+    nudge: np.ndarray | None = None
+
+    @property
+    def goes_around(self) -> bool:
+        """Whether sums have 32 bits, and what is beyond is lost."""
+        return self.way in ("WORD_TWICE", "WORD_SHORT_REAL")
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """As constants in flash."""
+        made = [
+            Array(suffix="multiplier", ctype="int32_t", values=self.multiplier),
+            Array(suffix="shift", ctype="int8_t", values=self.shift),
+        ]
+        if self.fraction is not None and self.nudge is not None:
+            made.append(Array(suffix="fraction", ctype="uint32_t", values=self.fraction))
+            made.append(Array(suffix="nudge", ctype="int32_t", values=self.nudge))
+        return tuple(made)
+
+
+def most_products(operator: Convolution | Depthwise) -> np.ndarray:
+    """How large the sums of each channel's products may be."""
+    weights = np.abs(operator.weights.astype(np.int64))
+    if isinstance(operator, Depthwise):
+        return weights.sum((0, 1)) << 15
+    return weights.sum((1, 2, 3)) << 15
+
+
+def word_rule(operator: Convolution | Depthwise) -> WordRule:
+    """The constants of a filter's rule.
+
+    Raises:
+        CompileError: its sums may grow beyond what any converter writes, or its factors are.
+    """
+    rule = operator.requantise
+    most = int((most_products(operator) + np.abs(operator.bias)).max())
+    if most > _MOST_SUM:
+        raise _beyond("sums may grow beyond 42 bits")
+    if rule.reals.size:
+        return _real_rule(rule)
+    if not rule.wide:
+        return WordRule(way="WORD_TWICE", multiplier=rule.multipliers, shift=rule.shifts)
+    multiplier, right = reduced_factor(rule.multipliers, rule.shifts)
+    right = np.where(multiplier == 0, _WHOLE, right)  # nothing is nothing at any shift
+    if most <= _MOST_SHORT and right.min() >= _LEAST_WHOLE:
+        up = np.maximum(_WHOLE - right, 0)
+        shift = np.maximum(right, _WHOLE) - 32
+        return WordRule(way="WORD_HIGH", multiplier=multiplier << up, shift=shift)
+    return WordRule(way="WORD_FIFTEEN", multiplier=multiplier, shift=right)
+
+
+def _real_rule(rule: Requantise) -> WordRule:
+    """Factors of float64: a product is rounded to such a number before it is to an integer."""
+    found = {float(real): _real_factor(float(real)) for real in np.unique(rule.reals)}
+    factors = [found[float(real)] for real in rule.reals]
+    return WordRule(
+        way="WORD_REAL" if rule.wide else "WORD_SHORT_REAL",
+        multiplier=np.array([mantissa >> 32 for mantissa, _, _ in factors]),
+        shift=np.array([shift - 32 for _, shift, _ in factors]),
+        fraction=np.array([mantissa & 0xFFFFFFFF for mantissa, _, _ in factors]),
+        nudge=np.array([nudge for _, _, nudge in factors]),
+    )
+
+
+def _real_factor(real: float) -> tuple[int, int, int]:
+    """A factor as mantissa / 2^shift, exactly, and what makes halves of the rounded product so.
+
+    The nudge counts 2^32 parts; it is zero but where a sum comes so near to a half that float64
+    takes it for one.
+    """
+    if real == 0.0:
+        return 0, 64, 0
+    fraction, exponent = np.frexp(real)
+    mantissa, shift = int(np.ldexp(fraction, _REAL_BITS)), _REAL_BITS - int(exponent)
+    if not 32 < shift < 96:
+        raise _beyond(f"factor is {real:.6g}")
+    halves = np.arange(1, _STEPS + 1) - 0.5
+    near = np.floor(halves / real)
+    short = 0
+    for step in (0.0, 1.0):
+        ties = np.nonzero((near + step) * real == halves)[0]
+        for place in ties:
+            exact = int(near[place] + step) * mantissa
+            short = max(short, (2 * int(place) + 1 << (shift - 1)) - exact)
+    nudge = -(-short >> 32)
+    if nudge:
+        _check_nudge(real, mantissa, shift, nudge)
+    return mantissa, shift, nudge
+
+
+def _check_nudge(real: float, mantissa: int, shift: int, nudge: int) -> None:
+    """Whether all steps lie where float64 has them."""
+    for number in range(1, _STEPS + 1):
+        first = int((number - 0.5) / real) - 1
+        for total in range(first, first + 4):
+            reached = total * real >= number - 0.5
+            product = (total * mantissa >> 32) + (1 << (shift - 33)) + nudge
+            if reached != (product >> (shift - 32) >= number):
+                raise _beyond(f"factor is {real!r}, whose halves no integer gives")
+
+
+def _beyond(what: str) -> CompileError:
+    return CompileError(
+        f"a layer of int16, whose {what}, as no converter writes them",
+        hint="convert the model again",
+    )

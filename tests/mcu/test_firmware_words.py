@@ -1,0 +1,156 @@
+"""Operators of microcontrollers on activations of int16, against LiteRT."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.mcu.operators import Requantise
+from adrenoc.mcu.requantise import requantised
+from adrenoc.mcu.words.rule import _real_factor
+from tests.mcu import networks
+from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
+from tests.mcu.maker import Maker, Value
+from tests.mcu.test_firmware_operators import (
+    depthwise_forms,
+    filter_forms,
+    move_forms,
+)
+
+_ONE = 1 / 32768
+
+
+def _dense(make: Maker) -> list[Value]:
+    row = make.input(1, 40)
+    return [
+        make.dense(row, 12),
+        make.dense(make.input(3, 24), 5, relu="RELU"),
+        make.dense(make.input(1, 7), 9, bias=make.bias_dtype == "int64"),
+        make.dense(make.input(1, 1100), 3),
+    ]
+
+
+def _pairs(make: Maker) -> list[Value]:
+    a, b = make.input(1, 4, 6, 8), make.input(1, 4, 6, 8)
+    gate, row = make.input(1, 1, 1, 8), make.constant(8)
+    full = make.constant(1, 4, 6, 8)
+    made = []
+    for kind, options in (("MUL", "MulOptions"), ("SUB", "SubOptions"), ("ADD", "AddOptions")):
+        made += [
+            make.binary(kind, a, b, options),
+            make.binary(kind, a, gate, options, "RELU"),
+            make.binary(kind, gate, a, options),
+            make.binary(kind, a, row, options, "RELU6"),
+            make.binary(kind, full, b, options),
+        ]
+    return [*made, make.add(a, b, relu="RELU"), make.add(a, a)]
+
+
+def _others(make: Maker) -> list[Value]:
+    a = make.input(1, 4, 5, 6)
+    return [
+        make.pool(a, "AVERAGE_POOL_2D", (4, 5)),
+        make.pool(a, "AVERAGE_POOL_2D", (3, 3), strides=(1, 1), padding="SAME"),
+        make.pool(a, "MAX_POOL_2D", (2, 2)),
+        make.pool(a, "MAX_POOL_2D", (3, 2), strides=(2, 1), padding="SAME", relu="RELU"),
+        make.reshape(a, 1, 120),
+        make.reshape(make.add(a, a), 1, 120),
+        make.softmax(make.input(1, 40, scale=1e-3)),
+        make.softmax(make.input(5, 10, scale=2e-4), beta=0.5),
+        make.softmax(make.input(2, 1, scale=3e-5)),
+        make.softmax(make.input(2, 300, scale=1e-6)),
+    ]
+
+
+def _curves(make: Maker) -> list[Value]:
+    made = []
+    for scale in (1e-5, 1e-4, 2.0**-12, 2.0**-11, 3e-4, 1e-3, 0.06, 0.9):
+        x = make.input(1, 2, 8, 64, scale=scale)
+        made += [make.unary(kind, x, scale=_ONE, zero=0) for kind in ("LOGISTIC", "TANH")]
+    x = make.input(1, 2, 8, 16)
+    made += [make.unary(kind, x) for kind in ("RELU", "RELU6", "QUANTIZE")]
+    made.append(make.unary("LEAKY_RELU", x, options="LeakyReluOptions", alpha=0.1))
+    make.dtype = "int8"
+    small = make.input(1, 2, 8, 16)
+    made.append(make.unary("QUANTIZE", x))
+    make.dtype = "int16"
+    return [*made, make.unary("QUANTIZE", small)]
+
+
+FORMS = [filter_forms, depthwise_forms, _dense, _pairs, _others, _curves, move_forms]
+
+
+@pytest.mark.parametrize("forms", FORMS)
+def test_evaluation_is_the_reference(forms: Any) -> None:
+    for seed in range(4):
+        make = Maker(seed=seed, dtype="int16")
+        evaluate_and_compare(make.finish(*forms(make)))
+
+
+@pytest.mark.parametrize("forms", [filter_forms, _dense])
+def test_biases_of_32_bits_are_the_reference(forms: Any) -> None:
+    for seed in range(3):
+        make = Maker(seed=seed, dtype="int16", bias_dtype="int32")
+        evaluate_and_compare(make.finish(*forms(make)))
+
+
+@needs_emulator
+@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("forms", FORMS)
+def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
+    make = Maker(seed=10, dtype="int16")
+    run_and_compare(make.finish(*forms(make)), tmp_path / "m", core=core, seed=1)
+
+
+def test_code_calls_its_borders_what_they_are(tmp_path: Path) -> None:
+    model, out = tmp_path / "m.tflite", tmp_path / "m"
+    model.write_bytes(networks.audio())
+    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    header = (out / "model.h").read_text()
+    assert "void model_run(const int16_t *input, int16_t *output, void *arena);" in header
+    assert "MODEL_INPUT_BYTES 432" in header
+    assert "MODEL_OUTPUT_BYTES 22" in header
+
+
+def test_what_cannot_go_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(networks.audio())
+    code = main(["compile", str(model), "--device", "cpu:arm64"])
+    assert code == UnsupportedOperatorError.exit_code
+    assert "activations of int16" in capsys.readouterr().err
+    make = Maker(dtype="int16")
+    x = make.input(1, 4, 4, 4)
+    model.write_bytes(make.finish(make.unary("HARD_SWISH", x)))
+    code = main(["compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")])
+    assert code == UnsupportedOperatorError.exit_code
+    assert re.search("HARD_SWISH .*no kernel of int16 yet", capsys.readouterr().err)
+
+
+def test_real_factors_are_those_of_float64() -> None:
+    """Sums about every half, of factors that float64 has exactly and of others."""
+    random = np.random.default_rng(0)
+    for real in (2.0**-14, 3 * 2.0**-17, *random.uniform(1e-7, 1e-2, 6)):
+        mantissa, shift, nudge = _real_factor(float(real))
+        halves = np.arange(1, 32768, 97) - 0.5
+        sums = (np.floor(halves / real)[:, None] + np.arange(-1, 3)).astype(np.int64).reshape(-1)
+        rule = Requantise(zero=0, low=-32768, high=32767, reals=np.array([real]), wide=True)
+        want = requantised(sums, rule)
+        half = 1 << (shift - 33)
+        got = [((int(s) * mantissa >> 32) + half + nudge) >> (shift - 32) for s in sums]
+        assert (np.minimum(got, 32767) == want).all()
+
+
+@needs_emulator
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+def test_long_sums_have_64_bits(core: str, tmp_path: Path) -> None:
+    """More products than 32 bits hold, each at its end."""
+    make = Maker(seed=4, dtype="int16", least_weight=-128)
+    x = make.input(1, 3, 3, 700)
+    made = [make.conv(x, 3), make.conv(x, 2, (3, 3)), make.dense(make.input(1, 1100), 3)]
+    run_and_compare(make.finish(*made), tmp_path / "m", core=core, seed=2)
