@@ -261,6 +261,14 @@ def resolve_options(
             f'(from {origins["compute_dtype"]}), expected "float32"',
             hint=f"adrenoc compile MODEL --device {target.option} --preset mixed",
         )
+    if options.storage_dtype == "float16" and not (options.textures or target.limits.fp16):
+        raise OptionError(
+            f"{target.title} has no half type (cl_khr_fp16), which buffers of halves need: with "
+            f'textures = false storage_dtype is "float16" (from {origins["storage_dtype"]}), '
+            'expected "float32"',
+            hint=f"adrenoc compile MODEL --device {target.option} --preset mixed, with textures, "
+            "or --preset fp32",
+        )
     return ResolvedOptions(options=options, origins=tuple(origins.items()))
 
 

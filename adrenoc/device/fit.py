@@ -22,6 +22,8 @@ _ELEMENT_BYTES = {
     **{"char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2},
     **{"int": 4, "uint": 4, "float": 4, "long": 8, "ulong": 8, "double": 8},
 }
+# What TVM's printer prints above a kernel with the half type, for devices without it.
+_HALVES = '#error "Half precision'
 # What an image kernel reads through its coordinates: shape [layers, rows, columns, 4].
 _TEXTURE_RANK = 4
 
@@ -82,6 +84,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     """
     missing = [
         *_missing_features(bundle.manifest, facts),
+        *_missing_halves(bundle, facts),
         *_missing_extents(bundle.manifest, facts),
         *_missing_local_memory(bundle, facts),
         *_missing_memory(bundle.manifest, facts),
@@ -106,6 +109,20 @@ def _missing_features(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]
     if manifest.options.values.get("compute_dtype") == "float16" and not facts["fp16"]:
         missing.append("it has no cl_khr_fp16, and the kernels compute in half")
     return missing
+
+
+def _missing_halves(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
+    """Kernels with the half type, where that is not already said of all of them."""
+    if facts["fp16"] or bundle.manifest.options.values.get("compute_dtype") == "float16":
+        return []
+    names = [kernel.name for kernel in bundle.kernels() if needs_half_type(kernel.source)]
+    named = list_first(names, most=3) if names else ""
+    return [f"it has no cl_khr_fp16, and {named} read or write halves in buffers"] if names else []
+
+
+def needs_half_type(source: str) -> bool:
+    """Whether OpenCL C computes with halves, as TVM's printer says above it."""
+    return _HALVES in source
 
 
 def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:

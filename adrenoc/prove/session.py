@@ -65,7 +65,7 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         there = describe(replace(address, timeout_s=max(START_S, request.limit_s)))
         _, facts = choose_device(list(there.devices), request.cl_device)
         device = Device.of(facts)
-        target = _target(request.listed or listed_for(device), there)
+        target = _target(request.listed or listed_for(device), there, device)
         bench = RemoteBench(address, request.cl_device)
         suites = wanted(request, target)
         try:
@@ -86,14 +86,18 @@ def chosen(only: tuple[str, ...]) -> tuple[Case, ...]:
 
 def wanted(request: Request, target: Target) -> tuple[Suite, ...]:
     """The suites that were asked for."""
-    suites = all_suites(chosen(request.only), half_arithmetic=target.limits.fp16)
+    suites = all_suites(chosen(request.only), half_type=target.limits.fp16)
     precisions = request.precisions or PRECISIONS
     return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
 
 
-def _target(listed: Target, there: RemoteDevice) -> Target:
-    """The listed device, with a CPU part for the machine that it is in."""
-    return host_twin(listed) if there.machine.startswith(platform.machine()) else listed
+def _target(listed: Target, there: RemoteDevice, device: Device) -> Target:
+    """The listed device, with a CPU part for the machine that it is in, with halves or not."""
+    target = host_twin(listed) if there.machine.startswith(platform.machine()) else listed
+    if not device.lacks("cl_khr_fp16"):
+        return target
+    limits = replace(target.limits, fp16=False)
+    return replace(target, gpu=replace(target.gpu, limits=limits))
 
 
 def _move(values: np.ndarray) -> np.ndarray:

@@ -61,13 +61,13 @@ class Made:
         return len(self.bundle.manifest.kernels)
 
 
-def all_suites(cases: Sequence[Case], *, half_arithmetic: bool) -> tuple[Suite, ...]:
-    """Each precision that the device has, in each memory."""
+def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
+    """Each precision that the device has, in each memory: buffers of halves need the half type."""
     return tuple(
         Suite(precision=precision, memory=memory, cases=tuple(cases))
         for precision in PRECISIONS
-        if precision != "fp16" or half_arithmetic
         for memory in MEMORIES
+        if half_type or precision == "fp32" or (precision == "mixed" and memory == "textures")
     )
 
 

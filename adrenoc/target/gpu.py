@@ -12,6 +12,10 @@ WorkGroup = tuple[int, int, int]
 """Threads in x, y, z."""
 
 
+NO_HALF_TYPE = "the device has no half type (cl_khr_fp16), which buffers of halves need"
+"""Why something that lies in a buffer is float32 there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What an OpenCL kernel may ask of the device.  None: not known, so not to be relied on."""
@@ -31,7 +35,8 @@ class Limits:
     max_alloc_bytes: int | None = None
     """Of one buffer or image."""
     fp16: bool
-    """Half arithmetic (cl_khr_fp16).  Half images read as float need no such thing."""
+    """The half type (cl_khr_fp16): arithmetic, and buffers of halves.  Half images that are read as
+    float need no such thing."""
     dot_product: bool | None = None
     """The hardware has a four-way 8-bit dot product; the driver's extensions say how to use it."""
     opencl_c: str

@@ -111,7 +111,7 @@ PLANTED = ("softmax: along channels", "map: Tanh")
 def _suites(*titles: str) -> tuple[Suite, ...]:
     cases = tuple(case for case in CASES if case.title in titles)
     assert len(cases) == len(titles)
-    return all_suites(cases, half_arithmetic=False)[:2]
+    return all_suites(cases, half_type=True)[:2]
 
 
 def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:

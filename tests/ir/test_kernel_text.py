@@ -12,7 +12,9 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.codegen.build import kernel_sources
+from adrenoc.device.fit import needs_half_type
 from adrenoc.kernels.epilogue import AT_ONCE
+from adrenoc.target.gpu import NO_HALF_TYPE
 from tests.models import graph
 
 _IMAGES = ("in0", "in1", "in2")
@@ -112,6 +114,19 @@ def test_zero_padding_is_the_samplers(stride: int) -> None:
 def test_no_half_arithmetic_outside_fp16(preset: str) -> None:
     lines = _source(_conv(8, 8, 3), "conv2d", preset).splitlines()
     assert not [line for line in lines if "half" in line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("has_halves", [True, False])
+def test_buffers_hold_floats_where_the_device_has_no_half_type(has_halves: bool) -> None:
+    """What no image holds lies in a buffer: tensors, and weights."""
+    model = _conv(8, 8, 3)
+    limits = {"image2d_max_width_texels": 8, "image2d_max_height_texels": 8, "fp16": has_halves}
+    state = plan(model, until="build", preset="mixed", **limits)
+    texts = kernel_sources(state.executable).values()
+    assert any(map(needs_half_type, texts)) == has_halves
+    said = {d.subject for d in state.log if d.reason == NO_HALF_TYPE and d.taken == "float32"}
+    assert bool(said) != has_halves
+    assert has_halves or {"r", "c"} & said
 
 
 def test_half_arithmetic_in_fp16() -> None:

@@ -178,6 +178,18 @@ def test_half_arithmetic_needs_the_extension(bundle: Bundle) -> None:
         check_device(half, _facts(fp16=False), where="the device")
 
 
+def test_kernels_with_halves_in_buffers_need_the_extension(bundle: Bundle) -> None:
+    (listed,) = bundle.manifest.kernels
+    (bundle.path / "kernels" / f"{listed.name}.cl").write_text(
+        '#error "Half precision floating point not supported"\n__kernel void k() {}'
+    )
+    with pytest.raises(
+        DeviceError, match=f"no cl_khr_fp16, and {listed.name} read or write halves"
+    ):
+        check_device(bundle, _facts(fp16=False), where="the device")
+    check_device(bundle, _facts(), where="the device")
+
+
 def test_another_tvm_is_refused(bundle: Bundle) -> None:
     manifest = replace(bundle.manifest, versions={"apache-tvm": "0.27.0.post1"})
     opened = replace(bundle, manifest=manifest)

@@ -110,6 +110,15 @@ def test_half_arithmetic_needs_a_device_that_has_it():
     assert resolve_options(without_fp16(A750), preset="mixed").options.storage_dtype == "float16"
 
 
+def test_halves_in_buffers_need_a_device_with_the_type():
+    with pytest.raises(OptionError, match="has no half type") as caught:
+        resolve_options(without_fp16(A750), preset="buffer")
+    assert '"float16" (from preset buffer), expected "float32"' in caught.value.message
+    said = {"textures": False}
+    fp32 = resolve_options(without_fp16(A750), preset="fp32", command_line=said).options
+    assert (fp32.storage_dtype, fp32.textures) == ("float32", False)
+
+
 def test_an_unknown_preset_gets_the_nearest_name():
     with pytest.raises(OptionError) as caught:
         resolve_options(A750, preset="fp61")

@@ -30,7 +30,7 @@ from adrenoc.kernels.weights import pack_blocked
 from adrenoc.kernels.work_group import Threads, pick_work_group
 from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
-from adrenoc.target.gpu import Limits, Performance
+from adrenoc.target.gpu import NO_HALF_TYPE, Limits, Performance
 from adrenoc.tuning_log import Tuning
 
 Pack = Callable[[np.ndarray], np.ndarray]
@@ -135,8 +135,8 @@ class RuleContext:
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
             # Packing moves and never computes: rounded first, it moves half the bytes.
-            prepared = prepare(self._constant(name))
-            value = pack(self._round_constant(name, prepared, self.options.storage_dtype, compute))
+            prepared, dtype = prepare(self._constant(name)), self.options.storage_dtype
+            value = pack(self._round_constant(name, prepared, dtype, compute))
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -153,9 +153,13 @@ class RuleContext:
                     f"{self.limits.image2d_max_height_texels} in "
                     f"{self.limits.image_max_array_layers}",
                 )
+            if dtype == "float16" and not (fits or self.limits.fp16):
+                dtype = "float32"
+                value = pack(self._round_constant(name, prepared, dtype, compute))
+                self.log.add(name, dtype, NO_HALF_TYPE)
             spec = OperandSpec(
                 shape=tuple(value.shape),
-                dtype=self.options.storage_dtype,
+                dtype=dtype,
                 memory=Memory.TEXTURE if fits else Memory.BLOCKED,
                 layout=PACKED_LAYOUT,
             )

@@ -24,7 +24,7 @@ from adrenoc.passes.analyse.region_nodes import region_border
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_layouts import wanted_layout
 from adrenoc.passes.place.copy_node import copy_node
-from adrenoc.target.target import Limits
+from adrenoc.target.gpu import NO_HALF_TYPE, Limits
 
 
 def assign_memory(graph: Graph, context: Context) -> Graph:
@@ -90,6 +90,9 @@ def _place(
             f"as planes it is {_extents(layout, tensor.shape)} and as rows "
             f"{_extents(layout.refold(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
         )
+    if dtype == "float16" and not limits.fp16:
+        dtype = "float32"
+        log.add(tensor.name, "float32", NO_HALF_TYPE)
     return Placement(memory=Memory.BLOCKED, layout=layout, dtype=dtype)
 
 
