@@ -6,6 +6,10 @@ moves one number in eight to the next.  Each is an error of a whole quantum, whi
 it carry on to the next quantisation, so that halves anywhere before one cost much more than their
 own rounding.  The products between them, which take most of the time, are of bytes as before.
 
+Other roundings have factors that are computed, too: gates, norms, and the quantum of an earlier
+rounding.  A factor is the quantum where nothing but maps leads to it from the greatest or least
+numbers of what is rounded, and none of them squashes, as gates do.
+
 Before -> after (mixed):
     s = (max(x) - min(x)) / 255; q = round(x / s)      x, its largest and smallest number
     x = layer_norm(matmul(p, w) * t + r)               and s, and the sum, t and r, stay in float32
@@ -15,15 +19,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
-from adrenoc.families.operators import is_product
+from adrenoc.families.operators import gives
+from adrenoc.families.shared.operator import Numbers
+from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.analyse.scalar_body import parts_of
+from adrenoc.passes.precision.expression import values_of
 from adrenoc.passes.precision.known import Interval
+from adrenoc.tvmapi import Expr, tvm
 
 GREATEST_EXACT = 2048.0
 """Up to here a half holds every integer."""
+_SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
+"""What gates and shares are made by; quanta may be powers of two."""
 
 
 def before_dynamic(
@@ -33,7 +45,7 @@ def before_dynamic(
     starts = [
         name
         for node in graph.nodes
-        if node.output in rounded and _is_dynamic(graph, node, ranges)
+        if node.output in rounded and _is_dynamic(graph, node, rounded)
         for name in node.inputs
     ]
     return led_by(graph, starts, rounded, ranges)
@@ -76,11 +88,69 @@ def is_other_in_half(value: np.ndarray | None) -> bool:
         return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
 
 
-def _is_dynamic(graph: Graph, node: Node, ranges: Mapping[str, Interval]) -> bool:
-    """Whether what it is rounded by is computed: of fewer elements than what is rounded."""
-    size = math.prod(graph.tensors[node.output].shape)
-    scales = node.inputs[2:] if is_product(node) else node.inputs
-    return any(
-        math.prod(graph.tensors[name].shape) < size and is_data(graph, name, ranges)
-        for name in scales
-    )
+def _is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
+    """Whether a factor of fewer elements is of the greatest or least numbers of what is rounded.
+
+    That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
+    """
+    if node.body is None:
+        return False
+    size = _size(graph, node.output)
+    factors = [name for name in node.inputs if _size(graph, name) < size]
+    extremes = [name for name in factors if _is_plainly_read(node.body, name)]
+    data = _led_by_maps(graph, [n for n in node.inputs if n not in factors], rounded)
+    return any(data & _picked_for(graph, name) for name in extremes)
+
+
+def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
+    """The tensors whose greatest or least numbers make a factor, and what maps make these of.
+
+    Those of no more elements than the factor are factors themselves, of other numbers.
+    """
+    size = _size(graph, factor)
+    waiting, seen, picked = [factor], set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        maker = graph.producers.get(name)
+        if name in seen or maker is None:
+            continue
+        seen.add(name)
+        if gives(maker, Numbers.PICKED) and _is_plainly_stored(maker):
+            picked |= {n for n in maker.inputs if _size(graph, n) > size}
+            waiting += maker.inputs
+        elif maker.is_map and maker.body is not None:
+            waiting += [n for n in maker.inputs if _is_plainly_read(maker.body, n)]
+    return _led_by_maps(graph, picked, ())
+
+
+def _led_by_maps(graph: Graph, names: Iterable[str], rounded: Collection[str]) -> frozenset[str]:
+    """These tensors, and what maps make them of, but for those that come out of a rounding."""
+    waiting, found = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in found or graph.tensors[name].value is not None:
+            continue
+        found.add(name)
+        maker = graph.producers.get(name)
+        if maker is not None and maker.is_map and name not in rounded:
+            waiting += maker.inputs
+    return frozenset(found)
+
+
+def _is_plainly_stored(node: Node) -> bool:
+    return node.epilogue is None or _is_plainly_read(node.epilogue, Node.RESULT)
+
+
+def _is_plainly_read(body: Body, name: str) -> bool:
+    """Whether a body reads a tensor other than to squash it."""
+
+    def plain(part: Any) -> tuple[Expr, ...]:
+        squashes = isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _SQUASHING
+        return () if squashes else values_of(part)
+
+    loads = (p for p in parts_of(body.value, plain) if isinstance(p, tvm.ir.TensorLoad))
+    return any(body.source_of(load.source) == name for load in loads)
+
+
+def _size(graph: Graph, name: str) -> int:
+    return math.prod(graph.tensors[name].shape)

@@ -28,7 +28,7 @@ class Expression(Forms):
     def __getitem__(self, part: Expr) -> Known:
         """What is known of a part."""
         if part not in self._of:
-            for below in parts_of(part, _values_of):
+            for below in parts_of(part, values_of):
                 if below not in self._of:
                     self._of[below] = self._visit(below)
         return self._of[part]
@@ -76,7 +76,7 @@ class Expression(Forms):
         return len(terms) == 1 and all(self.is_computed(s) for s in (terms[0].a, terms[0].b))
 
     def _visit(self, part: Any) -> Known:
-        sides = [self._of[side] for side in _values_of(part)]
+        sides = [self._of[side] for side in values_of(part)]
         reads = frozenset().union(*(side.reads for side in sides))
         form = form_of(part.__class__)
         if form is None:
@@ -88,7 +88,7 @@ class Expression(Forms):
         return replace(known, hides=vast and below)
 
 
-def _values_of(part: Any) -> tuple[Expr, ...]:
+def values_of(part: Any) -> tuple[Expr, ...]:
     """What the number of a part comes of: not where a load reads it."""
     if isinstance(part, tvm.ir.TensorLoad):
         return ()
