@@ -95,6 +95,19 @@ def test_resize(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_by_factors_that_no_float_is(device: Any, mode: str) -> None:
+    """Five rows by 1.8 are nine, as exporters and onnxruntime have it."""
+    ops = Ops()
+    x = ops("Relu", ops.input(1, 3, 5, 6))
+    for factors in ((1.8, 7 / 6), (1.4, 1.5), (2.6, 0.5)):
+        for transform in ("half_pixel", "align_corners", "asymmetric"):
+            attrs = {"mode": mode, "coordinate_transformation_mode": transform}
+            scales = ops.const([1.0, 1.0, *factors])
+            ops.output(ops("Resize", x, "", scales, **attrs))
+    ops.check(device, "fp32")
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_depth_and_space(device: Any, preset: str) -> None:
     ops = Ops()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,6 +32,8 @@ _SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMS
 _AXES_FROM_THE_END = frozenset({"Concat", "Squeeze", "Unsqueeze"})
 """Operators that count axes from the end since opset 11, and are the same before.  Source: onnx
 1.23 and onnxruntime, sixteen operators with axes tried in opset 9."""
+
+_RESIZING = frozenset({"Resize", "Upsample"})
 
 _NEEDS_A_TYPE = frozenset({"EyeLike", "RegexFullMatch"})
 """Operators whose inference ends the process where the type of their input is not known, as that of
@@ -133,8 +136,34 @@ def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:
             shape = tuple(int(d) for d in wanted.reshape(-1))
             graph.types[name] = TensorType(element=result.element, shape=shape)
     source = graph.types.get(node.input[0]) if node.input else None
+    if node.op_type in _RESIZING and result is not None and source is not None:
+        graph.types[name] = _resized_type(graph, node, source, result)
     if node.op_type in _SAME_SHAPE and (result is None or result.shape is None) and source:
         graph.types[name] = source
+
+
+def scaled_extent(extent: int, factor: float) -> int:
+    """The extent that a resize makes by a factor: their product in float32, cut off.
+
+    So does onnxruntime, and so do exporters mean it: five times 1.8 is nine, although the float
+    that is nearest to 1.8 lies below it.
+    """
+    return int(np.float32(extent) * np.float32(factor))
+
+
+def _resized_type(
+    graph: OnnxGraph, node: onnx.NodeProto, source: TensorType, inferred: TensorType
+) -> TensorType:
+    """The type of what is resized by factors: inference multiplies them in doubles."""
+    at = 1 if len(node.input) == 2 else 2
+    factors = graph.constants.get(node.input[at]) if len(node.input) > at else None
+    if factors is None or not factors.size or source.shape is None:
+        return inferred
+    shape = list(source.shape)
+    axes: Any = attributes(node).get("axes") or range(len(shape))
+    for axis, factor in zip(axes, factors.reshape(-1), strict=True):
+        shape[axis] = scaled_extent(shape[axis], float(factor))
+    return TensorType(element=inferred.element, shape=tuple(shape))
 
 
 def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> TensorType:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from adrenoc.importers.onnx.infer import scaled_extent
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.resize_whole import (
     MODES,
@@ -103,7 +104,7 @@ def _keep_aspect(
 
 
 def _extent(extent: int, scale: float | None, size: int | None) -> int:
-    return size if size is not None else int(np.floor(extent * (scale or 1.0)))
+    return size if size is not None else scaled_extent(extent, 1.0 if scale is None else scale)
 
 
 def _emit_resize2d(
@@ -256,6 +257,13 @@ def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     )
 
 
+def _reference_factor(extent: int, scale: float | None) -> np.float32:
+    """The factor, or the next float, by which ONNX's reference makes what `_extent` says."""
+    factor = np.float32(1.0 if scale is None else scale)
+    short = int(extent * float(factor)) < _extent(extent, scale, None)
+    return np.nextafter(factor, np.float32(np.inf)) if short else factor
+
+
 def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """Rows [count, extent], each resized as ONNX's reference does."""
     from onnx.reference import ReferenceEvaluator
@@ -273,7 +281,7 @@ def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.
     if part:
         feeds["r"] = np.array([0.0, part[0], 1.0, part[1]], np.float32)
     if by_scale:
-        feeds["s"] = np.array([1.0, scale], np.float32)
+        feeds["s"] = np.array([1.0, _reference_factor(extent, scale)], np.float32)
     else:
         feeds["s"] = np.array([count, _extent(extent, scale, size)], np.int64)
     result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
