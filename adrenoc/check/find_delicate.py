@@ -21,6 +21,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.analyse.powers import calls, is_power, unify_reads
+from adrenoc.passes.precision.dynamic_quanta import is_dynamic
 from adrenoc.tvmapi import tirx, tvm
 
 _LARGE_TABLE = 4.0
@@ -149,19 +150,15 @@ def _deep_streams(graph: Graph) -> _Found:
 
 def _dynamic_quantisation(graph: Graph) -> _Found:
     """Rounding to integers by a scale that the data give."""
+    rounded = {node.output for node in graph.nodes if graph.precision(node.output).rounded}
     for node in graph.nodes:
-        if not graph.precision(node.output).rounded:
-            continue
-        for name in node.inputs:
-            tensor = graph.tensors[name]
-            if tensor.value is None and tensor.is_float and int(np.prod(tensor.shape)) == 1:
-                yield (
-                    "dynamic quantisation",
-                    node.output,
-                    "it is rounded to integers by a scale that is computed of the data: what half "
-                    "rounds before it moves whole quanta",
-                )
-                break
+        if node.output in rounded and is_dynamic(graph, node, rounded):
+            yield (
+                "dynamic quantisation",
+                node.output,
+                "it is rounded to integers by a scale that is computed of the data: the last bit "
+                "of what is before it may move whole quanta",
+            )
 
 
 def _linear_attention(graph: Graph) -> _Found:

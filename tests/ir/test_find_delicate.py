@@ -86,6 +86,43 @@ def _dynamic() -> onnx.ModelProto:
     return graph(nodes, {"x": [3, 8]}, ["y"], {"w": weights})
 
 
+def _by_token() -> onnx.ModelProto:
+    """A quantum for each row, by its largest number."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Abs", ["p"], ["a"]),
+        helper.make_node("ReduceMax", ["a"], ["m"], axes=[-1], keepdims=1),
+        helper.make_node("Div", ["m", "steps"], ["s"]),
+        helper.make_node("Div", ["p", "s"], ["d"]),
+        helper.make_node("Round", ["d"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["v"]),
+        helper.make_node("Mul", ["v", "s"], ["y"]),
+    ]
+    steps = np.array(127, np.float32)
+    constants = {"w": _weights(8, 8), "steps": steps}
+    return graph(nodes, {"x": [1, 6, 8]}, ["y"], constants)
+
+
+def _scaled_by_an_input() -> onnx.ModelProto:
+    """A fixed quantum of what one number scales that the model is given, and a gate."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Mul", ["p", "one"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["mean"]),
+        helper.make_node("ReduceMean", ["mean"], ["all"], keepdims=1),
+        helper.make_node("Sigmoid", ["all"], ["gate"]),
+        helper.make_node("Mul", ["d", "gate"], ["e"]),
+        helper.make_node("QuantizeLinear", ["e", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    constants = {
+        "w": _weights(8, 8),
+        "s": np.array(0.02, np.float32),
+        "z": np.array(0, np.int8),
+    }
+    return graph(nodes, {"x": [1, 4, 6, 8], "one": [1]}, ["y"], constants)
+
+
 def _attention(softmax: bool) -> onnx.ModelProto:
     """k^T v over 64 tokens first, or the usual way round with a softmax."""
     nodes = [helper.make_node("MatMul", ["x", w], [w[1:]]) for w in ("wq", "wk", "wv")]
@@ -152,6 +189,8 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[str]]] = {
     "shorter stream": (lambda: _stream(16), []),
     "stream with norms": (lambda: _stream(26, norm=True), []),
     "dynamic": (_dynamic, ["dynamic quantisation"]),
+    "dynamic by token": (_by_token, ["dynamic quantisation"]),
+    "a fixed quantum and computed factors": (_scaled_by_an_input, []),
     "linear attention": (lambda: _attention(softmax=False), ["linear attention"]),
     "attention": (lambda: _attention(softmax=True), []),
     "gates": (_gated, []),

@@ -45,10 +45,24 @@ def before_dynamic(
     starts = [
         name
         for node in graph.nodes
-        if node.output in rounded and _is_dynamic(graph, node, rounded)
+        if node.output in rounded and is_dynamic(graph, node, rounded)
         for name in node.inputs
     ]
     return led_by(graph, starts, rounded, ranges)
+
+
+def is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
+    """Whether a factor of fewer elements is of the greatest or least numbers of what is rounded.
+
+    That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
+    """
+    if node.body is None:
+        return False
+    size = _size(graph, node.output)
+    factors = [name for name in node.inputs if _size(graph, name) < size]
+    extremes = [name for name in factors if _is_plainly_read(node.body, name)]
+    data = _led_by_maps(graph, [n for n in node.inputs if n not in factors], rounded)
+    return any(data & _picked_for(graph, name) for name in extremes)
 
 
 def led_by(
@@ -86,20 +100,6 @@ def is_other_in_half(value: np.ndarray | None) -> bool:
         return False
     with np.errstate(over="ignore"):
         return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
-
-
-def _is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
-    """Whether a factor of fewer elements is of the greatest or least numbers of what is rounded.
-
-    That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
-    """
-    if node.body is None:
-        return False
-    size = _size(graph, node.output)
-    factors = [name for name in node.inputs if _size(graph, name) < size]
-    extremes = [name for name in factors if _is_plainly_read(node.body, name)]
-    data = _led_by_maps(graph, [n for n in node.inputs if n not in factors], rounded)
-    return any(data & _picked_for(graph, name) for name in extremes)
 
 
 def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
