@@ -14,6 +14,7 @@ _STUCK = """
 import ctypes, signal, threading, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
 from adrenoc.files.aside import aside_file, aside_folder
 from adrenoc.cli.interrupts import interrupts
 from adrenoc.files.temporary import TemporaryFolder
@@ -105,6 +106,7 @@ def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error: str) -> None
 _CRASHING = """
 import atexit, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
 from adrenoc.cli import main
 from adrenoc.files.temporary import TemporaryFolder
 
