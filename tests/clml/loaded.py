@@ -12,7 +12,8 @@ import tvm
 from adrenoc.clml.codegen import runtime_module
 from adrenoc.clml.region import Region
 from tests.clml.every_operator import SHAPE
-from tests.clml.regions import cut, module_of, random, reference
+from tests.clml.regions import cut, module_of, random
+from tests.stock_tvm import run_on_cpu
 
 INPUT = random(*SHAPE, seed=9)
 
@@ -20,7 +21,7 @@ INPUT = random(*SHAPE, seed=9)
 @cache
 def expected(function: Any) -> np.ndarray:
     """What TVM computes of `INPUT` on the CPU."""
-    return reference(module_of(function, SHAPE), [INPUT])[0]
+    return run_on_cpu(module_of(function, SHAPE), [INPUT])[0]
 
 
 @dataclass(frozen=True, kw_only=True)

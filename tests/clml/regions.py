@@ -22,6 +22,7 @@ from adrenoc.clml.partition import Partition, partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.decision import DecisionLog
 from adrenoc.importers.imported import Imported
+from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.pipeline import STAGES, State
@@ -151,6 +152,7 @@ def build(
         held.copyfrom(param.value)
         arguments.append(held)
     machine = relax.VirtualMachine(state.executable, [device, tvm.cpu()])
+    opencl.build_all(state.executable.mod, device.index)  # together: half the time of one by one
     return Built(state=state, device=device, machine=machine, arguments=arguments)
 
 
@@ -167,11 +169,3 @@ def by_emulator(
     assert runtime[f"{region.symbol}_usable"](region.version, given[0])
     runtime[region.symbol](*given, *made)
     return [tensor.numpy().astype("float32") for tensor in made]
-
-
-def reference(module: tvm.IRModule, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What TVM computes on the CPU."""
-    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
-    result = machine["main"](*(tvm.runtime.tensor(value) for value in inputs))
-    fields = [result] if hasattr(result, "numpy") else list(result)
-    return [field.numpy() for field in fields]

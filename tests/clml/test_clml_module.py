@@ -14,7 +14,8 @@ from tvm import relax
 from adrenoc.clml.codegen import runtime_module
 from tests.clml.every_operator import make, plain
 from tests.clml.loaded import load
-from tests.clml.regions import Emulate, by_emulator, constant, cut, module_of, random, reference
+from tests.clml.regions import Emulate, by_emulator, constant, cut, module_of, random
+from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
 
@@ -54,7 +55,7 @@ def test_rows_lie_in_the_memory_of_the_caller(device: Any, emulate: Emulate):
     for turn in range(2):  # other tensors, other memory
         inputs = [random(*s, seed=i + turn) for i, s in enumerate(shapes)]
         (value,) = by_emulator(module, device, inputs, dtype="float32")
-        assert np.allclose(value, reference(module, inputs)[0], atol=1e-5)
+        assert np.allclose(value, run_on_cpu(module, inputs)[0], atol=1e-5)
 
 
 def test_shared_memory_is_looked_up_in_each_run(device: Any, emulate: Emulate):
@@ -73,13 +74,13 @@ def test_shared_memory_is_looked_up_in_each_run(device: Any, emulate: Emulate):
         data = random(1, 48, 8, seed=turn)
         kept += [tvm.runtime.tensor(data, device), tvm.runtime.empty((1, 48, 8), "float32", device)]
         runtime[region.symbol](*kept[-2:])
-        assert np.allclose(kept[-1].numpy(), reference(module, [data])[0], atol=1e-4)
+        assert np.allclose(kept[-1].numpy(), run_on_cpu(module, [data])[0], atol=1e-4)
         facts = runtime["adrenoc.clml.prepare"](0)
         assert (facts["shared"], facts["border_copies"]) == (2, 0)
     for turn in range(3):  # nothing was written into another run's memory
         data = random(1, 48, 8, seed=turn)
         assert np.array_equal(kept[2 * turn].numpy(), data)
-        assert np.allclose(kept[2 * turn + 1].numpy(), reference(module, [data])[0], atol=1e-4)
+        assert np.allclose(kept[2 * turn + 1].numpy(), run_on_cpu(module, [data])[0], atol=1e-4)
 
 
 def test_a_recording_keeps_its_memory(device: Any, emulate: Emulate):
@@ -89,7 +90,7 @@ def test_a_recording_keeps_its_memory(device: Any, emulate: Emulate):
         emulate(recording=recording)
         data = [random(1, 4, 5)]
         (value,) = by_emulator(softmax, device, data, dtype="float32")
-        assert np.allclose(value, reference(softmax, data)[0], atol=1e-6)
+        assert np.allclose(value, run_on_cpu(softmax, data)[0], atol=1e-6)
 
 
 def _module(graph: dict[str, Any], constants: list[str] = []) -> Any:  # noqa: B006

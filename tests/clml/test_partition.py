@@ -28,8 +28,8 @@ from tests.clml.regions import (
     matches_of,
     module_of,
     random,
-    reference,
 )
+from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
 
@@ -97,7 +97,7 @@ def test_results_that_others_read_leave_the_region(device: Any, emulate: Emulate
     built = build(module, device)
     (region,) = built.state.clml.regions
     assert len(region.outputs) == 3
-    expected = reference(module, inputs)
+    expected = run_on_cpu(module, inputs)
     for settings in ({}, {"extension": False}):
         emulate(**settings)
         for value, wanted in zip(built.run(inputs), expected, strict=True):
@@ -112,7 +112,7 @@ def test_a_tensor_that_textures_and_a_region_read(device: Any, emulate: Emulate)
     module, inputs = module_of(make, (1, 3, 6, 5)), [random(1, 3, 6, 5)]
     built = build(module, device, preset="mixed")
     emulate()
-    assert np.allclose(built.run(inputs)[0], reference(module, inputs)[0], atol=2e-2)
+    assert np.allclose(built.run(inputs)[0], run_on_cpu(module, inputs)[0], atol=2e-2)
 
 
 def test_halves_cross_the_border(device: Any, emulate: Emulate):
@@ -122,7 +122,7 @@ def test_halves_cross_the_border(device: Any, emulate: Emulate):
     module, inputs = module_of(make, (1, 3, 6, 5)), [random(1, 3, 6, 5)]
     built = build(module, device, preset="fp16")
     assert {r.dtype for r in built.state.clml.regions} == {"float16"}
-    (value,) = reference(module, inputs)
+    (value,) = run_on_cpu(module, inputs)
     for settings in ({}, {"extension": False}):
         emulate(**settings)
         assert np.allclose(built.run(inputs)[0], value, atol=3e-2)

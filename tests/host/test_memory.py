@@ -97,6 +97,7 @@ def _run(compiled: Compiled, inputs: list[np.ndarray], device: Any) -> tuple[np.
         held.copyfrom(compiled.params[spec.name])
         arguments.append(held)
     machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
+    opencl.build_all(compiled.library.mod, device.index)
     result = machine["main"](*arguments)
     device.sync()
     peak = opencl.memory_stats()["peak_bytes"] - before

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
 
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
@@ -16,19 +15,13 @@ from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
 from adrenoc.relax.values import op_name
 from adrenoc.rewrites.simplify import simplify
+from tests.stock_tvm import run_on_cpu
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:
     """How often `main` calls each operator; it must be one flat block."""
     (block,) = module["main"].body.blocks
     return Counter(op_name(b.value).removeprefix("relax.") for b in block.bindings)
-
-
-def run_on_cpu(module: tvm.IRModule, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """What `main` computes, with TVM's own pipeline."""
-    vm = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())
-    result = vm["main"](*[tvm.runtime.tensor(a) for a in arrays])
-    return [result.numpy()] if hasattr(result, "numpy") else [t.numpy() for t in result]
 
 
 def check(

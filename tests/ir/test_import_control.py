@@ -12,8 +12,9 @@ from onnx import helper
 from adrenoc.check.inputs import make_inputs
 from adrenoc.importers import import_model
 from adrenoc.rewrites.simplify import simplify
-from tests.ir.import_and_run import check, operators, run_on_cpu
+from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
+from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
 

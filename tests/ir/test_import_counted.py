@@ -12,8 +12,8 @@ from onnx import helper
 
 from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
-from tests.ir.import_and_run import run_on_cpu
 from tests.models import graph, write
+from tests.stock_tvm import run_on_cpu
 
 node = helper.make_node
 BATCHES, CLASSES, BOXES = 2, 3, 9

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 from adrenoc.importers import import_model
-from tests.ir.import_and_run import run_on_cpu
 from tests.models import graph, write
+from tests.stock_tvm import run_on_cpu
 
 REGIONS = np.array(
     [[3, 4, 40, 50], [10, 10, 70, 60], [0, 0, 79, 63], [-9, 50, 90, 80], [30, 30, 31, 30.5]],

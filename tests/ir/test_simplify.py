@@ -9,7 +9,8 @@ from tvm import relax
 
 from adrenoc.relax.values import constant_value, op_name
 from adrenoc.rewrites.simplify import simplify
-from tests.ir.import_and_run import operators, run_on_cpu
+from tests.ir.import_and_run import operators
+from tests.stock_tvm import run_on_cpu
 
 op = relax.op
 RNG = np.random.default_rng(1)

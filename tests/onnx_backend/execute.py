@@ -14,6 +14,7 @@ import numpy as np
 from adrenoc import native
 from adrenoc.compile.compiler import compile_model
 from adrenoc.errors import AdrenocError
+from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
@@ -100,6 +101,7 @@ def _run(case: Case) -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
         compiled = compile_model(path, target=target, options=options, reporter=SilentReporter())
     device = tvm.opencl(0)
     machine = relax.VirtualMachine(compiled.library, [device])
+    opencl.build_all(compiled.library.mod, device.index)
     arguments = [tvm.runtime.tensor(case.inputs[s.name], device) for s in compiled.inputs]
     for spec in compiled.param_specs:
         scope = None if spec.scope == "global" else spec.scope
