@@ -315,7 +315,8 @@ def _check_extents(graph: OnnxGraph) -> None:
             raise ShapeError(
                 f"tensor '{name}' has the shape {list(known.shape or ())}, which is "
                 f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
-                hint="compile for a smaller input: --shape NAME:D,D,...",
+                hint="compile for a smaller input: --shape NAME:D,D,..., or cut the model before "
+                "that tensor with onnx.utils.extract_model",
             )
 
 
