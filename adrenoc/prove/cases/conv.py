@@ -129,8 +129,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         family="winograd_multiply",
-        name="128 channels, in three kernels",
-        build=_winograd(128, 56),
+        name="192 channels, in three kernels",
+        build=_winograd(192, 56),
         fusion="winograd",
         slack=4.0,
     ),
