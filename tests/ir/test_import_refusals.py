@@ -208,6 +208,20 @@ def test_open_dimension_tells_the_option(tmp_path: Path) -> None:
     assert "--shape x:1,3,224,224" in caught.value.hint
 
 
+@pytest.mark.parametrize("factor", [np.nan, np.inf, 3e38, -2.0, 0.0])
+@pytest.mark.parametrize("operator", ["Resize", "Upsample"])
+def test_factors_that_no_axis_can_be_resized_by(
+    tmp_path: Path, operator: str, factor: float
+) -> None:
+    between = [""] if operator == "Resize" else []
+    nodes = [node(operator, ["x", *between, "s"], ["y"], mode="nearest")]
+    constants = {"s": np.array([1, 1, factor, 2], np.float32)}
+    opset = 18 if operator == "Resize" else 9
+    model = graph(nodes, {"x": [1, 3, 5, 5]}, ["y"], constants, opset=opset)
+    said = refused(write(model, tmp_path), errors.ModelFormatError)
+    assert "for axis 2 of 5 elements; expected a number above 0" in said
+
+
 def test_wrong_rank(tmp_path: Path) -> None:
     said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 3, 4))
     assert "3 dimensions" in said

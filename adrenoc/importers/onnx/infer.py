@@ -34,6 +34,8 @@ _AXES_FROM_THE_END = frozenset({"Concat", "Squeeze", "Unsqueeze"})
 1.23 and onnxruntime, sixteen operators with axes tried in opset 9."""
 
 _RESIZING = frozenset({"Resize", "Upsample"})
+_LARGEST_FACTOR = 1e9
+"""Of a resize: as an axis has room for."""
 
 _NEEDS_A_TYPE = frozenset({"EyeLike", "RegexFullMatch"})
 """Operators whose inference ends the process where the type of their input is not known, as that of
@@ -161,8 +163,14 @@ def _resized_type(
         return inferred
     shape = list(source.shape)
     axes: Any = attributes(node).get("axes") or range(len(shape))
-    for axis, factor in zip(axes, factors.reshape(-1), strict=True):
-        shape[axis] = scaled_extent(shape[axis], float(factor))
+    for axis, factor in zip(axes, factors.reshape(-1).tolist(), strict=True):
+        if not 0 < factor <= _LARGEST_FACTOR:
+            raise ModelFormatError(
+                f"{node.op_type} {node_label(node)} has the factor {factor:g} for axis {axis} of "
+                f"{shape[axis]} elements; expected a number above 0, up to {_LARGEST_FACTOR:g}",
+                hint="export the model again; python -m onnx.bin.checker MODEL looks it over",
+            )
+        shape[axis] = scaled_extent(shape[axis], factor)
     return TensorType(element=inferred.element, shape=tuple(shape))
 
 
