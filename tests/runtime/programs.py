@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.android.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
+from adrenoc.bundle.bundle import Bundle
 
 HERE = Path(__file__).parent
 
@@ -75,6 +76,24 @@ class Case:
     arrays: dict[str, np.ndarray]
     files: dict[str, Path]
     outputs: dict[str, np.ndarray]
+
+    def inputs_of(self, bundle: Bundle) -> list[Path]:
+        """The files, in the order of a bundle's inputs."""
+        return [self.files[spec.name] for spec in bundle.manifest.inputs]
+
+    def bytes_of(self, bundle: Bundle) -> bytes:
+        """The outputs one behind the other, in the order of a bundle's."""
+        return b"".join(self.outputs[spec.name].tobytes() for spec in bundle.manifest.outputs)
+
+
+def read_printed(
+    execute: Callable[..., Finished], command: Sequence[object], folder: Path, **extra: str
+) -> bytes:
+    """What a program prints that is no text; it goes through a file in `folder`."""
+    output = folder / "out"
+    words = " ".join(f"'{word}'" for word in command)
+    execute("sh", "-c", f"exec {words} > '{output}'", **extra)
+    return output.read_bytes()
 
 
 def run_case(

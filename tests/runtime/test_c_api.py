@@ -9,7 +9,13 @@ import pytest
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
-from tests.runtime.programs import Case, Finished, compile_against, compile_opencl
+from tests.runtime.programs import (
+    Case,
+    Finished,
+    compile_against,
+    compile_opencl,
+    read_printed,
+)
 
 Execute = Callable[..., Finished]
 
@@ -28,14 +34,6 @@ def cache(work: Path) -> Path:
     return work / "cache"
 
 
-def _inputs(bundle: Bundle, case: Case) -> list[Path]:
-    return [case.files[spec.name] for spec in bundle.manifest.inputs]
-
-
-def _expected(bundle: Bundle, case: Case) -> bytes:
-    return b"".join(case.outputs[spec.name].tobytes() for spec in bundle.manifest.outputs)
-
-
 @pytest.mark.parametrize("mode", ["path", "fd", "memory", "pair"])
 def test_numbers_equal_python(
     mode: str,
@@ -48,11 +46,8 @@ def test_numbers_equal_python(
     tmp_path: Path,
 ) -> None:
     path = bundle.path.with_suffix(".tar") if mode in {"fd", "memory"} else bundle.path
-    output = tmp_path / "out"
-    command = [c_program, mode, path, opencl, cache, *_inputs(bundle, case)]
-    words = " ".join(f"'{word}'" for word in command)
-    execute("sh", "-c", f"exec {words} > '{output}'")
-    assert output.read_bytes() == _expected(bundle, case)
+    command = [c_program, mode, path, opencl, cache, *case.inputs_of(bundle)]
+    assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
 def test_wrong_calls_are_answered(
@@ -64,7 +59,7 @@ def test_wrong_calls_are_answered(
 def test_runs_do_not_grow(
     c_program: Path, bundle: Bundle, case: Case, opencl: str, cache: Path, execute: Execute
 ) -> None:
-    command = [c_program, "repeat", bundle.path, opencl, cache, *_inputs(bundle, case)]
+    command = [c_program, "repeat", bundle.path, opencl, cache, *case.inputs_of(bundle)]
     # Intel's driver keeps 2 KiB a kernel of each command buffer that it is given.
     grown_kib = int(execute(*command, RUNS=str(RUNS), NO_RECORD="1").out)
     assert grown_kib < GROWTH_KIB
@@ -81,11 +76,8 @@ def test_the_cpp_wrapper_on_threads(
     tmp_path: Path,
 ) -> None:
     program = compile_against(runtime, "cpp_program.cc", work / "cpp_program")
-    output = tmp_path / "out"
-    command = [program, bundle.path, opencl, cache, *_inputs(bundle, case)]
-    words = " ".join(f"'{word}'" for word in command)
-    execute("sh", "-c", f"exec {words} > '{output}'")
-    assert output.read_bytes() == _expected(bundle, case)
+    command = [program, bundle.path, opencl, cache, *case.inputs_of(bundle)]
+    assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
 def test_a_run_that_fails_ends_its_profile(
@@ -99,5 +91,5 @@ def test_a_run_that_fails_ends_its_profile(
 ) -> None:
     program = compile_against(runtime, "failing_launch.c", work / "failing_launch")
     library = compile_opencl("failing_opencl.c", work, opencl)
-    told = execute(program, bundle.path, library, cache, *_inputs(bundle, case)).json()
+    told = execute(program, bundle.path, library, cache, *case.inputs_of(bundle)).json()
     assert len(told) == len(bundle.launches())

@@ -9,7 +9,13 @@ import pytest
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
-from tests.runtime.programs import Case, Finished, compile_against, compile_opencl
+from tests.runtime.programs import (
+    Case,
+    Finished,
+    compile_against,
+    compile_opencl,
+    read_printed,
+)
 
 Execute = Callable[..., Finished]
 
@@ -39,11 +45,7 @@ def test_numbers_equal_python(
     tmp_path: Path,
 ) -> None:
     is_buffer = kind == "buffers"
-    output = tmp_path / "out"
     command = [program, bundle.path, opencl if is_buffer else accepting, work / "memory-cache"]
-    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
-    words = " ".join(f"'{word}'" for word in command)
+    command += case.inputs_of(bundle)
     extra = {} if is_buffer else {"ADRENOC_TEST_HARDWARE_BUFFER": kind}
-    execute("sh", "-c", f"exec {words} > '{output}'", **extra)
-    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
-    assert output.read_bytes() == expected
+    assert read_printed(execute, command, tmp_path, **extra) == case.bytes_of(bundle)

@@ -25,7 +25,14 @@ from adrenoc.android.runtime_build import (
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.errors import DependencyError
-from tests.runtime.programs import HERE, Case, Finished, compile_with_archive, run_case
+from tests.runtime.programs import (
+    HERE,
+    Case,
+    Finished,
+    compile_with_archive,
+    read_printed,
+    run_case,
+)
 
 RUNTIME_TOOLS = Path(adrenoc.__file__).parent / "native/runtime/tools"
 # glibc in its parts.
@@ -87,13 +94,9 @@ def test_a_program_of_an_app_holds_it(
     subprocess.run([*link, "-rdynamic", "-lpthread", "-ldl", "-o", str(program)], check=True)
     shutil.copy(archive / NAME_LIBRARY, tmp_path)
     assert LIBRARY not in read_elf(program).needed
-    output = tmp_path / "out"
     command = [program, "path", bundle.path, opencl, tmp_path / "cache"]
-    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
-    words = " ".join(f"'{word}'" for word in command)
-    execute("sh", "-c", f"exec {words} > '{output}'")
-    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
-    assert output.read_bytes() == expected
+    command += case.inputs_of(bundle)
+    assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
 def test_a_program_with_the_wrapper_holds_it(
@@ -105,13 +108,9 @@ def test_a_program_with_the_wrapper_holds_it(
     tmp_path: Path,
 ) -> None:
     program = compile_with_archive(archive, "wrapper_program.cc", tmp_path / "program", "-O2")
-    output = tmp_path / "out"
     command = [program, bundle.path, "", opencl]
-    command += [case.files[spec.name] for spec in bundle.manifest.inputs]
-    words = " ".join(f"'{word}'" for word in command)
-    execute("sh", "-c", f"exec {words} > '{output}'")
-    expected = b"".join(case.outputs[s.name].tobytes() for s in bundle.manifest.outputs)
-    assert output.read_bytes() == expected
+    command += case.inputs_of(bundle)
+    assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
 
 
 def _names(file: Path, *kinds: str) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from adrenoc.files.read import data_folder, read_toml
 from adrenoc.target.cost.read import CostTables, families
 from adrenoc.target.target import list_targets, load_target
 from tests.sources import trees
+from tests.unit.target_files import copy_targets, edit
 
 PACKAGE = Path(adrenoc.__file__).parent
 FAMILIES = PACKAGE / "families"
@@ -184,14 +184,7 @@ def test_who_reckons_with_what() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))
-
-
-def edit(path: Path, pattern: str, text: str) -> None:
-    before = path.read_text()
-    after = re.sub(pattern, text, before, count=1, flags=re.MULTILINE)
-    assert after != before
-    path.write_text(after)
+    return copy_targets(tmp_path)
 
 
 OWN = (

@@ -14,6 +14,7 @@ from adrenoc.files.read import data_folder
 from adrenoc.target.gpu import Limits, Performance, Quirk
 from adrenoc.target.target import list_targets, load_target
 from tests.sources import attributes
+from tests.unit.target_files import copy_targets, edit
 
 GPUS = sorted(
     path.stem for path in data_folder("targets").glob("gpu/*.toml") if path.stem != "host"
@@ -24,14 +25,7 @@ ADRENOS = [target for target in ALL if target.soc is None and target.name.starts
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))
-
-
-def edit(path: Path, pattern: str, text: str) -> None:
-    before = path.read_text()
-    after = re.sub(pattern, text, before, count=1, flags=re.MULTILINE)
-    assert after != before
-    path.write_text(after)
+    return copy_targets(tmp_path)
 
 
 def test_the_listed_gpus_are_there():

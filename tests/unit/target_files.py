@@ -1,0 +1,22 @@
+"""A copy of the target files that a test may spoil."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from adrenoc.files.read import data_folder
+
+
+def copy_targets(folder: Path) -> Path:
+    """All target files, in a new folder `targets` in `folder`."""
+    return Path(shutil.copytree(data_folder("targets"), folder / "targets"))
+
+
+def edit(path: Path, pattern: str, text: str) -> None:
+    """Put `text` where the pattern is first found in a file; it has to be there."""
+    before = path.read_text()
+    after = re.sub(pattern, text, before, count=1, flags=re.MULTILINE)
+    assert after != before
+    path.write_text(after)
