@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from adrenoc.mcu.evaluate_lstm import compute_lstm
 from adrenoc.mcu.evaluate_words import compute_words
 from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scaled, shifted_right
 from adrenoc.mcu.network import Network, shape4, sources_of
@@ -18,6 +19,7 @@ from adrenoc.mcu.operators import (
     FloatSoftmax,
     Join,
     Lookup,
+    Lstm,
     Mean,
     Move,
     Operator,
@@ -56,7 +58,12 @@ def evaluate(
             memory[operator.result] = after = _remembered(operator, before, arrays[0])
             arrays = [after]
         shape = network.tensors[operator.result].shape
-        made = _compute(operator, arrays, shape).reshape(shape)
+        if isinstance(operator, Lstm):
+            kept_before = memory.get(operator.result)
+            made, memory[operator.result] = compute_lstm(operator, arrays[0], kept_before)
+        else:
+            made = _compute(operator, arrays, shape)
+        made = made.reshape(shape)
         values[operator.result] = made.astype(dtypes[operator.result])
     return values
 

@@ -89,7 +89,7 @@ def firmware_of(program: Program, sha256: str) -> Firmware:
         outputs=tuple(spec(i) for i in network.outputs),
         borders=tuple(border(i) for i in (*network.inputs, *network.outputs)),
         arena_bytes=program.memory.size_bytes,
-        state_bytes=sum(size for _, size in program.states),
+        state_bytes=sum(state.size_bytes for state in program.states),
         constant_bytes=program.constant_bytes,
         layers=tuple(
             Layer(

@@ -50,6 +50,8 @@ class Kernel:
     fields: tuple[tuple[str, str], ...] = ()
     scratch_bytes: int = 0
     state_bytes: int = 0
+    state_end: tuple[int, int] = (0, 0)
+    """How many bytes at the end of a state begin as what; those before it begin as zeros."""
     gap_bytes: int | None = None
     in_place: bool = False
     gap_source: int | None = None

@@ -11,6 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+Factor: TypeAlias = tuple[int, int]
+"""A multiplier of 31 bits and a shift to the left."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Requantise:
@@ -213,6 +216,46 @@ class Svdf:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class GateNorm:
+    """A gate's sums less their mean, over their deviation, times `weights`; then a bias."""
+
+    weights: np.ndarray
+    bias: np.ndarray
+    factor: Factor
+    guard: int
+    """In place of a variance below one."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gate:
+    """Products of the input and of the last result, each with its bias and factor to int16."""
+
+    weights: tuple[np.ndarray, np.ndarray]
+    biases: tuple[np.ndarray, np.ndarray]
+    factors: tuple[Factor, Factor]
+    norm: GateNorm | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lstm:
+    """An LSTM over rows in turn, which keeps cells of int16 and its last result between calls.
+
+    `gates`: input, forget, cell, output; without the first, what is not forgotten is taken in.
+    A cell has `cell_bits` behind the point; with `clip` it stays within that.  Before the first
+    call cells are zero, and each number of the last result is `start`.
+    """
+
+    source: int
+    result: int
+    gates: tuple[Gate | None, Gate, Gate, Gate]
+    cell_bits: int
+    clip: int
+    hidden: Factor
+    zero: int
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FloatPool:
     """The mean of a window in float32, as onnxruntime adds up: row by row, and divided once.
 
@@ -242,10 +285,6 @@ class FloatSoftmax:
     exponentials: np.ndarray
     scale: np.float32
     zero: int
-
-
-Factor: TypeAlias = tuple[int, int]
-"""A multiplier of 31 bits and a shift to the left."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -306,6 +345,6 @@ class Reshape:
 
 Operator: TypeAlias = (
     "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape | Bilinear | FloatPool | FloatSoftmax | Svdf "
+    "| Reshape | Bilinear | FloatPool | FloatSoftmax | Svdf | Lstm "
     "| Rescale | WordSum | Curve | WordSoftmax"
 )

@@ -15,6 +15,7 @@ from adrenoc.mcu.operators import (
     FloatSoftmax,
     Join,
     Lookup,
+    Lstm,
     Mean,
     Move,
     Operator,
@@ -25,6 +26,7 @@ from adrenoc.mcu.operators import (
     Svdf,
     WordSum,
 )
+from adrenoc.mcu.plain_lstm import lstm_kernel
 from adrenoc.mcu.sum_product import results_of, sum_product
 from adrenoc.mcu.wide_product import one_product
 
@@ -189,6 +191,11 @@ def _(operator: Svdf, network: Network) -> Kernel:
         ),
         state_bytes=2 * operator.time.size,
     )
+
+
+@elementwise_kernel.register
+def _(operator: Lstm, network: Network) -> Kernel:
+    return lstm_kernel(operator, network)
 
 
 @elementwise_kernel.register

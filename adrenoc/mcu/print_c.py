@@ -137,7 +137,7 @@ def _memory_lines(program: Program) -> list[str]:
         return [
             "/* Working memory, aligned to 4 bytes; nothing in it has to be kept between runs. */"
         ]
-    kept = sum(size for _, size in program.states)
+    kept = sum(state.size_bytes for state in program.states)
     return [
         "/* Working memory, aligned to 4 bytes.  It has to be kept between runs: what the model",
         f" * remembers is in it ({kept} bytes). */",
@@ -146,8 +146,12 @@ def _memory_lines(program: Program) -> list[str]:
 
 def _reset_lines(program: Program) -> list[str]:
     lines = [_RESET + " {", "  int8_t *const bytes = arena;"]
-    for at, size in program.states:
-        lines.append(f"  for (int32_t i = {at}; i < {at + size}; ++i) bytes[i] = 0;")
+    for state in program.states:
+        end, (count, value) = state.at + state.size_bytes, state.end
+        for first, after, fill in ((state.at, end - count, 0), (end - count, end, value)):
+            if first < after:
+                line = f"  for (int32_t i = {first}; i < {after}; ++i) bytes[i] = {fill};"
+                lines.append(line)
     return [*lines, "}"]
 
 

@@ -24,6 +24,15 @@ _LEAST_SCRATCH = 2048
 """Bytes that an operator may always take."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Bytes of the arena that are kept between runs; so many at the `end` begin as what."""
+
+    at: int
+    size_bytes: int
+    end: tuple[int, int]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
     """One kernel with C expressions for where its tensors lie."""
@@ -57,13 +66,14 @@ class Program:
     """What the operator that makes a tensor may take."""
 
     @property
-    def states(self) -> tuple[tuple[int, int], ...]:
-        """Where in the arena something is kept between runs, and its bytes."""
-        return tuple(
-            (self.memory.offsets[block.key], block.size_bytes)
-            for block in self.blocks
-            if block.key.startswith(STATE)
-        )
+    def states(self) -> tuple[State, ...]:
+        """What is kept between runs."""
+        found = []
+        for number, step in enumerate(self.steps):
+            if size := step.kernel.state_bytes:
+                at = self.memory.offsets[f"{STATE}{number}"]
+                found.append(State(at=at, size_bytes=size, end=step.kernel.state_end))
+        return tuple(found)
 
     @property
     def constant_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker, Value
 
 
@@ -72,6 +73,18 @@ def recurrent(*, width: int = 8, steps: int = 4, depth: int = 10, seed: int = 0)
         shown = make.unary("TANH", cell, scale=1 / 128, zero=0)
         state = make.binary("MUL", leave, shown, "MulOptions")
     return make.finish(make.softmax(make.dense(state, 12)))
+
+
+def keyword_lstm(*, cells: int = 10, rows: int = 6, depth: int = 9, seed: int = 0) -> bytes:
+    """Two LSTMs as Keras and its converter make them, of whose rows the last one counts."""
+    make = Maker(seed=seed)
+    x = add_lstm(make, make.input(1, rows, depth, scale=0.05), cells, cell_bits=12)
+    x = add_lstm(make, x, cells + 3, cell_bits=11)
+    begin, end, step = [0, rows - 1, 0], [1, rows, cells + 3], [1, 1, 1]
+    values = {"beginMask": 5, "endMask": 5, "shrinkAxisMask": 2}
+    shape = (1, cells + 3)
+    row = make.moved("STRIDED_SLICE", x, [begin, end, step], shape, "StridedSliceOptions", **values)
+    return make.finish(make.softmax(make.dense(row, 12)))
 
 
 def audio(*, width: int = 12, seed: int = 0) -> bytes:

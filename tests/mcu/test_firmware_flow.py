@@ -106,13 +106,15 @@ def test_a_run_compares_every_byte(
 @needs_emulator
 @pytest.mark.parametrize("level", ["-O0", "-Os"])
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-@pytest.mark.parametrize("network", ["keywords", "anomalies"])
+@pytest.mark.parametrize("network", ["keywords", "anomalies", "audio", "keyword_lstm"])
 def test_code_compiles_without_a_warning(
     network: str, core: str, level: str, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "kws"
     if network == "anomalies":
         model.write_bytes(networks.anomalies(width=40))
+    elif network != "keywords":
+        model.write_bytes(getattr(networks, network)())
     assert main(["compile", str(model), "--device", core, "-o", str(out)]) == 0
     strict = [
         *load_core(core).flags,

@@ -16,6 +16,7 @@ SMALL = {
     "anomalies": lambda: networks.anomalies(width=40),
     "recurrent": networks.recurrent,
     "audio": networks.audio,
+    "keyword_lstm": networks.keyword_lstm,
 }
 
 

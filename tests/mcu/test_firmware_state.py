@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,16 @@ from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.mcu.folder import open_firmware
 from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.judge import Reference, needs_emulator
+from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker
+
+
+def _lstms(path: Path) -> bytes:
+    make = Maker(seed=5)
+    x = add_lstm(make, make.input(1, 3, 8, scale=0.05), 8)
+    content = make.finish(add_lstm(make, x, 6, cell_bits=13))
+    path.write_bytes(content)
+    return content
 
 
 def _model(path: Path) -> bytes:
@@ -29,12 +39,17 @@ def _model(path: Path) -> bytes:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no cc, which stands in for a core")
-def test_runs_one_after_another_are_the_references(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "state_bytes"), [(_model, 2 * (16 * 5 + 5 * 9)), (_lstms, 3 * (8 + 6))]
+)
+def test_runs_one_after_another_are_the_references(
+    make: Callable[[Path], bytes], state_bytes: int, tmp_path: Path
+) -> None:
     model, out = tmp_path / "m.tflite", tmp_path / "m"
-    content = _model(model)
+    content = make(model)
     assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
     firmware = open_firmware(out)
-    assert firmware.state_bytes == 2 * (16 * 5 + 5 * 9)
+    assert firmware.state_bytes == state_bytes
     library = tmp_path / "model.so"
     source = str(out / "model.c")
     subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", source, "-o", str(library)], check=True)

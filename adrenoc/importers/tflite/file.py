@@ -126,6 +126,8 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    intermediates: tuple[int, ...] = ()
+    """Tensors that say with their scales how an operator rounds within."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -278,6 +280,7 @@ class _Reader:
             inputs=_indices(node.InputsAsNumpy(), tensor_count),
             outputs=_indices(node.OutputsAsNumpy(), tensor_count, least=0),
             options=_custom_options(node) if custom else self._options(node),
+            intermediates=_indices(node.IntermediatesAsNumpy(), tensor_count),
         )
 
     def _options(self, node: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 /* The logistic function and tanh of int16: lines between points of a table. */
-static void word_logistic(const uint16_t *points, const int8_t *source, int8_t *result,
-                          int32_t count, int32_t multiplier, int32_t shift) {
+static inline void word_logistic(const uint16_t *points, const int8_t *source, int8_t *result,
+                                 int32_t count, int32_t multiplier, int32_t shift) {
   const int16_t *const in = (const int16_t *)source;
   int16_t *const out = (int16_t *)result;
   const int32_t half = shift > 0 ? 1 << (shift - 1) : 0;
@@ -15,8 +15,8 @@ static void word_logistic(const uint16_t *points, const int8_t *source, int8_t *
     out[i] = (int16_t)((number < 0 ? (UINT32_C(1) << 25) - found + 511 : found + 512) >> 10);
   }
 }
-static void word_tanh(const uint16_t *points, const int8_t *source, int8_t *result, int32_t count,
-                      int32_t multiplier, int32_t shift) {
+static inline void word_tanh(const uint16_t *points, const int8_t *source, int8_t *result,
+                             int32_t count, int32_t multiplier, int32_t shift) {
   const int16_t *const in = (const int16_t *)source;
   int16_t *const out = (int16_t *)result;
   const int32_t half = shift > 0 ? 1 << (shift - 1) : 0;

@@ -1,5 +1,5 @@
 /* Two channels at once, of weights of 16 bits. */
-static inline int32_t add_low(int32_t a, int32_t b, int32_t sum) {
+static inline int32_t add_low(int32_t sum, uint32_t a, uint32_t b) {
 #if defined(__ARM_FEATURE_DSP)
   __asm__("smlabb %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b));
   return sum;
@@ -7,12 +7,12 @@ static inline int32_t add_low(int32_t a, int32_t b, int32_t sum) {
   return sum + (int16_t)a * (int16_t)b;
 #endif
 }
-static inline int32_t add_high(int32_t a, int32_t b, int32_t sum) {
+static inline int32_t add_high(int32_t sum, uint32_t a, uint32_t b) {
 #if defined(__ARM_FEATURE_DSP)
   __asm__("smlatt %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b));
   return sum;
 #else
-  return sum + (a >> 16) * (b >> 16);
+  return sum + (int16_t)(a >> 16) * (int16_t)(b >> 16);
 #endif
 }
 static void word_depthwise_dsp(const word_layer *layer, const int8_t *source, int8_t *result) {
@@ -32,8 +32,9 @@ static void word_depthwise_dsp(const word_layer *layer, const int8_t *source, in
           const int16_t *from = in + (row * layer->in_width + column) * depth + c;
           const int16_t *weights = layer->pairs + (ky * layer->kernel_width + ends[0]) * depth + c;
           for (int32_t left = ends[1] - ends[0]; left > 0; --left) {
-            const int32_t pair = *(const any_word *)from, by = *(const any_word *)weights;
-            low = add_low(pair, by, low), high = add_high(pair, by, high);
+            const uint32_t pair = load_word((const int8_t *)from);
+            const uint32_t by = load_word((const int8_t *)weights);
+            low = add_low(low, pair, by), high = add_high(high, pair, by);
             from += step, weights += depth;
           }
         }

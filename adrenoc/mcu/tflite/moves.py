@@ -210,19 +210,28 @@ def _pack(made: Importing, operator: Operator) -> NetworkOperator:
 def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     option = operator.options.get
-    if option("EllipsisMask") or option("NewAxisMask") or option("ShrinkAxisMask"):
-        raise NotImplementedError("axes that are added or taken away")
+    if option("EllipsisMask") or option("NewAxisMask"):
+        raise NotImplementedError("axes that are added")
     parts = [made.constant(operator, i, "int32").reshape(-1) for i in (1, 2, 3)]
     indices = []
     for axis, (extent, begin, end, step) in enumerate(
         zip(source.shape, *(map(int, part) for part in parts), strict=True)
     ):
+        if _taken(operator, axis):
+            indices.append(np.arange(extent)[begin : begin + 1 or None])
+            continue
         first = None if int(option("BeginMask", 0)) >> axis & 1 else begin
         last = None if int(option("EndMask", 0)) >> axis & 1 else end
         indices.append(np.arange(extent)[first:last:step])
-    if tuple(map(len, indices)) != result.shape:
-        raise ValueError(f"a slice of {list(map(len, indices))} to {list(result.shape)}")
+    shape = tuple(len(index) for axis, index in enumerate(indices) if not _taken(operator, axis))
+    if shape != result.shape:
+        raise ValueError(f"a slice of {list(shape)} to {list(result.shape)}")
     return _moved(made, operator, indices)
+
+
+def _taken(operator: Operator, axis: int) -> bool:
+    """Whether a slice takes one element of an axis, and the axis away."""
+    return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
 
 
 def _concatenation(made: Importing, operator: Operator) -> NetworkOperator:

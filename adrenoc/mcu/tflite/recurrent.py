@@ -10,6 +10,7 @@ from adrenoc.mcu.operators import Operator as NetworkOperator
 from adrenoc.mcu.operators import Requantise, Svdf
 from adrenoc.mcu.tflite.context import Importing, Translation, activation_of
 from adrenoc.mcu.tflite.filters import bias_of
+from adrenoc.mcu.tflite.lstm import lstm
 
 _STATE = 4
 """Which input holds it."""
@@ -63,4 +64,4 @@ def _scale(first: float, second: float, result: float) -> np.float32:
     return np.float32(np.float32(first) * np.float32(second)) / np.float32(result)
 
 
-RECURRENT: dict[str, Translation] = {"SVDF": _svdf}
+RECURRENT: dict[str, Translation] = {"SVDF": _svdf, "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm}

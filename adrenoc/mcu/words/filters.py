@@ -37,7 +37,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     direct = operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
     snippets: tuple[str, ...] = ("word_dots",)
     if core.facts.arithmetic == "dsp":
-        snippets, weights = ("word_pairs", "word_paired_dots"), _in_pairs(weights)
+        snippets, weights = ("pairs", "add_two", "word_paired_dots"), _in_pairs(weights)
     elif core.facts.arithmetic == "mve":
         snippets = ("word_vector_dots",)
     fits = most_products(operator).max() <= _MOST_SHORT or rule.goes_around
@@ -70,7 +70,7 @@ def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule
     how = "plain"
     constants = (Array(suffix="weights", ctype="int8_t", values=operator.weights),)
     if core.facts.arithmetic == "dsp" and each and fits and channels % 2 == 0:
-        snippets, how = ("word_pairs", "word_paired_depthwise"), "dsp"
+        snippets, how = ("pairs", "word_paired_depthwise"), "dsp"
         constants = (Array(suffix="pairs", ctype="int16_t", values=operator.weights),)
     elif core.facts.arithmetic == "mve" and each and fits:
         snippets, how = ("word_vector_depthwise",), "mve"
