@@ -15,6 +15,7 @@ from adrenoc.mcu.operators import (
     Bilinear,
     Convolution,
     Depthwise,
+    FloatBilinear,
     FloatPool,
     FloatSoftmax,
     Join,
@@ -175,6 +176,22 @@ def _(operator: FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> 
     means = sums / counts.astype(np.float32)
     near = np.rint(means / operator.scales[1] + np.float32(operator.zeros[1]))
     return np.clip(near.astype(np.int64) - operator.offset, *INT8)
+
+
+@_compute.register
+def _(operator: FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    real = (image - operator.zeros[0]).astype(np.float32) * operator.scales[0]
+    rows, columns = operator.rows, operator.columns
+    total = np.zeros((len(rows.first), len(columns.first), image.shape[2]), np.float32)
+    across_ends = ((columns.first, columns.of_first), (columns.second, columns.of_second))
+    for row, down in ((rows.first, rows.of_first), (rows.second, rows.of_second)):
+        for column, across in across_ends:
+            share = across[None, :, None] * down[:, None, None]
+            total = total + share * real[row][:, column]
+    found = np.rint(total / operator.scales[1]) + operator.zeros[1]
+    found = np.trunc(total) if operator.whole else found
+    return np.clip(found.astype(np.int64) - operator.offset, *INT8)
 
 
 @_compute.register

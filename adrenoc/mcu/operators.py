@@ -274,6 +274,35 @@ class FloatPool:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class FloatBetween:
+    """Where each index of one axis reads, and the shares of both places, in float32."""
+
+    first: np.ndarray
+    second: np.ndarray
+    of_first: np.ndarray
+    of_second: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatBilinear:
+    """Another size of an image in float32, as onnxruntime adds up: four parts in turn.
+
+    real = `scales[0]` * (stored - `zeros[0]`); the quotient by the result's scale is rounded halves
+    to even, and moved.  `whole`: bytes are resized as they are, and fractions cut off.
+    """
+
+    source: int
+    result: int
+    rows: FloatBetween
+    columns: FloatBetween
+    scales: tuple[np.float32, np.float32]
+    zeros: tuple[int, int]
+    offset: int
+    """What is stored lies so far below the file's numbers."""
+    whole: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FloatSoftmax:
     """Over the last axis, in float32: `exponentials` of -255 ... 0 quanta below the largest.
 
@@ -345,6 +374,6 @@ class Reshape:
 
 Operator: TypeAlias = (
     "Convolution | Depthwise | Pool | Lookup | Sum | Softmax | Product | Mean | Move | Join "
-    "| Reshape | Bilinear | FloatPool | FloatSoftmax | Svdf | Lstm "
+    "| Reshape | Bilinear | FloatBilinear | FloatPool | FloatSoftmax | Svdf | Lstm "
     "| Rescale | WordSum | Curve | WordSoftmax"
 )

@@ -11,6 +11,7 @@ from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import Network, shape4
 from adrenoc.mcu.operators import (
     Bilinear,
+    FloatBilinear,
     FloatPool,
     FloatSoftmax,
     Join,
@@ -230,6 +231,43 @@ def _(operator: Bilinear, network: Network) -> Kernel:
         snippets=("resize_bilinear",),
         arrays=tuple(arrays),
         struct="bilinear_layer",
+        fields=(
+            *((key, str(value)) for key, value in numbers.items()),
+            *((array.suffix, "{layer}_" + array.suffix) for array in arrays),
+        ),
+    )
+
+
+@elementwise_kernel.register
+def _(operator: FloatBilinear, network: Network) -> Kernel:
+    _, _, width, channels = network.shape4(operator.source)
+    _, out_height, out_width, _ = network.shape4(operator.result)
+    arrays = []
+    for axis, between in (("row", operator.rows), ("column", operator.columns)):
+        for name in ("first", "second"):
+            values = getattr(between, name)
+            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int16_t", values=values))
+        for name in ("of_first", "of_second"):
+            bits = getattr(between, name).astype(np.float32).view(np.int32)
+            arrays.append(Array(suffix=f"{name}_{axis}", ctype="int32_t", values=bits))
+    numbers = {
+        "in_width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "scale_in": _bits(operator.scales[0]),
+        "scale_out": _bits(operator.scales[1]),
+        "zero_in": operator.zeros[0],
+        "zero_out": operator.zeros[1],
+        "offset": operator.offset,
+        "whole": int(operator.whole),
+    }
+    return Kernel(
+        call="float_bilinear(&{layer}, {in0}, {out});",
+        how="plain C, in float32",
+        snippets=("requantise", "nearest", "float_bilinear"),
+        arrays=tuple(arrays),
+        struct="float_bilinear_layer",
         fields=(
             *((key, str(value)) for key, value in numbers.items()),
             *((array.suffix, "{layer}_" + array.suffix) for array in arrays),

@@ -66,7 +66,7 @@ def print_cmake(program: Program) -> str:
         "add_library(model STATIC model.c)\n"
         "target_include_directories(model PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
         "target_compile_features(model PUBLIC c_std_11)\n"
-        "target_compile_options(model PRIVATE -O2)\n"
+        "target_compile_options(model PRIVATE -O2 -ffp-contract=off)\n"
         'option(MODEL_SELF_TEST "a program that returns 0 where the model is right" OFF)\n'
         "if(MODEL_SELF_TEST)\n"
         "  add_executable(model_self_test main.c self_test.c)\n"

@@ -19,7 +19,7 @@ from adrenoc.mcu.neon.products import neon_products
 from adrenoc.mcu.network import Network, has_words
 from adrenoc.mcu.operators import Convolution, Depthwise, Operator
 from adrenoc.mcu.plain import plain_kernel
-from adrenoc.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
+from adrenoc.mcu.schedule import Choice, Grounds, Measured, Room, digest_of, pick, usable
 from adrenoc.mcu.words.elementwise import word_kernel
 from adrenoc.mcu.words.filters import word_filter
 
@@ -73,10 +73,10 @@ def choose_kernel(
         digest = digest_of(operator, network, core)
         times_us = measured.times_us.get(digest, {})
         choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
-        chosen, known = pick(choices, room, times_us)
+        chosen, grounds = pick(choices, room, times_us)
         kernel = replace(chosen.make(), schedule=chosen.key)
         if times_us:
-            decisions.append(_tuned(subject, chosen, times_us, known=known))
+            decisions.append(_tuned(subject, chosen, times_us, grounds))
     if schedules.refused:
         decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
     return kernel
@@ -89,10 +89,14 @@ def _without_schedules(operator: Convolution | Depthwise, network: Network, core
     return plain_kernel(operator, network)
 
 
-def _tuned(subject: str, chosen: Choice, times_us: Mapping[str, float], *, known: bool) -> Decision:
+def _tuned(
+    subject: str, chosen: Choice, times_us: Mapping[str, float], grounds: Grounds
+) -> Decision:
     taken = ", ".join(f"{key} {value}" for key, value in chosen.actions.items())
     reason = "none that the tuning log measured fits into the arena: by the cost model"
-    if known:
+    if grounds is Grounds.ESTIMATED:
+        reason = "at the rate of those in the tuning log faster than the ones of them that fit"
+    if grounds is Grounds.MEASURED:
         reason = f"the fastest of the tuning log that fits: {times_us[chosen.key]:.3f} µs there"
     return Decision(subject=subject, taken=taken, reason=reason)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from enum import Enum
+from math import ceil, inf
+from statistics import median
 from typing import Any
 
 from adrenoc.mcu.core import Core
@@ -13,6 +15,8 @@ from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.tuning_log import Actions, actions_key, kernel_digest
 
+_SURE = 0.95
+"""Of a measured time: what is estimated below that is faster, for all that the model errs."""
 _FEW = 8
 """Groups of pixels up to which each number of them is a strip of its own."""
 _FINER = 1.3
@@ -99,30 +103,54 @@ def usable(choices: Sequence[Choice], digest: str, measured: Measured) -> Sequen
     return [c for c in choices if (digest, c.key) not in measured.failed] or choices
 
 
+class Grounds(Enum):
+    """What speaks for a schedule: a time, the rate of measured ones, or the cost model alone."""
+
+    MEASURED = 1
+    ESTIMATED = 2
+    MODELLED = 3
+
+
 def pick(
     ways: Sequence[Sequence[Choice]], room: Room, times_us: Mapping[str, float]
-) -> tuple[Choice, bool]:
-    """The fastest that fits, or nearly, and whether it was measured; else the least scratch.
+) -> tuple[Choice, Grounds]:
+    """The fastest that fits, or nearly, and what speaks for it; else the least scratch.
 
-    What was measured comes before what the cost model says, which compares schedules of one way:
-    the first is the faster arithmetic.
+    What was measured comes before what the cost model says, unless another schedule of the same
+    way, at the rate that those measured there have, is faster by more than the model errs: the
+    best that was measured may need more room than there is now.  The model compares schedules of
+    one way alone; the first way is the faster arithmetic.
     """
 
     def lean(choices: Sequence[Choice]) -> list[Choice]:
         return [c for c in choices if c.spare_bytes <= room.spare_bytes]
 
-    known = [
-        c
-        for way in ways
-        for c in lean(way)
-        if c.key in times_us and c.scratch_bytes <= room.scratch_bytes
-    ]
+    def fitting(choices: Sequence[Choice]) -> list[Choice]:
+        return [c for c in lean(choices) if c.scratch_bytes <= room.scratch_bytes]
+
+    known = [c for way in ways for c in fitting(way) if c.key in times_us]
     if known:
-        return min(known, key=lambda c: times_us[c.key]), True
-    first = lean(ways[0])
-    fits = [c for c in first if c.scratch_bytes <= room.scratch_bytes]
+        best = min(known, key=lambda c: times_us[c.key])
+        guesses = [guess for way in ways for guess in _guesses(way, fitting(way), times_us)]
+        time_us, guessed = min(guesses, key=lambda g: g[0], default=(inf, best))
+        if time_us < _SURE * times_us[best.key]:
+            return guessed, Grounds.ESTIMATED
+        return best, Grounds.MEASURED
+    fits = fitting(ways[0])
     if fits:
         bound = _NEAR * min(c.instructions for c in fits)
         near = [c for c in fits if c.instructions <= bound]
-        return min(near, key=lambda c: (c.scratch_bytes, c.instructions)), False
-    return min(first, key=lambda c: (c.scratch_bytes, c.instructions)), False
+        return min(near, key=lambda c: (c.scratch_bytes, c.instructions)), Grounds.MODELLED
+    least = min(lean(ways[0]), key=lambda c: (c.scratch_bytes, c.instructions))
+    return least, Grounds.MODELLED
+
+
+def _guesses(
+    way: Sequence[Choice], fits: Sequence[Choice], times_us: Mapping[str, float]
+) -> list[tuple[float, Choice]]:
+    """Times of those that were not measured, by the rate of those of their way that were."""
+    rates = [times_us[c.key] / c.instructions for c in way if c.key in times_us and c.instructions]
+    if not rates:
+        return []
+    rate = median(rates)
+    return [(c.instructions * rate, c) for c in fits if c.key not in times_us]

@@ -1,7 +1,8 @@
 """Functions of floats between two conversions become operators on bytes.
 
 *Before -> after*: QuantizeLinear(f(DequantizeLinear(x))) -> Between(x, its scale and zero point,
-those of the result), which is a table; the same for concatenations, as QLinearConcat.
+those of the result), which is a table; the same for concatenations, as QLinearConcat, and for
+linear resizes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from onnx import helper
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 
 BETWEEN = "Between"
+LINEAR_RESIZE = "QLinearResize"
 _ONE = np.float32(1)
 Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -86,13 +88,19 @@ def close_islands(graph: OnnxGraph) -> None:
             made.append(node)
             continue
         found = [name for operand in operands for name in operand or ()]
-        if node.op_type in _MOVES and not _same_quanta(graph, found[1:], list(end.input[1:])):
+        moves = node.op_type in _MOVES and not is_linear_resize(node)
+        if moves and not _same_quanta(graph, found[1:], list(end.input[1:])):
             made.append(node)
             continue
         made.append(_joined(node, end, found))
         gone.add(end.output[0])
     graph.nodes = [n for n in made if n.op_type != "QuantizeLinear" or n.output[0] not in gone]
     graph.nodes = _used(graph)
+
+
+def is_linear_resize(node: onnx.NodeProto) -> bool:
+    """Whether a node resizes to numbers between its elements."""
+    return node.op_type == "Resize" and dict(attributes(node)).get("mode") == b"linear"
 
 
 def _operand(begin: onnx.NodeProto | None) -> list[str] | None:
@@ -106,7 +114,9 @@ def _joined(node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str]) -> o
     quanta = list(end.input[1:])
     inputs = [*operands, *quanta]
     kind = BETWEEN
-    if node.op_type in _MOVES:
+    if is_linear_resize(node):
+        kind, inputs = LINEAR_RESIZE, [*inputs, *node.input[1:]]
+    elif node.op_type in _MOVES:
         kind, inputs = node.op_type, [operands[0], *node.input[1:]]
         if kind == "Pad" and (len(inputs) < 3 or not inputs[2]):
             # What it fills up with is zero, of which the byte is the zero point.

@@ -22,6 +22,9 @@ from adrenoc.mcu.onnx.softmax import SOFTMAX
 
 _TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **SOFTMAX}
 _NAMES = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8"}
+_NO_KERNEL = "no integer kernel between bytes"
+_IN_FLOATS = "ONNX computes it in floats alone; TFLite has an LSTM of int8, which can go"
+_REASONS = dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _IN_FLOATS)
 QUANTISE_HINT = (
     "quantise it: onnxruntime.quantization.quantize_static with a CalibrationDataReader, "
     "activation_type and weight_type QuantType.QInt8, per_channel=True"
@@ -129,7 +132,7 @@ def _translate(made: Importing) -> list[str]:
         translate = _TRANSLATIONS.get(node.op_type)
         try:
             if translate is None:
-                raise NotImplementedError("no integer kernel between bytes")
+                raise NotImplementedError(_REASONS.get(node.op_type, _NO_KERNEL))
             translate(made, node)
         except (NotImplementedError, ValueError, KeyError) as error:
             refused.append(f"{node.op_type} {node_label(node)}: {error}")

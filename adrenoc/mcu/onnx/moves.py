@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 
-from adrenoc.importers.onnx.resize_whole import nearest_places
+from adrenoc.importers.onnx.resize_whole import MODES, float_places, nearest_places
 from adrenoc.mcu.fixed_point import INT8
 from adrenoc.mcu.onnx.context import Importing, Translation, options
-from adrenoc.mcu.operators import Move
+from adrenoc.mcu.onnx.float_islands import LINEAR_RESIZE, is_linear_resize
+from adrenoc.mcu.operators import FloatBetween, FloatBilinear, Move
 
 _TO_LAST = (0, 2, 3, 1)
+_HALF = np.float32(0.5)
+_MOST_EXTENT = 1 << 14
+"""Of an axis whose places are numbers of 16 bits."""
 
 
 def _moved(made: Importing, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int) -> None:
@@ -70,24 +75,37 @@ def _padded(extent: int, before: int, after: int, mode: str) -> np.ndarray:
     raise NotImplementedError(f"a pad by '{mode}' of {before} and {after} beside {extent}")
 
 
-def _resize(made: Importing, node: onnx.NodeProto) -> None:
-    """To the nearest element, as onnxruntime finds it."""
+def _resized_axes(
+    made: Importing, node: onnx.NodeProto, scales_index: int
+) -> tuple[str, list[tuple[int, int, float | None]]]:
+    """The coordinates of a resize; what each axis has, is to have, and the scale that is given."""
     given = options(node)
-    if given.get("mode", b"nearest") != b"nearest":
-        raise NotImplementedError("a resize between elements: quantise it as TFLite does")
     if "axes" in given or int(given.get("antialias", 0)):
         raise NotImplementedError("a resize of some axes, or with antialias")
     if given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         raise NotImplementedError("a resize that keeps the ratio of the sides")
     coordinates = given.get("coordinate_transformation_mode", b"half_pixel").decode()
-    rounding = given.get("nearest_mode", b"round_prefer_floor").decode()
     shape, wanted = made.shape(node.input[0]), made.shape(node.output[0])
     scales: list[float | None] = [None] * len(shape)
-    if len(node.input) > 2 and node.input[2]:
-        found = made.constant(node, 2).reshape(-1)
+    if len(node.input) > scales_index and node.input[scales_index]:
+        found = made.constant(node, scales_index).reshape(-1)
         scales = [float(s) for s in found] if found.size else scales
+    return coordinates, list(zip(shape, wanted, scales, strict=True))
+
+
+def _resize(made: Importing, node: onnx.NodeProto) -> None:
+    """To the nearest element, as onnxruntime finds it, or of bytes as they are."""
+    given = options(node)
+    if is_linear_resize(node):
+        source = made.data(node, 0)
+        made.operators.append(_between(made, node, 2, made.like(node.output[0], source)))
+        return
+    if given.get("mode", b"nearest") != b"nearest":
+        raise NotImplementedError("a resize by cubes, expected nearest or linear")
+    coordinates, axes = _resized_axes(made, node, 2)
+    rounding = given.get("nearest_mode", b"round_prefer_floor").decode()
     indices = []
-    for have, want, scale in zip(shape, wanted, scales, strict=True):
+    for have, want, scale in axes:
         places = nearest_places(have, want, scale, coordinates, rounding)
         if places is None:
             raise NotImplementedError(f"places by '{coordinates}', rounded by '{rounding}'")
@@ -95,4 +113,54 @@ def _resize(made: Importing, node: onnx.NodeProto) -> None:
     _moved(made, node, indices, 0)
 
 
-MOVES: dict[str, Translation] = {"Pad": _pad, "Resize": _resize}
+def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
+    """Between conversions: scale and zero point of both ends follow the input."""
+    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
+    zero = int(made.number(node, 4))
+    result = made.make(node.output[0], float(scales[1]), zero)
+    found = _between(made, node, 6, result)
+    zeros = made.tensors[found.source].zero, zero
+    made.operators.append(replace(found, scales=scales, zeros=zeros, whole=False))
+
+
+def _between(
+    made: Importing, node: onnx.NodeProto, scales_index: int, result: int
+) -> FloatBilinear:
+    """A resize of the last two of four axes, of bytes as they are."""
+    coordinates, axes = _resized_axes(made, node, scales_index)
+    if len(axes) != 4 or any(have != want for have, want, _ in axes[:2]):
+        raise NotImplementedError("a linear resize of other axes than two of an image")
+    if coordinates not in MODES:
+        raise NotImplementedError(f"places by '{coordinates}'")
+    rows, columns = (_shares(*axis, coordinates) for axis in axes[2:])
+    offset, one = made.offset(node.output[0]), np.float32(1)
+    return FloatBilinear(
+        source=made.data(node, 0),
+        result=result,
+        rows=rows,
+        columns=columns,
+        scales=(one, one),
+        zeros=(-offset, 0),
+        offset=offset,
+        whole=True,
+    )
+
+
+def _shares(have: int, want: int, scale: float | None, coordinates: str) -> FloatBetween:
+    """Two places of an axis for each result, and their shares, in float32 as onnxruntime has it."""
+    most = np.float32(have - 1)
+    places = float_places(have, want, scale, coordinates).clip(np.float32(0), most)
+    if max(have, want) > _MOST_EXTENT:
+        raise NotImplementedError(f"{have} resized to {want}")
+    first = places.astype(np.int64)
+    second = np.minimum(first + 1, have - 1)
+    of_first = np.where(first == second, _HALF, np.abs(places - second.astype(np.float32)))
+    of_second = np.where(first == second, _HALF, np.abs(places - first.astype(np.float32)))
+    return FloatBetween(first=first, second=second, of_first=of_first, of_second=of_second)
+
+
+MOVES: dict[str, Translation] = {
+    LINEAR_RESIZE: _linear_resize,
+    "Pad": _pad,
+    "Resize": _resize,
+}
