@@ -154,6 +154,13 @@ class Maker:
         inputs = [x.index, target]
         return self._op("MEAN", inputs, tuple(shape), scale, self._zero(), "ReducerOptions", values)
 
+    def largest(self, x: Value, axes: tuple[int, ...]) -> Value:
+        """The maximum over some axes, which are gone then."""
+        target = self._constant(np.array(axes, np.int32), "int32")
+        shape = tuple(d for a, d in enumerate(x.shape) if a not in axes)
+        inputs = [x.index, target]
+        return self._op("REDUCE_MAX", inputs, shape, x.scale, x.zero, "ReducerOptions", {})
+
     def moved(
         self,
         kind: str,

@@ -131,6 +131,31 @@ def _pairs(make: Maker) -> list[Value]:
     ]
 
 
+def batch_forms(make: Maker) -> list[Value]:
+    """Dilated filters over time, as converters write them, by batches; and maxima."""
+    made = []
+    forms = ((2, 13, 5, (1, 2)), (3, 12, 4, (0, 0)), (4, 9, 6, (2, 5)))
+    for block, steps, channels, (before, after) in forms:
+        x = make.input(1, steps, channels)
+        long = (steps + before + after) // block
+        numbers = [[block], [[before, after]]]
+        y = make.moved("SPACE_TO_BATCH_ND", x, numbers, (block, long, channels))
+        y = make.reshape(y, block, 1, long, channels)
+        for padding in ("SAME", "VALID"):
+            z = make.conv(y, 7, (1, 2), padding=padding)
+            z = make.depthwise(z, (1, 2), padding="SAME")
+            rows = z.shape[2]
+            z = make.reshape(z, block, rows, 7)
+            shape = (1, rows * block - 1, 7)
+            made.append(make.moved("BATCH_TO_SPACE_ND", z, [[block], [[0, 1]]], shape))
+    x = make.input(1, 5, 6, 3)
+    made += [make.largest(x, (1, 2)), make.largest(make.input(1, 9, 4), (1,))]
+    pads = [[1, 0], [0, 3]]
+    y = make.moved("SPACE_TO_BATCH_ND", x, [[2, 3], pads], (6, 3, 3, 3))
+    made.append(make.moved("BATCH_TO_SPACE_ND", y, [[2, 3], [[0, 1], [2, 0]]], (1, 5, 7, 3)))
+    return made
+
+
 def move_forms(make: Maker) -> list[Value]:
     x = make.input(1, 4, 6, 5)
     make_other = make.input(1, 4, 6, 3, scale=x.scale, zero=x.zero)
@@ -215,7 +240,16 @@ def _residuals(make: Maker) -> list[Value]:
     ]
 
 
-FORMS = [filter_forms, depthwise_forms, _others, _tables, _pairs, move_forms, _residuals]
+FORMS = [
+    filter_forms,
+    depthwise_forms,
+    _others,
+    _tables,
+    _pairs,
+    move_forms,
+    batch_forms,
+    _residuals,
+]
 
 
 @pytest.mark.parametrize("forms", FORMS)

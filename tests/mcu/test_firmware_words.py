@@ -18,6 +18,7 @@ from tests.mcu import networks
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
 from tests.mcu.test_firmware_operators import (
+    batch_forms,
     depthwise_forms,
     filter_forms,
     move_forms,
@@ -83,7 +84,7 @@ def _curves(make: Maker) -> list[Value]:
     return [*made, make.unary("QUANTIZE", small)]
 
 
-FORMS = [filter_forms, depthwise_forms, _dense, _pairs, _others, _curves, move_forms]
+FORMS = [filter_forms, depthwise_forms, _dense, _pairs, _others, _curves, move_forms, batch_forms]
 
 
 @pytest.mark.parametrize("forms", FORMS)

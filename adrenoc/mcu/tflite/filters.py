@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from adrenoc.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.mcu.network import shape4
 from adrenoc.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
 from adrenoc.mcu.operators import Operator as NetworkOperator
+from adrenoc.mcu.tflite.batches import on_one_image
 from adrenoc.mcu.tflite.context import (
     Importing,
     Translation,
@@ -122,37 +124,43 @@ def _window(
 
 
 def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
-    check_one_image(made, operator)
     weights = made.constant(operator, 1, "int8")
     channels, kh, kw, depth = weights.shape
-    if depth != made.info(operator, 0).shape[3]:
-        raise NotImplementedError("groups of channels")
-    return Convolution(
-        source=made.data(operator),
-        result=operator.outputs[0],
-        weights=weights,
-        bias=bias_of(made, operator, channels),
-        window=_window(made, operator, (kh, kw), ("dilation",)),
-        zero_in=made.info(operator, 0).zero,
-        requantise=filter_rule(made, operator, channels, axis=0),
-    )
+
+    def make(source: int, result: int) -> NetworkOperator:
+        if depth != made.info(operator, 0).shape[3]:
+            raise NotImplementedError("groups of channels")
+        return Convolution(
+            source=source,
+            result=result,
+            weights=weights,
+            bias=bias_of(made, operator, channels),
+            window=_window(made, operator, (kh, kw), ("dilation",)),
+            zero_in=made.info(operator, 0).zero,
+            requantise=filter_rule(made, operator, channels, axis=0),
+        )
+
+    return on_one_image(made, operator, kh, make)
 
 
 def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
-    check_one_image(made, operator)
     weights = made.constant(operator, 1, "int8")
     _, kh, kw, channels = weights.shape
-    if channels % made.info(operator, 0).shape[3]:
-        raise ValueError("its channels are no multiple of the input's")
-    return Depthwise(
-        source=made.data(operator),
-        result=operator.outputs[0],
-        weights=weights[0],
-        bias=bias_of(made, operator, channels),
-        window=_window(made, operator, (kh, kw), ("dilation",)),
-        zero_in=made.info(operator, 0).zero,
-        requantise=filter_rule(made, operator, channels, axis=3),
-    )
+
+    def make(source: int, result: int) -> NetworkOperator:
+        if channels % made.info(operator, 0).shape[3]:
+            raise ValueError("its channels are no multiple of the input's")
+        return Depthwise(
+            source=source,
+            result=result,
+            weights=weights[0],
+            bias=bias_of(made, operator, channels),
+            window=_window(made, operator, (kh, kw), ("dilation",)),
+            zero_in=made.info(operator, 0).zero,
+            requantise=filter_rule(made, operator, channels, axis=3),
+        )
+
+    return on_one_image(made, operator, kh, make)
 
 
 def _dense(made: Importing, operator: Operator) -> NetworkOperator:
@@ -195,10 +203,33 @@ def _pool(kind: str) -> Translation:
     return translate
 
 
+def _maximum(made: Importing, operator: Operator) -> NetworkOperator:
+    """Over all pixels of an image: a pool of one window."""
+    source, result = made.info(operator, 0), made.result(operator)
+    check_same_quanta(source, result)
+    rank = len(source.shape)
+    axes = sorted({int(a) % rank for a in made.constant(operator, 1, "int32").reshape(-1)})
+    n, h, w, c = shape4(source.shape)
+    if n != 1 or rank not in (3, 4) or axes != list(range(1, rank - 1)):
+        raise NotImplementedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
+    if math.prod(result.shape) != c:
+        raise ValueError(f"{list(result.shape)} for {c} channels")
+    low, high = made.tensors[operator.outputs[0]].ends
+    return Pool(
+        source=made.data(operator),
+        result=operator.outputs[0],
+        kind="max",
+        window=Window(kernel=(h, w)),
+        low=low,
+        high=high,
+    )
+
+
 FILTERS: dict[str, Translation] = {
     "AVERAGE_POOL_2D": _pool("average"),
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _depthwise,
     "FULLY_CONNECTED": _dense,
     "MAX_POOL_2D": _pool("max"),
+    "REDUCE_MAX": _maximum,
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from adrenoc.errors import CompileError, ModelFormatError, UnsupportedOperatorError
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TFLiteFile
 from adrenoc.mcu.network import WIDTHS, Network, sources_of
+from adrenoc.mcu.tflite.batches import BATCHES
 from adrenoc.mcu.tflite.context import Importing, Translation
 from adrenoc.mcu.tflite.elementwise import ELEMENTWISE
 from adrenoc.mcu.tflite.filters import FILTERS
@@ -17,7 +18,7 @@ from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
 from adrenoc.mcu.tflite.words import WORDS
 
-_TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
+_TRANSLATIONS = {**BATCHES, **FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
 QUANTISE_HINT = (
     "quantise it to int8: tf.lite.TFLiteConverter with optimizations, a representative_dataset "
     "and target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]"

@@ -19,6 +19,7 @@ from adrenoc.mcu.tflite.context import (
     check_same_quanta,
 )
 from adrenoc.mcu.tflite.filters import bias_of, filter_rule
+from adrenoc.mcu.tflite.offsets import offsets_of
 
 _SAME = tflite.Padding.SAME
 _ONE_WEIGHT = 1 << 10
@@ -39,24 +40,9 @@ def _moved(
     return Move(
         source=made.data(operator),
         result=operator.outputs[0],
-        offsets=_offsets(source.shape, indices, axes),
+        offsets=offsets_of(source.shape, indices, axes),
         fill=fill,
     )
-
-
-def _offsets(
-    shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    found = []
-    for axis, index in zip(axes or range(len(shape)), indices, strict=True):
-        offsets = np.where(index < 0, -1, index * steps[axis])
-        if len(offsets) > 1 or offsets[0]:
-            found.append(offsets)
-    if len(found) > 4:
-        raise NotImplementedError(f"{len(found)} axes of more than one element")
-    found = [np.zeros(1, np.int64)] * (4 - len(found)) + found
-    return found[0], found[1], found[2], found[3]
 
 
 def _pad(made: Importing, operator: Operator) -> NetworkOperator:
@@ -157,7 +143,7 @@ def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) 
         indices[axis] = np.arange(begin, end)
         if math.prod(info.shape) != math.prod(map(len, indices)):
             raise ValueError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
-        offsets = _offsets(shape, indices)
+        offsets = offsets_of(shape, indices)
         moves.append(Move(source=data, result=result, offsets=offsets, fill=0))
         begin = end
     made.operators += moves[:-1]
@@ -277,7 +263,7 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
     spread_one = made.new_tensor(
         replace(made.tensors[source], name=f"{info.name} spread", shape=shape)
     )
-    offsets = _offsets(info.shape, indices)
+    offsets = offsets_of(info.shape, indices)
     move = Move(source=source, result=spread_one, offsets=offsets, fill=info.zero)
     made.operators.append(move)
     return Convolution(

@@ -9,6 +9,7 @@ from adrenoc.mcu.evaluate_words import SUM_BITS
 from adrenoc.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.mcu.operators import Curve, Factor, Rescale, WordSoftmax, WordSum
 from adrenoc.mcu.operators import Operator as NetworkOperator
+from adrenoc.mcu.tflite.batches import BATCHES
 from adrenoc.mcu.tflite.context import Importing, Translation, check_one_type
 from adrenoc.mcu.tflite.elementwise import mean, one_factor, operands, product, reshape
 from adrenoc.mcu.tflite.filters import FILTERS
@@ -124,6 +125,7 @@ def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 WORDS: dict[str, Translation] = {
+    **BATCHES,
     **FILTERS,
     **MOVES,
     "ADD": _sum,
