@@ -190,7 +190,6 @@ def _(operator: FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...])
             share = across[None, :, None] * down[:, None, None]
             total = total + share * real[row][:, column]
     found = np.rint(total / operator.scales[1]) + operator.zeros[1]
-    found = np.trunc(total) if operator.whole else found
     return np.clip(found.astype(np.int64) - operator.offset, *INT8)
 
 

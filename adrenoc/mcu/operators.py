@@ -288,7 +288,7 @@ class FloatBilinear:
     """Another size of an image in float32, as onnxruntime adds up: four parts in turn.
 
     real = `scales[0]` * (stored - `zeros[0]`); the quotient by the result's scale is rounded halves
-    to even, and moved.  `whole`: bytes are resized as they are, and fractions cut off.
+    to even, and moved.
     """
 
     source: int
@@ -299,7 +299,6 @@ class FloatBilinear:
     zeros: tuple[int, int]
     offset: int
     """What is stored lies so far below the file's numbers."""
-    whole: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -116,7 +116,7 @@ def _(operator: Move, network: Network) -> Kernel:
     return Kernel(
         call="move_elements(&{layer}, {in0}, {out});",
         how="tables of offsets",
-        snippets=("move",),
+        snippets=("move_layer", "move"),
         arrays=tuple(Array(suffix=n, ctype="int32_t", values=v) for n, v in pairs),
         struct="move_layer",
         fields=(
@@ -228,7 +228,7 @@ def _(operator: Bilinear, network: Network) -> Kernel:
     return Kernel(
         call="resize_bilinear(&{layer}, {in0}, {out});",
         how="plain C",
-        snippets=("resize_bilinear",),
+        snippets=("bilinear_layer", "resize_bilinear"),
         arrays=tuple(arrays),
         struct="bilinear_layer",
         fields=(
@@ -260,7 +260,6 @@ def _(operator: FloatBilinear, network: Network) -> Kernel:
         "zero_in": operator.zeros[0],
         "zero_out": operator.zeros[1],
         "offset": operator.offset,
-        "whole": int(operator.whole),
     }
     return Kernel(
         call="float_bilinear(&{layer}, {in0}, {out});",

@@ -2,7 +2,7 @@
  * each is multiplied by a product of two shares.  Every operation rounds on its own. */
 typedef struct {
   int32_t in_width, channels, out_height, out_width;
-  int32_t scale_in, scale_out, zero_in, zero_out, offset, whole; /* whole: bytes as they are */
+  int32_t scale_in, scale_out, zero_in, zero_out, offset;
   const int16_t *first_row, *second_row, *first_column, *second_column;
   const int32_t *of_first_row, *of_second_row, *of_first_column, *of_second_column;
 } float_bilinear_layer;
@@ -27,7 +27,7 @@ static void float_bilinear(const float_bilinear_layer *layer, const int8_t *in, 
           total += part;
         }
         const float quanta = total / step;
-        const int32_t found = layer->whole ? (int32_t)total : nearest(quanta) + layer->zero_out;
+        const int32_t found = nearest(quanta) + layer->zero_out;
         *out++ = (int8_t)clamp_int8(found - layer->offset, -128, 127);
       }
     }

@@ -1,9 +1,4 @@
-/* Elements at other places: for each of four axes a table of offsets, -1 for what lies outside. */
-typedef struct {
-  int32_t extents[4], fill, run; /* run: elements of the last axis that lie side by side, or 0 */
-  const int32_t *offsets[4];
-} move_layer;
-
+/* Elements of int8 at other places. */
 static void move_elements(const move_layer *layer, const int8_t *in, int8_t *out) {
   const int32_t last = layer->extents[3];
   for (int32_t a = 0; a < layer->extents[0]; ++a)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -94,12 +93,13 @@ def _resized_axes(
 
 
 def _resize(made: Importing, node: onnx.NodeProto) -> None:
-    """To the nearest element, as onnxruntime finds it, or of bytes as they are."""
+    """To the nearest element, as onnxruntime finds it."""
     given = options(node)
     if is_linear_resize(node):
-        source = made.data(node, 0)
-        made.operators.append(_between(made, node, 2, made.like(node.output[0], source)))
-        return
+        raise NotImplementedError(
+            "a linear resize of bytes, which onnxruntime computes in one of two ways, by what "
+            "stands beside it; between conversions (QDQ) it can go"
+        )
     if given.get("mode", b"nearest") != b"nearest":
         raise NotImplementedError("a resize by cubes, expected nearest or linear")
     coordinates, axes = _resized_axes(made, node, 2)
@@ -114,35 +114,25 @@ def _resize(made: Importing, node: onnx.NodeProto) -> None:
 
 
 def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
-    """Between conversions: scale and zero point of both ends follow the input."""
-    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
-    zero = int(made.number(node, 4))
-    result = made.make(node.output[0], float(scales[1]), zero)
-    found = _between(made, node, 6, result)
-    zeros = made.tensors[found.source].zero, zero
-    made.operators.append(replace(found, scales=scales, zeros=zeros, whole=False))
-
-
-def _between(
-    made: Importing, node: onnx.NodeProto, scales_index: int, result: int
-) -> FloatBilinear:
-    """A resize of the last two of four axes, of bytes as they are."""
-    coordinates, axes = _resized_axes(made, node, scales_index)
+    """Of the last two of four axes, between conversions."""
+    coordinates, axes = _resized_axes(made, node, 6)
     if len(axes) != 4 or any(have != want for have, want, _ in axes[:2]):
         raise NotImplementedError("a linear resize of other axes than two of an image")
     if coordinates not in MODES:
         raise NotImplementedError(f"places by '{coordinates}'")
     rows, columns = (_shares(*axis, coordinates) for axis in axes[2:])
-    offset, one = made.offset(node.output[0]), np.float32(1)
-    return FloatBilinear(
-        source=made.data(node, 0),
-        result=result,
-        rows=rows,
-        columns=columns,
-        scales=(one, one),
-        zeros=(-offset, 0),
-        offset=offset,
-        whole=True,
+    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
+    zero, source = int(made.number(node, 4)), made.data(node, 0)
+    made.operators.append(
+        FloatBilinear(
+            source=source,
+            result=made.make(node.output[0], float(scales[1]), zero),
+            rows=rows,
+            columns=columns,
+            scales=scales,
+            zeros=(made.tensors[source].zero, zero),
+            offset=made.offset(node.output[0]),
+        )
     )
 
 

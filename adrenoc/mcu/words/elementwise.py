@@ -165,7 +165,7 @@ def _(operator: Move, network: Network) -> Kernel:
     return Kernel(
         call="move_words(&{layer}, {in0}, {out});",
         how=plain.how,
-        snippets=("move", "word_move"),
+        snippets=("move_layer", "word_move"),
         arrays=plain.arrays,
         struct=plain.struct,
         fields=plain.fields,
@@ -178,7 +178,7 @@ def _(operator: Bilinear, network: Network) -> Kernel:
     return Kernel(
         call="resize_words(&{layer}, {in0}, {out});",
         how=_HOW,
-        snippets=("resize_bilinear", "word_bilinear"),
+        snippets=("bilinear_layer", "word_bilinear"),
         arrays=plain.arrays,
         struct=plain.struct,
         fields=plain.fields,
