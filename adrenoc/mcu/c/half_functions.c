@@ -1,5 +1,5 @@
-/* The logistic function and tanh in fixed point of 16 bits: exp of what is left of quarters, times a
- * factor for each, and a division by Newton's method. */
+/* The logistic function and tanh in fixed point of 16 bits: exp of what is left of quarters, times
+ * a factor for each, and a division by Newton's method. */
 static inline int32_t half_times(int32_t a, int32_t b) {
   const int32_t product = (a * b + (1 << 14)) >> 15;
   return product > 32767 ? 32767 : product;

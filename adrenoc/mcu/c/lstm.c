@@ -1,4 +1,4 @@
-/* An LSTM of int8, whose gates and cells are int16.  `state` has the cells, then the last result. */
+/* An LSTM of int8 with gates and cells of int16.  `state` has the cells, then the last result. */
 typedef void norm_function(const int16_t *weights, const int32_t *bias, const int32_t *factor,
                            int32_t guard, int16_t *numbers, int32_t count);
 typedef struct {

@@ -1,4 +1,4 @@
-/* A gate's sums less their mean, over their deviation: 1 / sqrt by five steps of Newton's method. */
+/* A gate's sums less their mean, over their deviation: 1 / sqrt by Newton's method. */
 static inline int32_t norm_high(int32_t a, int32_t b) {
   return (int32_t)(((int64_t)a * b + (1 << 30)) >> 31);
 }

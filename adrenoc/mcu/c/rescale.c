@@ -1,4 +1,4 @@
-/* Numbers at another scale, or of another width; those below zero may have a factor of their own. */
+/* Numbers at another scale or width; those below zero may have a factor of their own. */
 typedef struct {
   int32_t count, in_width, out_width, zero_in, above[2], below[2], zero_out, low, high;
 } rescale_layer;
