@@ -6,6 +6,7 @@ A new family adds its `OPERATORS` here; that is the only row outside of its fold
 from __future__ import annotations
 
 from adrenoc.families.attention import operator as attention
+from adrenoc.families.cache import operator as cache
 from adrenoc.families.conv_nd import operator as conv_nd
 from adrenoc.families.expansion import operator as expansion
 from adrenoc.families.maps import operator as maps
@@ -25,6 +26,7 @@ _FAMILIES = (
     matmul,
     n_bits,
     attention,
+    cache,
     pool,
     reduce,
     scan,
@@ -66,6 +68,12 @@ def can(node: Node, fusion: Fusion) -> bool:
     """Whether a node may become a part of this, if all else suits."""
     operator = OPERATORS.get(node.op)
     return operator is not None and fusion in operator.fusions
+
+
+def changed_input(node: Node) -> int | None:
+    """Position of the input that a node's result is a change of; None of most."""
+    operator = OPERATORS.get(node.op)
+    return None if operator is None else operator.writes_into
 
 
 def terms_of(graph: Graph, node: Node) -> int:

@@ -211,6 +211,8 @@ class Graph:
     """Tensor -> the tensor whose memory it is, where no kernel is needed between the two."""
     views: Mapping[str, View] = field(default_factory=dict)
     """Tensor -> the range of another one that it is.  A base can be a view itself."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Output -> the input that it is in the next run: both are to be one memory."""
     precisions: Mapping[str, Precision] = field(default_factory=dict)
     """What tensors ask for beside what the options say of all; most ask for nothing."""
 
@@ -223,6 +225,16 @@ class Graph:
     def output_names(self) -> frozenset[str]:
         """The outputs, to ask whether a tensor is one."""
         return frozenset(self.outputs)
+
+    @cached_property
+    def state_names(self) -> frozenset[str]:
+        """The inputs and outputs that are states, by either name."""
+        return frozenset((*self.states, *self.states.values()))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that a run hands out: all but states."""
+        return tuple(name for name in self.outputs if name not in self.states)
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

@@ -109,19 +109,21 @@ class Statements:
         self.compute = before
 
     @contextmanager
-    def loop(self, extent: int, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
+    def loop(self, extent: int | Expr, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
         """A serial loop; a loop of one iteration leaves no trace.
 
         Compilers are asked to keep a rolled one as it is (`opencl_source`).
         """
-        if extent == 1:
-            yield iconst(0)
-            return
+        if isinstance(extent, int):
+            if extent == 1:
+                yield iconst(0)
+                return
+            extent = iconst(extent)
         var = Var(self.fresh(f"{ROLLED}{hint}" if rolled else hint), "int32")
         self._blocks.append([])
         yield var
         body = self._blocks.pop()
-        self.emit(For(var, iconst(0), iconst(extent), ForKind.SERIAL, sequence(body)))
+        self.emit(For(var, iconst(0), extent, ForKind.SERIAL, sequence(body)))
 
     @contextmanager
     def apart(self, part: int) -> Iterator[None]:

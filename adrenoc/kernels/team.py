@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.statements import SharedArray
 from adrenoc.tvmapi import Expr, iconst
 
 ACCUMULATOR = "float32"
@@ -73,16 +74,20 @@ class Team:
         combine: Sequence[Combine],
         *,
         dtype: str = ACCUMULATOR,
+        held: SharedArray | None = None,
     ) -> list[Expr]:
         """The values of all members combined, each by its own `combine`, known to all members.
 
         Values are vectors of four of `dtype`.  Every thread of the work-group
-        must come here: there are barriers inside.
+        must come here: there are barriers inside.  Within a loop, which cannot declare local
+        memory, it is given: `width * count` vectors for each value, with a barrier between what
+        reads a result and the next fold there.
         """
         if self.width == 1:
             return list(values)
         places = self.width * self.count
-        held = builder.allocate_shared(places * len(values), dtype=dtype)
+        if held is None:
+            held = builder.allocate_shared(places * len(values), dtype=dtype)
         mine = builder.let(self.index * iconst(self.width) + self.member, "mine")
         for number, value in enumerate(values):
             held[mine + iconst(number * places)] = value

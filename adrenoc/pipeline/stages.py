@@ -19,6 +19,7 @@ from adrenoc.passes.place.bridge_regions import bridge_regions
 from adrenoc.passes.place.elide_copies import elide_copies
 from adrenoc.passes.place.explain_moves import explain_moves
 from adrenoc.passes.place.join_blocks import join_blocks
+from adrenoc.passes.place.keep_states import keep_states
 from adrenoc.passes.place.place_stores import place_stores
 from adrenoc.passes.place.store_outputs import store_outputs
 from adrenoc.passes.precision.keep_float32 import keep_float32
@@ -181,11 +182,20 @@ STAGES: tuple[Stage, ...] = (
         note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
         when=lambda options: bool(options.float32_tensors),
     ),
+    graph_stage(
+        "keep_states",
+        run_on_graph(keep_states),
+        phase=Phase.PLACE,
+        after={"spread_precision": "its copies are stored as what they copy"},
+    ),
     Stage(
         name="assign_layouts",
         run=run_on_graph(assign_layouts, in_regions=True),
         phase=Phase.PLACE,
-        after={"bridge_devices": "copies between devices are tensors with layouts too"},
+        after={
+            "keep_states": "copies of states are tensors with layouts too",
+            "bridge_devices": "copies between devices are tensors with layouts too",
+        },
         dump=dump_layouts,
     ),
     placed_stage(

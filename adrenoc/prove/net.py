@@ -79,6 +79,12 @@ class Net:
         self._nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
         return name
 
+    def several(self, op: str, inputs: list[str], outputs: int, **attrs: Any) -> list[str]:
+        """Add an operator of several outputs."""
+        names = [self._name("t") for _ in range(outputs)]
+        self._nodes.append(helper.make_node(op, inputs, names, **attrs))
+        return names
+
     def conv(
         self, x: str, channels: int, out: int, kernel: int | tuple[int, ...], **attrs: Any
     ) -> str:

@@ -13,13 +13,21 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.ir import op as registry
 
-from adrenoc.relax.own_nests import n_bits_nest
+from adrenoc.relax.own_nests import append_rows_nest, cached_attention_nest, n_bits_nest
 
 N_BITS = "adrenoc.n_bits"
 """x [..., K] by weights in 4 bits: bytes, scales and perhaps zero points."""
+APPEND_ROWS = "adrenoc.append_rows"
+"""A cache [1, heads, rows, head] with the rows of some tokens from a given one on."""
+CACHED_ATTENTION = "adrenoc.cached_attention"
+"""Queries, from a given row on, over the rows of keys and values up to their own."""
 
 _SHAPE, _DTYPE = "result_shape", "result_dtype"
-_NESTS = {N_BITS: n_bits_nest}
+_NESTS = {
+    N_BITS: n_bits_nest,
+    APPEND_ROWS: append_rows_nest,
+    CACHED_ATTENTION: cached_attention_nest,
+}
 """Operator -> what lowers it to plain loop nests, where its family does not compute it."""
 
 

@@ -34,3 +34,109 @@ def n_bits_nest(builder: Any, call: Any) -> Any:
         return te.compute((*x.shape[:-1], packed.shape[0]), total, name="n_bits")
 
     return builder.call_te(compute, *call.args, primfunc_name_hint="n_bits")
+
+
+def append_rows_nest(builder: Any, call: Any) -> Any:
+    """Give each element of the cache, old or new."""
+    attrs = call.attrs
+
+    def compute(cache: Any, x: Any, position: Any, *tables: Any) -> Any:
+        tokens, head = x.shape[1], cache.shape[3]
+
+        def element(n: Any, h: Any, row: Any, j: Any) -> Any:
+            token = row - position[0]
+            inside = tirx.all(token >= 0, token < tokens)
+            first = int(attrs["first"]) + h * head
+
+            def new(at: Any) -> Any:
+                return x[n, tirx.max(tirx.min(token, tokens - 1), 0), first + at]
+
+            value = _rotate(attrs, new, tables, row, j).astype(str(cache.dtype))
+            return te.if_then_else(inside, value, cache[n, h, row, j])
+
+        return te.compute(tuple(cache.shape), element, name="append_rows")
+
+    return builder.call_te(compute, *call.args, primfunc_name_hint="append_rows")
+
+
+def cached_attention_nest(builder: Any, call: Any) -> Any:
+    """Scores of all rows, those that are not seen far below; softmax; the mix of values."""
+    attrs = call.attrs
+    heads, window, cap = int(attrs["heads"]), int(attrs["window"]), float(attrs["cap"])
+
+    def compute(q: Any, position: Any, keys: Any, values: Any, *tables: Any) -> Any:
+        _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
+        tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
+        far = tirx.const(-3.0e4 if dtype == "float16" else -3.0e38, dtype)
+
+        def query(h: Any, token: Any, j: Any) -> Any:
+            first = int(attrs["first"]) + h * head
+            at = tirx.min(position[0] + token, rows - 1)
+            turned = _rotate(attrs, lambda i: q[0, token, first + i], tables, at, j)
+            return turned * tirx.const(float(attrs["scale"]), dtype)
+
+        turned = te.compute((heads, tokens, head), query, name="turned")
+        d = te.reduce_axis((0, head), "d")
+        scores = te.compute(
+            (heads, tokens, rows),
+            lambda h, t, r: te.sum(
+                turned[h, t, d] * keys[0, tirx.floordiv(h, group), r, d].astype(dtype), axis=d
+            ),
+            name="scores",
+        )
+
+        def hide(h: Any, t: Any, r: Any) -> Any:
+            score = scores[h, t, r]
+            if cap:
+                score = te.tanh(score / tirx.const(cap, dtype)) * tirx.const(cap, dtype)
+            at = position[0] + t
+            is_seen = tirx.all(r <= at, r > at - window) if window else r <= at
+            return te.if_then_else(is_seen, score, far)
+
+        masked = te.compute((heads, tokens, rows), hide, name="masked")
+        a, b, c = (te.reduce_axis((0, rows), name) for name in "abc")
+        most = te.compute(
+            (heads, tokens), lambda h, t: te.max(masked[h, t, a], axis=a), name="most"
+        )
+        power = te.compute(
+            (heads, tokens, rows),
+            lambda h, t, r: te.exp(masked[h, t, r] - most[h, t]),
+            name="power",
+        )
+        total = te.compute(
+            (heads, tokens), lambda h, t: te.sum(power[h, t, b], axis=b), name="total"
+        )
+
+        def is_there(t: Any, r: Any, value: Any) -> Any:
+            return te.if_then_else(r <= position[0] + t, value, tirx.const(0.0, dtype))
+
+        def mix(h: Any, t: Any, j: Any) -> Any:
+            value = values[0, tirx.floordiv(h, group), c, j].astype(dtype)
+            return te.sum(power[h, t, c] * is_there(t, c, value), axis=c)
+
+        mixed = te.compute((heads, tokens, head), mix, name="mixed")
+
+        def result(n: Any, t: Any, channel: Any) -> Any:
+            h = tirx.floordiv(channel, head)
+            return mixed[h, t, tirx.floormod(channel, head)] / total[h, t]
+
+        return te.compute((1, tokens, heads * head), result, name="attention")
+
+    return builder.call_te(compute, *call.args, primfunc_name_hint="cached_attention")
+
+
+def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:
+    """Number `j` of a head, turned by the angle of a position where it is one of a pair."""
+    width = int(attrs["rotated"])
+    if not width:
+        return read(j)
+    half, apart = width // 2, not int(attrs["interleaved"])
+    at = tirx.min(j, width - 1)
+    first = at < half if apart else tirx.floormod(at, 2) == 0
+    angle = tirx.floormod(at, half) if apart else tirx.floordiv(at, 2)
+    step = half if apart else 1
+    other = te.if_then_else(first, at + step, at - step)
+    x, y = read(at), read(other)
+    cos, sin = (table[position, angle].astype(str(x.dtype)) for table in tables)
+    turned = x * cos + te.if_then_else(first, -y, y) * sin
+    return te.if_then_else(j < width, turned, read(j))

@@ -35,7 +35,7 @@ from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tune.tuner import TuneOptions
 from adrenoc.tune.variant import KERNEL
 from adrenoc.tuning_log import MOST_TIME_US, Device, LogWriter, Status, Trial, actions_key
-from adrenoc.tvmapi import bits_of, tirx
+from adrenoc.tvmapi import bits_of, const_int, tirx
 
 Analyse = Callable[[Path], Mapping[str, Any]]
 """From the file of a kernel to what the analyser printed."""
@@ -229,7 +229,7 @@ def _loop_extents(stmt: Any) -> Iterator[int]:
         for part in stmt.seq:
             yield from _loop_extents(part)
     elif isinstance(stmt, tirx.For):
-        yield int(stmt.extent)
+        yield const_int(stmt.extent) or 1  # as many rows as are there: nobody knows
         yield from _loop_extents(stmt.body)
     elif isinstance(stmt, tirx.AttrStmt):
         yield from _loop_extents(stmt.body)

@@ -26,7 +26,7 @@ from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, State, run_stages
 from adrenoc.reporter import SilentReporter
-from adrenoc.target.target import load_target
+from adrenoc.target.target import Target, load_target
 from tests.host.random_graphs.exact import in_doubles
 from tests.stock_tvm import run_on_cpu
 
@@ -244,7 +244,7 @@ class Ops:
         preset: str,
         tolerance: float | None = None,
         *,
-        target: str = "host",
+        target: str | Target = "host",
         rounding: bool = False,
     ) -> None:
         """Compile, run, and compare every output.
@@ -341,8 +341,10 @@ class Ops:
             self._expected = dict(zip(self._outputs, values, strict=True))
         return self._expected
 
-    def run(self, device: Any, preset: str, *, target: str = "host") -> dict[str, np.ndarray]:
-        loaded = load_target(target)
+    def run(
+        self, device: Any, preset: str, *, target: str | Target = "host"
+    ) -> dict[str, np.ndarray]:
+        loaded = load_target(target) if isinstance(target, str) else target
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ops.onnx"
             self.save(path)

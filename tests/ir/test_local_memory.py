@@ -15,6 +15,9 @@ import adrenoc.families
 from adrenoc.families.attention.attention import AttentionOperands, attention
 from adrenoc.families.attention.attention_rule import AttentionWork
 from adrenoc.families.attention.attention_rule import candidates as attention_candidates
+from adrenoc.families.cache.cache_rules import CachedWork
+from adrenoc.families.cache.cache_rules import candidates as cached_candidates
+from adrenoc.families.cache.cached_attention import CachedOperands, cached_attention
 from adrenoc.families.conv.conv2d_dot import conv2d_dot
 from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile_local import local_bytes, local_candidates
@@ -227,8 +230,44 @@ def _attention(draw: random.Random, target: Target, half: bool) -> Claims:
     return [(tile.shared_bytes(*sizes), partial(write, tile)) for tile in tiles]
 
 
+def _cached(draw: random.Random, target: Target, _half: bool) -> Claims:
+    size, rows, tokens = draw.choice((16, 48, 64, 128, 256)), draw.choice((40, 1000)), 3
+    blocks = size // LANES
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        caches = [builder.input(_cache(rows, size)) for _ in range(2)]
+        position = OperandSpec(shape=(1,), dtype="int32", memory=Memory.PLAIN, layout=None)
+        operands = CachedOperands(
+            q=_image(builder, Extents(1, 4 * size, 1, tokens)),
+            keys=caches[0],
+            values=caches[1],
+            position=builder.input(position),
+            rotation=None,
+            tokens=tokens,
+            heads=4,
+            kv_heads=2,
+            head=size,
+            rows=rows,
+            first=0,
+            scale=1.0,
+            window=0,
+            cap=0.0,
+        )
+        _, epilogue = _ends(builder, Extents(1, 4 * size, 1, tokens))
+        cached_attention(builder, tile, operands, epilogue)
+
+    work = CachedWork(heads=4 * tokens, rows=rows, blocks=blocks)
+    tiles = cached_candidates(work, target.limits, target.cost)
+    return [(tile.shared_bytes(blocks), partial(write, tile)) for tile in tiles]
+
+
+def _cache(rows: int, size: int) -> OperandSpec:
+    return OperandSpec(shape=(1, 2, rows, size), dtype="float16", memory=Memory.PLAIN, layout=None)
+
+
 FAMILIES = {
     "attention/attention.py": [_attention],
+    "cache/cached_attention.py": [_cached],
     "conv/conv2d_local.py": [_local, _dot],
     "depthwise/depthwise.py": [_depthwise],
     "expansion/expansion.py": [_expansion],
@@ -246,7 +285,9 @@ def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) ->
     claims = family(draw, target, half)
     assert claims
     assert max(claimed for claimed, _ in claims) <= target.limits.local_mem_bytes
-    compute = "float16" if half and family not in (_dot, _depthwise, _attention) else "float32"
+    compute = (
+        "float16" if half and family not in (_dot, _depthwise, _attention, _cached) else "float32"
+    )
     largest = max(claims, key=lambda claim: claim[0])
     for claimed, write in [largest, *draw.sample(claims, min(TILES, len(claims)))]:
         builder = KernelBuilder("tried", compute=compute, limits=target.limits)

@@ -16,6 +16,7 @@ import onnx
 
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.attention import ATTENTION
+from adrenoc.importers.onnx.cached import CACHED
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.graph import OnnxGraph
@@ -197,6 +198,7 @@ def _standard(write: Writer) -> None:
 
 _REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
+    **CACHED,
     **DYNAMIC,
     **N_BITS_REWRITES,
     **QUANTISED,

@@ -9,17 +9,17 @@ from collections.abc import Callable
 
 from tvm import relax
 
+from adrenoc.importers.onnx.cached import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.own import N_BITS as RELAX_N_BITS
-from adrenoc.relax.own import call_own
+from adrenoc.relax import own
 from adrenoc.relax.values import dtype_of
 
 
 def _n_bits(node: Node) -> relax.Expr:
     x, *constants = (operand for operand in node.inputs if operand is not None)
-    return call_own(
-        RELAX_N_BITS,
+    return own.call_own(
+        own.N_BITS,
         [x, *constants],
         shape=(*node.shape()[:-1], node.shape(1)[0]),
         dtype=dtype_of(x),
@@ -29,4 +29,37 @@ def _n_bits(node: Node) -> relax.Expr:
     )
 
 
-OWN_DOMAIN_OPS: dict[str, Callable[[Node], relax.Expr]] = {N_BITS: _n_bits}
+def _append_rows(node: Node) -> relax.Expr:
+    operands = [operand for operand in node.inputs if operand is not None]
+    return own.call_own(
+        own.APPEND_ROWS,
+        operands,
+        shape=node.shape(),
+        dtype=dtype_of(operands[0]),
+        **_whole_attrs(node, "first", "rotated", "interleaved"),
+    )
+
+
+def _cached_attention(node: Node) -> relax.Expr:
+    operands = [operand for operand in node.inputs if operand is not None]
+    heads, head = int(node.attrs["heads"]), node.shape(2)[-1]
+    return own.call_own(
+        own.CACHED_ATTENTION,
+        operands,
+        shape=(*node.shape()[:2], heads * head),
+        dtype=dtype_of(operands[0]),
+        scale=float(node.attrs["scale"]),
+        cap=float(node.attrs["cap"]),
+        **_whole_attrs(node, "heads", "first", "rotated", "interleaved", "window"),
+    )
+
+
+def _whole_attrs(node: Node, *names: str) -> dict[str, int]:
+    return {name: int(node.attrs[name]) for name in names}
+
+
+OWN_DOMAIN_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    APPEND_ROWS: _append_rows,
+    CACHED_ATTENTION: _cached_attention,
+    N_BITS: _n_bits,
+}

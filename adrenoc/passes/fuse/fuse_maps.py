@@ -27,7 +27,7 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import is_kind
+from adrenoc.families.operators import changed_input, is_kind
 from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node
@@ -225,6 +225,7 @@ class _Fuser:
                 or anchor.is_map
                 or anchor.is_concat
                 or not anchor.has_kernel
+                or changed_input(anchor) is not None
                 or not self._only_reader(name, node.output)
                 or not self._same_elements(node, name)
                 or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS

@@ -110,7 +110,8 @@ class _Emitter:
                     self.known[param.name] = var
         with self.builder.function("main", params):
             self._steps()
-            results = [self.known[name] for name in self.program.graph.outputs]
+            graph = self.program.graph
+            results = [self.known[name] for name in map(graph.owner, graph.results)]
             whole = results[0] if len(results) == 1 else relax.Tuple(results)
             self.builder.emit_func_output(whole)
 

@@ -32,6 +32,7 @@ from adrenoc.tvmapi import (
     IfThenElse,
     Op,
     SeqStmt,
+    const_int,
 )
 
 
@@ -137,7 +138,8 @@ def _loads(stmt: Any) -> int:
     if isinstance(stmt, SeqStmt):
         return sum(_loads(inner) for inner in stmt.seq)
     if isinstance(stmt, For):
-        return int(stmt.extent) * _loads(stmt.body)
+        # A loop over as many rows as are there says nothing of how many: it counts once.
+        return (const_int(stmt.extent) or 1) * _loads(stmt.body)
     if isinstance(stmt, AttrStmt):
         return _loads(stmt.body)
     if isinstance(stmt, IfThenElse):

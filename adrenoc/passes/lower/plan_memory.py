@@ -45,7 +45,7 @@ def plan_memory(program: Program) -> Storage:
             slots.append(_slot([graph.operand(interval.name) for interval in held]))
     slot_bytes = sum(slot.bytes for slot in slots if slot.scope != CPU)
     input_bytes = _border_bytes(graph, graph.inputs)
-    output_bytes = _border_bytes(graph, graph.outputs)
+    output_bytes = _border_bytes(graph, graph.results)
     param_bytes = sum(allocated_bytes(p.spec) for p in program.params.values())
     regions = [plan_memory(part).plan for part in program.regions.values()]
     param_bytes += sum(plan.param_bytes for plan in regions)
@@ -76,7 +76,7 @@ def live_intervals(program: Program) -> list[Interval]:
             first_use.setdefault(graph.owner(name), position)
         for name in step.arguments:
             last_use[graph.owner(name)] = position
-    outputs = {graph.owner(name) for name in graph.outputs}
+    kept = {*graph.input_names, *(graph.owner(name) for name in graph.outputs)}
     return [
         Interval(
             name=name,
@@ -85,7 +85,7 @@ def live_intervals(program: Program) -> list[Interval]:
             bytes=allocated_bytes(graph.operand(name)),
         )
         for name, position in first_use.items()
-        if name not in outputs
+        if name not in kept
     ]
 
 

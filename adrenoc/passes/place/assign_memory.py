@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import OPERATORS
+from adrenoc.families.operators import OPERATORS, changed_input
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import LANES, Fold, Layout, agree
@@ -33,10 +33,17 @@ def assign_memory(graph: Graph, context: Context) -> Graph:
     graph = _separate_outputs(graph, log)
     layouts = graph.layouts
     on_cpu = tensors_on_cpu(graph)
+    changed = _changed_in_place(graph)
     row_major = row_major_tensors(graph) | region_border(graph)
     placements = {}
     for name, tensor in graph.tensors.items():
-        if name in on_cpu:
+        if name in changed:
+            # A state is no tensor of the user's: it is stored as all that lies between kernels.
+            wide = name not in graph.state_names or not tensor.is_float
+            wide = wide or graph.precision(name).float32
+            dtype = tensor.dtype if wide else options.storage_dtype
+            placements[name] = Placement(memory=Memory.PLAIN, layout=layouts[name], dtype=dtype)
+        elif name in on_cpu:
             placements[name] = Placement(memory=Memory.CPU, layout=None, dtype=tensor.dtype)
         elif name in row_major:
             layout = layouts[name]
@@ -45,6 +52,16 @@ def assign_memory(graph: Graph, context: Context) -> Graph:
             placements[name] = _place(tensor, layouts[name], graph, options, limits, log)
     graph = replace(graph, placements=placements, layouts={})
     return _insert_copies(graph, options, limits, log)
+
+
+def _changed_in_place(graph: Graph) -> set[str]:
+    """States, and what operators change in place: row-major, as those operators address them."""
+    found = set(graph.state_names)
+    for node in graph.nodes:
+        position = changed_input(node)
+        if position is not None:
+            found |= {node.output, node.inputs[position]}
+    return found
 
 
 def _place(
@@ -126,6 +143,9 @@ def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
     seen: set[str] = set()
     for position, name in enumerate(graph.outputs):
         tensor = graph.tensors[name]
+        if name in graph.states or name in graph.aliases:
+            outputs.append(name)  # it has its memory already
+            continue
         inner = bool(graph.consumers[name]) and tensor.is_float
         repeated = name in seen
         seen.add(name)

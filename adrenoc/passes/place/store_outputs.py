@@ -28,6 +28,8 @@ def store_outputs(graph: Graph, context: Context) -> Graph:
     for node in graph.nodes:
         if node.output not in graph.output_names or not _copies(graph, node):
             continue
+        if node.output in graph.states:  # others may yet read what lies there
+            continue
         (source,) = node.inputs
         maker, first = _maker(graph, source, node.output)
         if maker is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from adrenoc.errors import DefectError
+from adrenoc.families.operators import changed_input
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
@@ -50,13 +51,19 @@ def _check_order(graph: Graph) -> None:
             if name in elsewhere and placed[name] < _texels(graph, name):
                 continue  # another kernel writes the rest
             again = _blocks(graph, name) & made
-            if again:
+            if again and graph.owner(name) != _changed_owner(graph, node):
                 raise DefectError(f"{node.name} writes blocks of {name} a second time")
             made |= _blocks(graph, name)
         _check_images(graph, node)
     for name in graph.outputs:
         if graph.owner(name) not in known and not _blocks(graph, name) <= made:
             raise DefectError(f"nothing makes the output {name}")
+
+
+def _changed_owner(graph: Graph, node: Node) -> str | None:
+    """The memory that a node changes a part of; None of most."""
+    position = changed_input(node)
+    return None if position is None else graph.owner(node.inputs[position])
 
 
 def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:

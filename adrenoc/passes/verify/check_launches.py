@@ -76,6 +76,7 @@ def _check_step(program: Program, node: Node, step: Step) -> None:
         )
     read = _owners(graph, (name for name in step.reads if name not in program.params))
     computed = _owners(graph, (n for n in node.inputs if graph.tensors[n].value is None))
+    computed -= written - read  # what it changes in place
     if step.place == CLML:  # what it writes beside its own output counts as its input
         computed -= written
     if read != computed:

@@ -69,7 +69,8 @@ class _Reader:
 
     def _owners_in_order(self, given: set[str]) -> Iterator[str]:
         """The tensors that get memory, in the order of their first launches."""
-        graph, seen = self.program.graph, set(given)
+        graph = self.program.graph
+        seen = {*given, *graph.input_names}
         for step in self.program.steps:
             for owner in map(graph.owner, step.writes):
                 if owner not in seen:

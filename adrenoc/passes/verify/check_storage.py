@@ -103,6 +103,13 @@ class _Walk:
     holds: dict[Place, str] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     """Tensors that something has been written to."""
+    changed: set[str] = field(default_factory=set)
+    """States that hold what the next run is to find: by the name of the input, they are gone."""
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The inputs that this program writes."""
+        return frozenset(self.program.graph.states.values())
 
     def follow(self, step: Step) -> None:
         """One step: what it reads has to be there, then it writes."""
@@ -110,6 +117,8 @@ class _Walk:
         read: dict[Place, str] = {}
         for name in step.reads:
             place = self._place(name)
+            if name in self.changed:
+                raise DefectError(f"{_name_step(step)} reads {name} as it was before it changed")
             if place[0] in (SLOT, OUTPUT):
                 owner = graph.owner(name)
                 self._check_holds(step, place, owner)
@@ -117,7 +126,9 @@ class _Walk:
         written: dict[Place, str] = {}
         for name in step.writes:
             place, owner = self._place(name), graph.owner(name)
-            if place[0] not in (SLOT, OUTPUT):
+            if owner in self.states:
+                self.changed.add(owner)
+            elif place[0] not in (SLOT, OUTPUT):
                 raise DefectError(
                     f"{_name_step(step)} writes {owner}, an {place[0]} of the program"
                 )

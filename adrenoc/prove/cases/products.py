@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from adrenoc.prove.case import Case
 from adrenoc.prove.net import CONTRIB, Net
 
@@ -52,6 +54,31 @@ def _in_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
     return net("Add", product, net.weight(columns))
 
 
+def _cached(net: Net, *, tokens: int, rows: int, before: int) -> str:
+    """Attention of some tokens over a cache of so many rows, in which there are some before."""
+    heads, kept, size = 4, 2, 16
+    qkv = net("Relu", net.input(1, tokens, (heads + 2 * kept) * size))
+    past = [net("Relu", net.input(1, kept, rows, size)) for _ in range(2)]
+    angles = np.arange(rows)[:, None] * 8.0 ** -np.arange(size // 2)
+    tables = [net.const(turn(angles)) for turn in (np.cos, np.sin)]
+    length = net.const([before + tokens - 1], np.int32)
+    total = net.const(rows, np.int32)
+    mixed, keys, values = net.several(
+        "GroupQueryAttention",
+        [qkv, "", "", *past, length, total, *tables],
+        3,
+        domain=CONTRIB,
+        num_heads=heads,
+        kv_num_heads=kept,
+        do_rotary=1,
+        scale=0.25,
+    )
+    ends = net.ints(before + tokens)
+    kept_rows = [net("Slice", x, net.ints(0), ends, net.ints(2)) for x in (keys, values)]
+    flat = [net("Reshape", x, net.ints(1, -1)) for x in (mixed, *kept_rows)]
+    return net("Concat", *flat, axis=1)
+
+
 CASES: tuple[Case, ...] = (
     Case(
         family="matmul",
@@ -72,6 +99,16 @@ CASES: tuple[Case, ...] = (
         family="n_bits",
         name="11 x 72 by 72 x 21 in 4 bits",
         build=partial(_in_4_bits, rows=11, depth=72, columns=21),
+    ),
+    Case(
+        family="append_rows",
+        name="one new row",
+        build=partial(_cached, tokens=1, rows=40, before=37),
+    ),
+    Case(
+        family="cached_attention",
+        name="five tokens after 60",
+        build=partial(_cached, tokens=5, rows=72, before=60),
     ),
     Case(family="matmul", name="three of data with data", build=_batched),
     Case(family="matmul", name="of a flattened image", build=_flattened, fusion="flattened"),

@@ -20,7 +20,14 @@ from adrenoc.target.cost.machine_cost import (
     UnstatedCost,
     WorkGroupCost,
 )
-from adrenoc.target.cost.row_cost import AttentionCost, GemvCost, MatmulCost, NBitsCost, RowsCost
+from adrenoc.target.cost.row_cost import (
+    AttentionCost,
+    CachedCost,
+    GemvCost,
+    MatmulCost,
+    NBitsCost,
+    RowsCost,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,4 +59,5 @@ class Cost:
     matmul: MatmulCost
     n_bits: NBitsCost
     attention: AttentionCost
+    cached: CachedCost
     rows: RowsCost

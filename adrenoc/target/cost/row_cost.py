@@ -84,6 +84,19 @@ class AttentionCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CachedCost:
+    """Attention of few tokens over a cache; a run is as many rows as there are threads."""
+
+    threads: Sizes
+    """That share a head of a token."""
+    vector_slots: float
+    """Of a vector of a key or value: its read, and what is multiplied by it."""
+    folds: int
+    """A run, in local memory."""
+    fold_clocks: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowsCost:
     """Reductions, softmax and norms: threads that share rows."""
 

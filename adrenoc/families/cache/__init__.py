@@ -1,0 +1,1 @@
+"""Keys and values of earlier tokens: rows that are added in place, and attention over them."""

@@ -1,0 +1,50 @@
+"""New keys or values of some tokens, written into their rows of a cache; keys are rotated first.
+
+One thread makes four numbers of one head of one token.  The cache is [1, heads, rows, head], row
+by row; the first new row is a number in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adrenoc.families.cache.rotation import (
+    Rotation,
+    head_texel,
+    known_position,
+    rotate,
+)
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.tvmapi import Expr, cast, iconst, lane, store
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRows:
+    """What is written: heads of so many numbers, from channel `first` of each token on."""
+
+    x: Access
+    position: Access
+    rotation: Rotation | None
+    tokens: int
+    heads: int
+    head: int
+    rows: int
+    first: int
+
+
+def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
+    """Emit cache[0, head, position + token, :] = rotated x[token, first + head * size :]."""
+    blocks = new.head // LANES
+    block, head, token = builder.threads(blocks, new.heads, new.tokens)
+    row = builder.let(cast(new.position.element([iconst(0)]), "int32") + token, "row")
+    position = known_position(builder, new.position, token, new.rows)
+    start = head * iconst(blocks) + iconst(new.first // LANES)
+    read = head_texel(new.x, token, start)
+    value = rotate(builder, new.rotation, position, block, blocks, read)
+    stored = str(cache.spec.dtype)
+    with builder.when(row < iconst(new.rows)):
+        for i in range(LANES):
+            at: list[Expr] = [iconst(0), head, row, block * iconst(LANES) + iconst(i)]
+            builder.emit(store(cache.buffer, at, cast(lane(value, i), stored)))

@@ -1,0 +1,142 @@
+"""Caches of keys and values: what adds rows to one, and attention over the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from adrenoc.families.cache.cache_rules import append_rows_rule, cached_attention_rule, tokens_of
+from adrenoc.families.shared.batch import Batch
+from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS
+from adrenoc.families.shared.operator import (
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    same_layout,
+)
+from adrenoc.families.shared.typical import TypicalRun, one_of
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import LANES, Layout, channels_last
+from adrenoc.relax.own import APPEND_ROWS, CACHED_ATTENTION
+
+
+def _refuses_heads(node: Node, tensors: Mapping[str, Tensor], cache: str, x: str) -> str | None:
+    """What both kernels need: whole texels of a head, and of each half of what is rotated."""
+    batch, _, _, head = tensors[cache].shape
+    if batch != 1 or len(tensors[x].shape) >= len(tensors[cache].shape) or tensors[x].shape[0] != 1:
+        return f"a batch of {batch}, expected 1"
+    rotated, apart = int(node.attrs["rotated"]), not node.attrs["interleaved"]
+    whole = LANES * (1 + apart)
+    if head % LANES or int(node.attrs["first"]) % LANES or rotated % whole:
+        return f"heads of {head} with {rotated} rotated, expected whole texels of both"
+    tables = node.inputs[-2:] if rotated else ()
+    if any(tensors[name].value is None for name in tables):
+        return "its cosines and sines are computed, expected constants"
+    return None
+
+
+def _refuses_rows(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    return _refuses_heads(node, tensors, *node.inputs[:2])
+
+
+def _refuses_attention(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    return _refuses_heads(node, tensors, node.inputs[2], node.inputs[0])
+
+
+def _rows_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    return channels_last(len(shape)) if position == 1 else None
+
+
+def _queries_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+    return channels_last(len(shape)) if position == 0 else None
+
+
+def _follows_no_batch(_batch: Batch, _node: Node) -> None:
+    """The batch is one: a bundle keeps one cache."""
+
+
+def _turning_operations(graph: Graph, node: Node) -> int:
+    """Some for each number that is rotated."""
+    return 2 * int(np.prod(graph.tensors[node.inputs[1]].shape))
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """With all rows there."""
+    _, _, rows, head = graph.tensors[node.inputs[2]].shape
+    tokens = tokens_of(graph.tensors[node.inputs[0]].shape)
+    return 2 * tokens * int(node.attrs["heads"]) * rows * head
+
+
+def _softmax_operations(graph: Graph, node: Node) -> int:
+    rows = graph.tensors[node.inputs[2]].shape[2]
+    tokens = tokens_of(graph.tensors[node.inputs[0]].shape)
+    return SOFTMAX_OPERATIONS * tokens * int(node.attrs["heads"]) * rows
+
+
+def _terms(graph: Graph, node: Node) -> int:
+    return graph.tensors[node.inputs[2]].shape[2]
+
+
+def _typical_rows(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
+    """As large as the new ones: the old were new once."""
+    largest = float(np.abs(run.numbers(node.inputs[1])).max())
+    return one_of(run.graph.tensors[node.output].shape) * largest
+
+
+def _typical_mix(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
+    """A mean of values: no larger than the largest."""
+    _, _, _, values, *_ = node.inputs
+    largest = float(np.abs(run.numbers(values)).max())
+    return one_of(run.graph.tensors[node.output].shape) * largest
+
+
+OPERATORS = (
+    Operator(
+        name="append_rows",
+        kind=Kind.MAP,
+        numbers=Numbers.PICKED,
+        rule=append_rows_rule,
+        relax=APPEND_ROWS,
+        refuses=_refuses_rows,
+        wants_layout=_rows_layout,
+        makes_layout=same_layout,
+        whole_numbers=frozenset((2,)),
+        writes_into=0,
+        keeps_axes=False,
+        reads_often=False,
+        needs_channel_only=False,
+        follows_batch=_follows_no_batch,
+        multiply_adds=None,
+        terms=None,
+        operations=_turning_operations,
+        typical=_typical_rows,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    ),
+    Operator(
+        name="cached_attention",
+        kind=Kind.ATTENTION,
+        numbers=Numbers.WEIGHTED,
+        rule=cached_attention_rule,
+        relax=CACHED_ATTENTION,
+        refuses=_refuses_attention,
+        wants_layout=_queries_layout,
+        makes_layout=channel_of_result,
+        whole_numbers=frozenset((1,)),
+        writes_into=None,
+        keeps_axes=False,
+        reads_often=False,
+        needs_channel_only=False,
+        follows_batch=_follows_no_batch,
+        multiply_adds=_multiply_adds,
+        terms=_terms,
+        operations=_softmax_operations,
+        typical=_typical_mix,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    ),
+)

@@ -1,0 +1,92 @@
+"""Outputs that are the next run's inputs lie in the same memory: states, as caches are.
+
+An operator that changes a part of its operand (`Operator.writes_into`) does so in place where that
+is the state and nobody reads what was there before; else it changes a copy.  Any other state is
+copied to its memory when all else is done.
+
+Before -> after:
+    present = append_rows(past, x)              present is past, whose rows are written
+    present = append_rows(past, x); f(past)     begun = copy of past; present is begun; ...; kept
+    h1 = tanh(x + h0)                           h1 = tanh(x + h0); kept = copy of h1; kept is h0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from adrenoc.families.operators import changed_input
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.passes.context import Context
+from adrenoc.passes.place.copy_node import copy_node
+
+
+def keep_states(graph: Graph, context: Context) -> Graph:
+    """Give every state one memory, and every operator that changes an operand one to change."""
+    changing = any(changed_input(node) is not None for node in graph.nodes)
+    return _Keeper(graph, context).run() if changing or graph.states else graph
+
+
+@dataclass
+class _Keeper:
+    graph: Graph
+    context: Context
+    nodes: list[Node] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> Graph:
+        graph = self.graph
+        for number, node in enumerate(graph.nodes):
+            position = changed_input(node)
+            self.nodes.append(node if position is None else self._change(number, node, position))
+        renamed = self._copy_back()
+        states = {renamed.get(name, name): past for name, past in graph.states.items()}
+        outputs = tuple(renamed.get(name, name) for name in graph.outputs)
+        aliases = {**graph.aliases, **self.aliases}
+        graph = replace(graph, outputs=outputs, states=states, aliases=aliases)
+        return graph.replace_nodes(self.nodes, self.tensors)
+
+    def _change(self, number: int, node: Node, position: int) -> Node:
+        """A node that changes its operand in place, or a copy of it."""
+        source = node.inputs[position]
+        if self.graph.states.get(node.output) == source and not self._is_read_after(number, source):
+            self.aliases[node.output] = source
+            return node
+        begun = replace(self.graph.tensors[source], name=f"{node.output}_begun", value=None)
+        self.tensors.append(begun)
+        self.nodes.append(copy_node(source, begun, "layout"))
+        self.context.log.add(
+            node.output,
+            f"changes a copy of {source}",
+            "what was there before is read again, or is the user's own",
+        )
+        self.aliases[node.output] = begun.name
+        inputs = (*node.inputs[:position], begun.name, *node.inputs[position + 1 :])
+        return replace(node, inputs=inputs)
+
+    def _is_read_after(self, number: int, name: str) -> bool:
+        """Whether a later node, or an output, needs what a tensor holds before it is changed."""
+        later = self.graph.nodes[number + 1 :]
+        return name in self.graph.outputs or any(name in node.inputs for node in later)
+
+    def _copy_back(self) -> dict[str, str]:
+        """Copy the states that were not changed in place; output -> the copy that it is then."""
+        left = {n: past for n, past in self.graph.states.items() if self.aliases.get(n) != past}
+        sources = {name: name for name in left}
+        for name in left:  # one state may be what another was
+            if name in self.graph.input_names:
+                held = replace(self.graph.tensors[name], name=f"{name}_held", value=None)
+                self.tensors.append(held)
+                self.nodes.append(copy_node(name, held, "layout"))
+                sources[name] = held.name
+        renamed = {}
+        for name, past in left.items():
+            kept = replace(self.graph.tensors[past], name=f"{past}_kept", value=None)
+            self.tensors.append(kept)
+            self.nodes.append(copy_node(sources[name], kept, "layout"))
+            self.aliases[kept.name] = past
+            self.context.log.add(
+                past, "copied back when all else is done", f"{name} is made apart from it"
+            )
+            renamed[name] = kept.name
+        return renamed

@@ -1,0 +1,91 @@
+"""Attention over a cache of keys and values, beside onnxruntime's GroupQueryAttention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import load_target
+from tests.host.run_op import Ops
+
+DOMAIN = "com.microsoft"
+
+
+def attention(
+    ops: Ops,
+    *,
+    tokens: int,
+    rows: int,
+    before: int,
+    heads: int = 4,
+    kept: int = 2,
+    size: int = 16,
+    packed: bool = True,
+    rotated: int = 16,
+    **attrs: Any,
+) -> None:
+    """A cache of `rows` rows, in which there are `before`; all that is defined is an output."""
+    widths = [heads * size, kept * size, kept * size]
+    shapes = [sum(widths)] if packed else widths
+    qkv = [ops("Relu", ops.input(1, tokens, width)) for width in shapes]
+    qkv += [""] * (3 - len(qkv))
+    past = [ops.input(1, kept, rows, size) for _ in range(2)]
+    inputs = [*qkv, *past, ops.const([before + tokens - 1], np.int32), ops.const(rows, np.int32)]
+    if rotated:
+        angles = np.arange(rows + 3)[:, None] * 10.0 ** -np.arange(rotated // 2)
+        inputs += [ops.const(turn(angles)) for turn in (np.cos, np.sin)]
+        attrs["do_rotary"] = 1
+    names = ops.several(
+        "GroupQueryAttention",
+        inputs,
+        ["y", "k", "v"],
+        domain=DOMAIN,
+        num_heads=heads,
+        kv_num_heads=kept,
+        **attrs,
+    )
+    ops.output(ops("Mul", names[0], ops.weight(heads * size)))
+    for name in names[1:]:  # rows behind the last are anything
+        ops.output(ops("Slice", name, ops.ints(0), ops.ints(before + tokens), ops.ints(2)))
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "one token of many": {"tokens": 1, "rows": 300, "before": 270},
+    "the first token": {"tokens": 1, "rows": 40, "before": 0},
+    "a full cache": {"tokens": 3, "rows": 40, "before": 37, "packed": False},
+    "a prompt": {"tokens": 19, "rows": 64, "before": 0},
+    "a chunk": {"tokens": 9, "rows": 64, "before": 30, "heads": 3, "kept": 1, "size": 48},
+    "a window": {"tokens": 5, "rows": 200, "before": 150, "local_window_size": 7},
+    "capped": {"tokens": 2, "rows": 40, "before": 20, "softcap": 0.7, "scale": 0.9},
+    "interleaved": {"tokens": 4, "rows": 40, "before": 20, "rotary_interleaved": 1},
+    "half rotated": {"tokens": 2, "rows": 40, "before": 20, "size": 32, "packed": False},
+    "not rotated": {"tokens": 2, "rows": 40, "before": 20, "rotated": 0},
+}
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_attention_over_a_cache(device: Any, preset: str) -> None:
+    ops = Ops()
+    for case in CASES.values():
+        attention(ops, **case)
+    ops.check(device, preset)
+    assert ops.kernels.count("cached_attention") == len(CASES)
+    assert ops.kernels.count("append_rows") == 2 * len(CASES)
+    assert not ops.fallbacks
+
+
+def test_targets_that_avoid_the_kernels_have_loop_nests(device: Any) -> None:
+    target = load_target("host")
+    words = ("operator:append_rows", "operator:cached_attention")
+    quirk = Quirk(name="q", text="t", source="s", avoid=words)
+    target = replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
+    ops = Ops()
+    for name in ("a window", "interleaved", "half rotated", "not rotated"):
+        attention(ops, **CASES[name])
+    attention(ops, tokens=2, rows=40, before=20, size=32, rotated=16, softcap=0.5)
+    ops.check(device, "fp32", target=target)
+    assert len(ops.fallbacks) == 15, ops.fallbacks
