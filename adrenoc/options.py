@@ -50,6 +50,8 @@ class CompileOptions:
     """Split 3x3 convolutions into Winograd's transforms where the cost model says that it wins."""
     shapes: Shapes = ()
     """(input name, dimensions) for inputs with dynamic dimensions."""
+    states: tuple[tuple[str, str], ...] = ()
+    """(input, output) that is the same memory from run to run: the caches of a decoder."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
@@ -141,6 +143,8 @@ class CompileOptions:
         """
         values = asdict(self)
         del values["ndk"]
+        if not self.states:
+            del values["states"]
         if self.max_memory_mib is None:
             del values["max_memory_mib"]
         del values["tuning_log"]

@@ -89,6 +89,10 @@ class CompiledModel(Protocol):
         """The model's outputs in order."""
 
     @property
+    def states(self) -> tuple[str, ...]:
+        """The inputs whose memory a run changes, for the next one."""
+
+    @property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Each OpenCL kernel, with its source."""
 
@@ -211,6 +215,7 @@ def fill_bundle(
         **manifest,
         inputs=compiled.inputs,
         outputs=compiled.outputs,
+        states=compiled.states,
         params=compiled.param_specs,
         kernels=compiled.kernels,
         memory=compiled.memory,

@@ -222,6 +222,8 @@ class Manifest:
     options: OptionsInfo
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    states: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    """Inputs whose memory a run changes: what the next run is to find there, as caches are."""
     params: tuple[ParamSpec, ...]
     kernels: tuple[KernelInfo, ...]
     memory: MemoryPlan

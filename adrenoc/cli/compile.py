@@ -78,6 +78,17 @@ if TYPE_CHECKING:
     help="Take the schedules that `adrenoc tune` measured.",
 )
 @memory_option()
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a decoder with caches: their rows.  [default: genai_config.json's, 4096 at most]",
+)
+@click.option(
+    "--prefill",
+    metavar="N,N,...",
+    help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
+)
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -119,6 +130,8 @@ def compile_command(
     clml: str | None,
     clml_version: int | None,
     tuning_log: str | None,
+    context: int | None,
+    prefill: str | None,
     stop_after: str | None,
     ndk: str | None,
     fallback: str | None,
@@ -145,22 +158,23 @@ def compile_command(
         return
     _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
     from adrenoc.cli import console
-    from adrenoc.cli.shape_ranges import buckets_of
+    from adrenoc.cli.decoder import plan_shapes
     from adrenoc.cli.show_accuracy import finite, show_plan
     from adrenoc.compile.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
 
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
-    buckets = buckets_of(shapes)
-    _check_fallback(fallback, len(buckets), stop_after)
+    shaped = plan_shapes(model, shapes, context, prefill, accurate=accuracy is not None)
+    _check_fallback(fallback, len(shaped.buckets), stop_after)
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
         target,
         preset=policy.preset if policy else preset,
         command_line={
             "float32_tensors": policy.float32_tensors if policy else None,
-            "shapes": buckets[-1] or None,
+            "shapes": shaped.buckets[-1] or None,
+            "states": shaped.states or None,
             "forbid": forbid or None,
             "max_memory_mib": max_memory_mib,
             "winograd": winograd,
@@ -176,7 +190,7 @@ def compile_command(
     def work(reporter: Reporter) -> Made | None:
         nonlocal plan
         options = resolved.options
-        decisions: tuple[Decision, ...] = ()
+        decisions: tuple[Decision, ...] = shaped.decisions
         if accuracy is not None:
             plan, options, decisions = _meet(
                 model,
@@ -202,7 +216,7 @@ def compile_command(
             options=options,
             output=output or default_output(model, tar=tar),
             reporter=reporter,
-            buckets=buckets if len(buckets) > 1 else (),
+            buckets=shaped.buckets if len(shaped.buckets) > 1 else (),
             tar=tar,
             use_cache=not no_cache,
             dump_dir=dump_dir,

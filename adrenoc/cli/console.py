@@ -119,6 +119,11 @@ def print_json(value: Any) -> None:
     say_json(to_plain(value))
 
 
+def print_piece(text: str) -> None:
+    """Print a part of a line at once, as what is generated comes."""
+    say(printable(text, lines=True), end="")
+
+
 def print_title(text: str, detail: str = "") -> None:
     """A bold line above a result."""
     _print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))

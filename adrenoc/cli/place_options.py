@@ -15,6 +15,7 @@ from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_optio
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
+    from adrenoc.device.result import ProgramOptions
 
 _OPTIONS = (
     click.option(
@@ -152,3 +153,12 @@ def program_folder(place: PlaceChoice) -> str:
     folder = cache_folder() / "programs"
     folder.parent.mkdir(parents=True, exist_ok=True)
     return str(folder)
+
+
+def programs_of(place: PlaceChoice, keep: bool, qualcomm_rule: bool) -> ProgramOptions | None:
+    """How built kernels are kept for the next run; None where they are not."""
+    from adrenoc.device.result import ProgramOptions
+
+    if not keep:
+        return None
+    return ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_rule)

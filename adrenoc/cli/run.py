@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.generate import run_if_prompted
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
@@ -24,7 +25,7 @@ from adrenoc.cli.place_options import (
     PlaceChoice,
     choose_place,
     place_options,
-    program_folder,
+    programs_of,
     reach,
 )
 from adrenoc.cli.run_firmware import run_if_firmware
@@ -148,6 +149,18 @@ if TYPE_CHECKING:
     help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
 )
 @click.option(
+    "--prompt-ids",
+    metavar="ID,ID,...",
+    help="Generate tokens after these, by a bundle of a decoder.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Of --prompt-ids: how many to generate.",
+)
+@click.option(
     "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
 )
 @json_option()
@@ -177,6 +190,8 @@ def run_command(
     with_floor: bool,
     layers_of: Path | None,
     tolerance: float | None,
+    prompt_ids: str | None,
+    max_tokens: int,
     save: Path | None,
     as_json: bool,
     **where: Any,
@@ -188,13 +203,18 @@ def run_command(
     given = files, seed, threads
     if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json):
         return
+    asked = prompt_ids, max_tokens, reference, tolerance
+    if run_if_prompted(
+        ctx, bundle, asked, where, (keep_programs, qualcomm_programs), as_json=as_json
+    ):
+        return
     from adrenoc.bundle.buckets import check_asked_shapes, specs_for
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.check.inputs import ImageOptions, make_inputs, shapes_of
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
     from adrenoc.device.baseline import compare_with, read_baseline
-    from adrenoc.device.result import ProgramOptions, RunOptions
+    from adrenoc.device.result import RunOptions
     from adrenoc.errors import CheckFailedError
 
     _check_floor(with_floor, reference)
@@ -217,9 +237,7 @@ def run_command(
         pause_ms=pause_ms,
         profile=profile,
         recording="off" if no_record else "best",
-        programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs)
-        if keep_programs
-        else None,
+        programs=programs_of(place, keep_programs, qualcomm_programs),
         perf_hint=perf_hint or "",
         priority=priority or "",
         threads=threads or 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from adrenoc.bundle.manifest import (
 from adrenoc.clml.partition import Partition
 from adrenoc.codegen.build import kernel_sources
 from adrenoc.decision import DecisionLog
+from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
@@ -47,6 +48,7 @@ class Compiled:
     param_specs: tuple[ParamSpec, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    states: tuple[str, ...]
     kernels: tuple[KernelInfo, ...]
     memory: MemoryPlan
     decisions: DecisionLog
@@ -87,8 +89,9 @@ def compile_model(
             )
             for i, p in enumerate(params)
         ),
-        inputs=state.imported.inputs,
+        inputs=_input_specs(state.imported, state.program.graph),
         outputs=state.imported.outputs,
+        states=tuple(past for past, _ in state.imported.states),
         kernels=_kernels(state.program, kernel_sources(state.executable)),
         memory=state.storage.plan,
         decisions=state.log,
@@ -101,6 +104,15 @@ def compile_model(
             roofline=Roofline.from_performance(target.performance),
             node_of=state.imported.node_of,
         ),
+    )
+
+
+def _input_specs(imported: Imported, graph: Graph) -> tuple[TensorSpec, ...]:
+    """The inputs; states are of the dtype in which they lie in memory."""
+    pasts = set(graph.states.values())
+    return tuple(
+        replace(spec, dtype=graph.operand(name).dtype) if name in pasts else spec
+        for spec, name in zip(imported.inputs, graph.inputs, strict=True)
     )
 
 

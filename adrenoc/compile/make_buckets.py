@@ -57,8 +57,10 @@ class CompiledBuckets:
         entries = []
         for compiled, options in zip(self.compiled, self.options, strict=True):
             folder = "."
+            # States are the same in all, and have many names.
+            told = [spec for spec in compiled.inputs if spec.name not in compiled.states]
             if compiled is not self.largest:
-                folder = f"{BUCKETS_FOLDER}/{folder_name(compiled.inputs)}"
+                folder = f"{BUCKETS_FOLDER}/{folder_name(told)}"
                 (root / folder).mkdir(parents=True)
                 fill(root / folder, compiled, options, shared)
             entries.append(
@@ -155,7 +157,7 @@ def _find_batch(
             refused = "the size of the batch is part of the arithmetic"
     outputs = tuple(
         BatchOutput(name=spec.name, axis=along[name].axis, factor=along[name].factor)
-        for spec, name in zip(largest.imported.outputs, largest.graph.outputs, strict=True)
+        for spec, name in zip(largest.imported.outputs, largest.graph.results, strict=True)
         if name in along
     )
     return Batch(inputs=inputs, outputs=outputs, refused=refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["ModelFiles", "find_model_files", "import_model"]
 
 
-def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+def import_model(
+    path: Path,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    states: Sequence[tuple[str, str]] = (),
+) -> Imported:
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
+
+    `states` are the inputs that are caches, each with the output that it is in the next run.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
@@ -28,8 +35,11 @@ def import_model(path: Path, *, shapes: Mapping[str, tuple[int, ...]]) -> Import
 
     files = find_model_files(path)
     if files.format == "tflite":
-        from adrenoc.importers.tflite.importer import import_tflite as import_file
+        from adrenoc.importers.tflite.importer import import_tflite
+
+        imported = import_tflite(files, shapes=shapes)
     else:
-        from adrenoc.importers.onnx.importer import import_onnx as import_file
-    imported = import_file(files, shapes=shapes)
+        from adrenoc.importers.onnx.importer import import_onnx
+
+        imported = import_onnx(files, shapes=shapes, states=states)
     return replace(imported, inputs=find_bounds(imported.module, imported.inputs))

@@ -20,6 +20,8 @@ class Imported:
     weights are constants and all its shapes are static.  `inputs` and `outputs` carry the model's
     own names, and so do variables of `main` where they can: `tensors` maps each that holds a tensor
     of the model as the model has it to that tensor, which a comparison layer by layer needs.
+    `states` are pairs of an input and of the output, which is not among `outputs` then, that it is
+    in the next run: `main` gives those after the others, in this order.
     `nodes` maps a tensor of the model to its node there, where nodes have names.
     """
 
@@ -31,6 +33,7 @@ class Imported:
     model_sha256: str
     tensors: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
+    states: tuple[tuple[str, str], ...] = ()
 
     def node_of(self, tensor: str) -> str:
         """The model's node that makes a tensor of the graph, or an empty string.

@@ -15,6 +15,7 @@ from adrenoc.codegen.build import build_executable
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers import import_model
+from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.program import Program
 from adrenoc.passes.context import Context, Pass
@@ -32,7 +33,8 @@ from adrenoc.tuning_log import Tuning, choose_trials, find_log, read_log, tuning
 
 
 def import_step(state: State) -> State:
-    imported = import_model(state.model, shapes=dict(state.options.shapes))
+    options = state.options
+    imported = import_model(state.model, shapes=dict(options.shapes), states=options.states)
     if state.sha256 not in ("", imported.model_sha256):
         raise ModelFormatError(
             f"{state.model} changed while it was compiled: its SHA-256 was {state.sha256[:12]}, "
@@ -117,13 +119,22 @@ def partition_clml_step(state: State) -> State:
 def read_graph_step(state: State) -> State:
     regions = state.clml.regions if state.clml is not None else ()
     whole = avoided_operators(state.target)
+    graph = read_graph(state.module, state.log, avoided=whole)
     return replace(
         state,
-        graph=read_graph(state.module, state.log, avoided=whole),
+        graph=replace(graph, states=_states_of(graph, imported_of(state))),
         region_graphs={
             r.symbol: read_graph(state.module, state.log, r.symbol, avoided=whole) for r in regions
         },
     )
+
+
+def _states_of(graph: Graph, imported: Imported) -> dict[str, str]:
+    """Output -> the input that it is in the next run, by the names of the graph."""
+    inputs = dict(zip((spec.name for spec in imported.inputs), graph.inputs, strict=False))
+    last = graph.outputs[len(graph.outputs) - len(imported.states) :]
+    pairs = zip(last, imported.states, strict=True)
+    return {output: inputs[past] for output, (past, _) in pairs}
 
 
 def expose_layers_step(state: State) -> State:

@@ -43,6 +43,7 @@ class Compiled:
     param_specs = (ParamSpec(name="p0", shape=SHAPE, dtype="float32"),)
     inputs = (TensorSpec(name="image", shape=SHAPE, dtype="float32"),)
     outputs = (TensorSpec(name="scores", shape=SHAPE, dtype="float32"),)
+    states = ()
     kernels = ()
     memory = MemoryPlan()
     statistics = Statistics()

@@ -58,6 +58,7 @@ class Compiled:
     param_specs = (ParamSpec(name="p0", shape=WEIGHT.shape, dtype="float32"),)
     inputs = (TensorSpec(name="image", shape=IMAGE.shape, dtype="float32"),)
     outputs = (TensorSpec(name="scores", shape=SHAPE, dtype="float32"),)
+    states = ()
     kernels = ()
     memory = MemoryPlan()
     statistics = Statistics()

@@ -39,6 +39,7 @@ class FakeCompiled:
         }
         self.inputs = (TensorSpec(name="image", shape=(1, 3, 8, 8), dtype="float32"),)
         self.outputs = (TensorSpec(name="scores", shape=(1, 8), dtype="float32"),)
+        self.states: tuple[str, ...] = ()
         self.kernels = (
             KernelInfo(
                 name="conv2d_kernel",

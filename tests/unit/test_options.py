@@ -72,6 +72,7 @@ def test_later_layers_win_and_leave_their_name():
         ("textures", True, "preset fp32"),
         ("winograd", True, "default"),
         ("shapes", (), "default"),
+        ("states", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),

@@ -44,7 +44,7 @@ def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
     read = head_texel(new.x, token, start)
     value = rotate(builder, new.rotation, position, block, blocks, read)
     stored = str(cache.spec.dtype)
-    with builder.when(row < iconst(new.rows)):
+    with builder.when((row >= iconst(0)) & (row < iconst(new.rows))):
         for i in range(LANES):
             at: list[Expr] = [iconst(0), head, row, block * iconst(LANES) + iconst(i)]
             builder.emit(store(cache.buffer, at, cast(lane(value, i), stored)))

@@ -21,6 +21,7 @@ from adrenoc.tvmapi import (
     if_then_else,
     lane,
     load_numbers,
+    maximum,
     minimum,
     simplify,
 )
@@ -98,7 +99,8 @@ def known_position(builder: KernelBuilder, position: Access, token: Expr, rows: 
     What fills up the last tokens of a prompt may lie beyond; it is not stored, nor read.
     """
     first = position.element([iconst(0)])
-    return builder.let(minimum(cast(first, "int32") + token, iconst(rows - 1)), "position")
+    row = minimum(cast(first, "int32") + token, iconst(rows - 1))
+    return builder.let(maximum(row, iconst(0)), "position")
 
 
 def head_texel(x: Access, token: Expr, first_block: Expr) -> Texel:

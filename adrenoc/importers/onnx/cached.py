@@ -27,6 +27,9 @@ APPEND_ROWS = "adrenoc.AppendRows"
 CACHED_ATTENTION = "adrenoc.CachedAttention"
 """Our own operator: x, first row [1], keys, values, perhaps cosines and sines."""
 
+FIRST_ROW = "adrenoc_first_row"
+"""Attribute of a GroupQueryAttention whose length is the number of its first row."""
+
 _PAST, _LENGTH, _TOTAL, _TABLES = (3, 4), 5, 6, (7, 8)
 _NOT_HERE = {
     9: "position_ids",
@@ -139,7 +142,7 @@ def _first_row(write: Writer, tokens: int) -> str:
     if write.shape(length) not in ((1,), (1, 1)):
         raise CannotWriteError(f"seqlens_k has the shape {list(write.shape(length))}, expected [1]")
     flat = length if write.shape(length) == (1,) else write.reshape(length, 1)
-    if tokens == 1:
+    if tokens == 1 or write.number(FIRST_ROW, 0):
         return flat
     return write("Sub", flat, write.array(np.array([tokens - 1], np.int32)))
 

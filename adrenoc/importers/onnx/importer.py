@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -40,6 +40,7 @@ from adrenoc.importers.onnx.refusals import (
     raise_refusals,
 )
 from adrenoc.importers.onnx.sound import check_sound
+from adrenoc.importers.onnx.steady_cache import keep_cache
 from adrenoc.importers.shapes import fix_input_shapes
 from adrenoc.text.spelling import list_first
 
@@ -53,8 +54,15 @@ OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
 
 
-def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+def import_onnx(
+    files: ModelFiles,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    states: Sequence[tuple[str, str]] = (),
+) -> Imported:
     """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
+
+    `states` are pairs of an input and the output that it is in the next run (`steady_cache.py`).
 
     Raises:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
@@ -72,6 +80,8 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
+    if states:
+        decisions += keep_cache(graph, states)
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
@@ -93,7 +103,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
             shape=_require_shape(graph, name).shape or (),
             dtype=_require_shape(graph, name).dtype,
         )
-        for name in graph.outputs
+        for name in graph.outputs[: len(graph.outputs) - len(states)]
     )
     return Imported(
         module=module,
@@ -104,6 +114,7 @@ def import_onnx(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> 
         model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
+        states=tuple(states),
     )
 
 

@@ -141,7 +141,9 @@ class _Emitter:
         graph = self.program.graph
         for name in graph.inputs:
             tensor = graph.tensors[name]
-            self.known[name] = relax.Var(name, relax.TensorType(tensor.shape, tensor.dtype))
+            # A state is stored as what lies between kernels, whatever the model says of it.
+            dtype = graph.operand(name).dtype if name in graph.state_names else tensor.dtype
+            self.known[name] = relax.Var(name, relax.TensorType(tensor.shape, dtype))
         return [self.known[name] for name in graph.inputs]
 
     def _steps(self) -> None:

@@ -1,0 +1,103 @@
+"""Tokens that a bundle generates, held against onnxruntime's for the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.check.reference import run_reference
+from adrenoc.errors import CheckFailedError, InputError
+from adrenoc.importers.decoder_form import DecoderForm, find_decoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCheck:
+    """How many tokens are the reference's own choice after the same ones, and how far logits are.
+
+    `first_other` is the number of the first token that is another one, None where all are equal;
+    `max_error` is the largest error of a logit over the range of its row.
+    """
+
+    tokens: int
+    equal: int
+    first_other: int | None
+    max_error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether all tokens are equal and all logits within the tolerance."""
+        return self.equal == self.tokens and self.max_error <= self.tolerance
+
+    def raise_if_failed(self) -> None:
+        """Say what is off.
+
+        Raises:
+            CheckFailedError: a token is another one, or a logit is beyond the tolerance.
+        """
+        if self.passed:
+            return
+        where = "" if self.first_other is None else f", the first other one is {self.first_other}"
+        raise CheckFailedError(
+            f"{self.equal} of {self.tokens} tokens are the reference's{where}; logits are off by "
+            f"{self.max_error:.2e} of their range, expected at most {self.tolerance:.0e}",
+            hint="adrenoc compile MODEL --preset fp32 tells rounding from a defect",
+        )
+
+
+def check_tokens(
+    model: Path,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    logits: Sequence[np.ndarray],
+    *,
+    tolerance: float,
+) -> TokenCheck:
+    """Run the reference over prompt and tokens at once, and compare each token and its logits.
+
+    Raises:
+        InputError: the model is no decoder with a past.
+        DependencyError, ModelFormatError: see `run_reference`.
+    """
+    form = find_decoder(model)
+    if form is None:
+        raise InputError(
+            f"{model} is no decoder with past and present keys and values",
+            hint="adrenoc run BUNDLE --prompt-ids ... --check MODEL takes the model it is made of",
+        )
+    whole = [*prompt, *tokens[:-1]]
+    reference = run_reference(model, _feeds(form, whole))["logits"][0, len(prompt) - 1 :]
+    same = reference.argmax(axis=-1) == np.asarray(tokens)
+    errors = [_error(mine, own) for mine, own in zip(logits, reference, strict=True)]
+    return TokenCheck(
+        tokens=len(tokens),
+        equal=int(same.sum()),
+        first_other=None if same.all() else int(np.argmin(same)) + 1,
+        max_error=max(errors),
+        tolerance=tolerance,
+    )
+
+
+def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
+    """The inputs of a run over all tokens, with nothing before them."""
+    count = len(tokens)
+    feeds = {
+        "input_ids": np.asarray([tokens], np.int64),
+        "attention_mask": np.ones((1, count), np.int64),
+        "position_ids": np.arange(count, dtype=np.int64)[None],
+    }
+    left_out = {"attention_mask": form.masked, "position_ids": form.positions}
+    feeds = {name: value for name, value in feeds.items() if left_out.get(name, True)}
+    for cache in form.caches:
+        feeds[cache.past] = np.zeros((1, cache.heads, 0, cache.head), cache.dtype)
+    return feeds
+
+
+def _error(mine: np.ndarray, reference: np.ndarray) -> float:
+    """Of one row; infinite where a number is none."""
+    wide = mine.astype(np.float64) - reference.astype(np.float64)
+    error = float(np.abs(wide).max()) / (float(np.ptp(reference)) or 1.0)
+    return error if np.isfinite(error) else float("inf")

@@ -1,0 +1,81 @@
+"""What to compile of a decoder: one token and some lengths of prompts, over caches of N rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adrenoc.decision import Decision
+from adrenoc.errors import OptionError
+from adrenoc.importers.decoder_form import GENAI_CONFIG, DecoderForm
+from adrenoc.options import Shapes
+
+MOST_ROWS = 4096
+"""Of a cache that nobody asked for: what longer contexts take of a phone has to be meant."""
+USUAL_ROWS = 2048
+"""Where nothing says how long the context is."""
+USUAL_PREFILL = (16, 128)
+"""Tokens of a prompt that one run takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderPlan:
+    """A bucket for each number of tokens, the fewest first; the states that they share."""
+
+    buckets: tuple[Shapes, ...]
+    states: tuple[tuple[str, str], ...]
+    decisions: tuple[Decision, ...]
+
+
+def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int]) -> DecoderPlan:
+    """Plan a decoder's buckets for caches of `context` rows, or as many as its makers say.
+
+    Raises:
+        OptionError: a prompt's length is beyond the context.
+    """
+    rows, reason = _choose_rows(form, context)
+    long = [length for length in prefill if length > rows]
+    if long and context is not None and tuple(prefill) != USUAL_PREFILL:
+        raise OptionError(
+            f"--prefill {long[0]} takes more tokens than the context's {rows} rows, expected at "
+            "most as many",
+            hint=f"adrenoc compile MODEL --context {long[0]} --prefill {long[0]}",
+        )
+    lengths = sorted({1, *(length for length in prefill if length <= rows)})
+    decisions = [Decision(subject="context", taken=f"{rows} rows", reason=reason)]
+    decisions.append(
+        Decision(
+            subject="prefill",
+            taken=f"runs of {', '.join(map(str, lengths))} tokens",
+            reason="prompts go through the longest that they fill, their rest through the "
+            "shortest that holds it; the last token through that of one",
+        )
+    )
+    return DecoderPlan(
+        buckets=tuple(_shapes(form, length, rows) for length in lengths),
+        states=tuple((cache.past, cache.present) for cache in form.caches),
+        decisions=tuple(decisions),
+    )
+
+
+def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
+    if context is not None:
+        return context, "--context"
+    if not form.context:
+        return USUAL_ROWS, f"no {GENAI_CONFIG} beside the model says more; --context N does"
+    if form.context <= MOST_ROWS:
+        return form.context, f"{GENAI_CONFIG} says so"
+    return (
+        MOST_ROWS,
+        f"{GENAI_CONFIG} says {form.context}, which --context N has to ask for",
+    )
+
+
+def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:
+    shapes: list[tuple[str, tuple[int, ...]]] = [("input_ids", (1, tokens))]
+    if form.masked:
+        shapes.append(("attention_mask", (1, rows)))
+    if form.positions:
+        shapes.append(("position_ids", (1, tokens)))
+    shapes += [(cache.past, (1, cache.heads, rows, cache.head)) for cache in form.caches]
+    return tuple(shapes)

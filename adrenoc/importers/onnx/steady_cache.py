@@ -1,0 +1,136 @@
+"""A decoder whose past grows by concatenation, as one whose caches are memory of fixed rows.
+
+Before -> after:
+    attention_mask [1, T]         computed: ones up to the last new token, of all rows
+    position_ids [1, S]           computed: the numbers of the new tokens
+    past, present                 one memory of N rows; `past_length`, an input, are there
+    logits of one token           with `next_token`, the largest of them
+    logits of several tokens      left out: they only fill the caches, up to `filled` rows
+
+What fills up the last tokens of a prompt writes rows behind it, which the next ones replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.decision import Decision
+from adrenoc.errors import OptionError
+from adrenoc.importers.onnx.cached import FIRST_ROW
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+
+PAST_LENGTH, NEXT_TOKEN, FILLED = "past_length", "next_token", "filled"
+"""The input that says how many rows are there, and the outputs of one token and of several."""
+
+TOKENS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
+"""As exporters call them."""
+
+States = Sequence[tuple[str, str]]
+
+
+def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
+    """Change `graph` in place; `states` are pairs of an input and the output that it is next.
+
+    Raises:
+        OptionError: it has no such input or output.
+    """
+    _check_names(graph, states)
+    tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
+    past = {name for name, _ in states}
+    rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
+    bounds = (0, max(rows - tokens, 0))
+    graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
+    graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
+    counted = _know_first_rows(graph)
+    before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens)]
+    if tokens == 1:
+        largest = helper.make_node("ArgMax", [LOGITS], [NEXT_TOKEN], axis=-1, keepdims=0)
+        graph.nodes.append(largest)
+        results = [LOGITS, NEXT_TOKEN]
+    else:
+        graph.set_constant("filled/tokens", np.array([tokens], np.int32))
+        before.append(helper.make_node("Add", [PAST_LENGTH, "filled/tokens"], [FILLED]))
+        results = [FILLED]
+    graph.nodes[:0] = before
+    gone = {MASK, POSITIONS}
+    kept = [spec for spec in graph.inputs if spec.name not in past | gone]
+    order = {name: number for number, (name, _) in enumerate(states)}
+    held = sorted((s for s in graph.inputs if s.name in past), key=lambda s: order[s.name])
+    graph.inputs = [*kept, *held]
+    graph.outputs = [*results, *(present for _, present in states)]
+    return [
+        Decision(
+            subject=f"{len(states)} states",
+            taken=f"caches of {rows} rows, written in place",
+            reason=f"exporters call an input and an output so; {counted} operators read "
+            f"{PAST_LENGTH} itself",
+        )
+    ]
+
+
+def _check_names(graph: OnnxGraph, states: States) -> None:
+    inputs, outputs = {spec.name for spec in graph.inputs}, set(graph.outputs)
+    for names, known, what in (
+        ([TOKENS, *(past for past, _ in states)], inputs, "input"),
+        ([LOGITS, *(present for _, present in states)], outputs, "output"),
+    ):
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise OptionError(
+                f"the model has no {what} '{missing[0]}', which a decoder with caches has; its "
+                f"{what}s are {', '.join(sorted(known))}",
+                hint="adrenoc compile MODEL --shape INPUT:1,... compiles it for fixed shapes",
+            )
+
+
+def _know_first_rows(graph: OnnxGraph) -> int:
+    """Let operators whose length is the sum of the mask read `past_length`; how many there are."""
+    makers = {name: node for node in graph.nodes for name in node.output}
+    count = 0
+    for node in graph.nodes:
+        if node.op_type != "GroupQueryAttention" or len(node.input) < 6:
+            continue
+        if _is_sum_of_mask(makers, node.input[5]):
+            node.input[5] = PAST_LENGTH
+            node.attribute.append(helper.make_attribute(FIRST_ROW, 1))
+            count += 1
+    return count
+
+
+def _is_sum_of_mask(makers: dict[str, onnx.NodeProto], name: str) -> bool:
+    """Whether a tensor is Cast(Sub(ReduceSum(mask), 1))."""
+    for op in ("Cast", "Sub", "ReduceSum"):
+        node = makers.get(name)
+        if node is None or node.op_type != op:
+            return False
+        name = node.input[0]
+    return name == MASK
+
+
+def _mask_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
+    known = graph.types.get(MASK)
+    if known is None or known.shape is None:
+        return []
+    graph.set_constant("mask/rows", np.arange(known.shape[-1], dtype=np.int32)[None])
+    graph.set_constant("mask/tokens", np.array([tokens], np.int32))
+    return [
+        helper.make_node("Add", [PAST_LENGTH, "mask/tokens"], ["mask/there"]),
+        helper.make_node("Less", ["mask/rows", "mask/there"], ["mask/seen"]),
+        helper.make_node("Cast", ["mask/seen"], [MASK], to=known.element),
+    ]
+
+
+def _position_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
+    known = graph.types.get(POSITIONS)
+    if known is None:
+        return []
+    graph.set_constant("positions/new", np.arange(tokens, dtype=np.int64)[None])
+    return [
+        helper.make_node("Cast", [PAST_LENGTH], ["positions/first"], to=TensorProto.INT64),
+        helper.make_node("Add", ["positions/first", "positions/new"], [POSITIONS]),
+    ]

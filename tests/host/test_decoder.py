@@ -1,0 +1,180 @@
+"""A decoder from its file to tokens: caches in place, prompts in any split, a full context."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.check.generation import check_tokens
+from adrenoc.check.reference import run_reference
+from adrenoc.cli.main import cli
+from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.compile.make import make_bundle
+from adrenoc.device.generate import Decoder
+from adrenoc.device.run import local_place
+from adrenoc.errors import CheckFailedError, InputError
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+
+QWEN = DecoderShape(layers=1, context=300)
+LLAMA = DecoderShape(kind="llama", layers=1, context=48, zeros=True, embedding_bits=4, packed=False)
+PROMPT = (3, 5, 7, 11, 2, 9, 44, 23, 1)
+
+
+def write(folder: Path, shape: DecoderShape) -> Path:
+    """The model with its configuration beside it."""
+    path = folder / "model.onnx"
+    onnx.save(make_decoder(shape), path)
+    (folder / "genai_config.json").write_text(genai_config(shape), encoding="utf-8")
+    return path
+
+
+def make(model: Path, preset: str) -> Bundle:
+    """Its bundle, of one token and of four."""
+    form = find_decoder(model)
+    assert form is not None
+    plan = plan_decoder(form, None, (4,))
+    target = load_target("host")
+    said = {"states": plan.states, "shapes": plan.buckets[-1]}
+    made = make_bundle(
+        model,
+        target=target,
+        options=resolve_options(target, preset=preset, command_line=said).options,
+        output=model.with_suffix(f".{preset}.adrenoc"),
+        reporter=SilentReporter(),
+        buckets=plan.buckets,
+        use_cache=False,
+        chosen_before=plan.decisions,
+    )
+    context = [d for d in made.decisions if d["subject"] == "context"]
+    assert context[0]["reason"] == "genai_config.json says so"
+    return open_bundle(made.path)
+
+
+@pytest.fixture(scope="module")
+def qwen(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+    model = write(tmp_path_factory.mktemp("qwen"), QWEN)
+    return model, make(model, "fp32")
+
+
+@pytest.fixture
+def decoder(qwen: tuple[Path, Bundle]) -> Iterator[Decoder]:
+    with local_place(qwen[1], "") as place:
+        yield Decoder(place, qwen[1])
+
+
+def generate(decoder: Decoder, count: int) -> tuple[list[int], list[np.ndarray]]:
+    """Tokens after the prompt, each with its logits."""
+    *before, token = PROMPT
+    decoder.take_in(before)
+    tokens, rows = [], []
+    for _ in range(count):
+        token, row = decoder.step(token, logits=True)
+        assert row is not None
+        tokens.append(token)
+        rows.append(row)
+    return tokens, rows
+
+
+def test_tokens_are_the_references(qwen: tuple[Path, Bundle], decoder: Decoder) -> None:
+    tokens, rows = generate(decoder, 256)
+    found = check_tokens(qwen[0], PROMPT, tokens, rows, tolerance=1e-5)
+    assert (found.equal, found.first_other) == (256, None)
+    found.raise_if_failed()
+    assert len(set(tokens)) > 4  # logits that are flat would show nothing
+    tokens[100] = (tokens[100] + 1) % QWEN.vocabulary
+    other = check_tokens(qwen[0], PROMPT, tokens, rows, tolerance=1e-5)
+    assert other.first_other == 101
+    with pytest.raises(CheckFailedError, match="the first other one is 101"):
+        other.raise_if_failed()
+
+
+@pytest.mark.parametrize("split", [(8,), (1, 7), (3, 5), (4, 4), (6, 1, 1), (1,) * 8])
+def test_any_split_of_a_prompt_gives_the_same_cache(
+    qwen: tuple[Path, Bundle], decoder: Decoder, split: tuple[int, ...]
+) -> None:
+    model, bundle = qwen
+    left = list(PROMPT[:8])
+    for count in split:
+        decoder.take_in(left[:count])
+        left = left[count:]
+    feeds = {
+        "input_ids": np.asarray([PROMPT[:8]]),
+        "attention_mask": np.ones((1, 8), np.int64),
+        **{name: np.zeros((1, 2, 0, 16), np.float32) for name in bundle.manifest.states},
+    }
+    expected = run_reference(model, feeds)
+    assert decoder.length == 8
+    for name in bundle.manifest.states:
+        present = expected[name.replace("past_key_values", "present")]
+        np.testing.assert_allclose(decoder.read_cache(name), present, atol=2e-6 * np.ptp(present))
+
+
+def test_a_prompt_of_one_more_is_the_same_as_one_more_token(decoder: Decoder) -> None:
+    decoder.take_in(PROMPT[:6])
+    first, _ = decoder.step(PROMPT[6])
+    decoder.rewind(5)
+    decoder.take_in(PROMPT[5:6])
+    assert decoder.step(PROMPT[6])[0] == first
+    decoder.rewind(0)
+    assert generate(decoder, 9)[0] == generate_again(decoder, 9)
+    with pytest.raises(InputError, match="rewind to 400 tokens"):
+        decoder.rewind(400)
+
+
+def generate_again(decoder: Decoder, count: int) -> list[int]:
+    """The same prompt anew: what the caches held before does not matter."""
+    decoder.rewind(0)
+    return generate(decoder, count)[0]
+
+
+@pytest.mark.parametrize("preset", ["mixed"])
+def test_a_full_context_is_an_error_that_says_so(device: Any, tmp_path: Path, preset: str) -> None:
+    model = write(tmp_path, LLAMA)
+    bundle = make(model, preset)
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        tokens, rows = generate(decoder, LLAMA.context - len(PROMPT) + 1)
+        assert check_tokens(model, PROMPT, tokens, rows, tolerance=1e-2).max_error < 1e-2
+        with pytest.raises(InputError, match=r"the context is full: it has 48 rows"):
+            decoder.step(1)
+        decoder.rewind(46)  # what fills up a run of four has no place in the cache
+        decoder.take_in(tokens[-2:])
+        with pytest.raises(InputError, match="no room for 1 more"):
+            decoder.take_in([1])
+
+
+def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+    model, bundle = qwen
+    ids = ",".join(map(str, PROMPT))
+    run = ["run", str(bundle.path), "--prompt-ids", ids, "--check", str(model)]
+    done = CliRunner().invoke(cli, [*run, "--max-tokens", "5", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert said["check"]["equal"] == len(said["tokens"]) == 5
+    shown = CliRunner().invoke(cli, [*run, "--max-tokens", "400"])
+    assert "full: it has 300 rows" in shown.output
+    assert "292 of 292 tokens are the reference's" in shown.output
+    for words, message in (
+        (["--prompt-ids", "3,900"], "the token 900, expected 0 to 96"),
+        (["--prompt-ids", "3;4"], "no list of token numbers"),
+        (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "device of this machine"),
+    ):
+        refused = CliRunner().invoke(cli, ["run", str(bundle.path), *words])
+        assert refused.exit_code != 0
+        assert message in refused.output + str(refused.exception)

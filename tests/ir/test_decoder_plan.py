@@ -1,0 +1,105 @@
+"""What a decoder is told by, what is compiled of it, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.errors import CustomDomainError, OptionError
+from adrenoc.importers import import_model
+from adrenoc.importers.decoder_form import CacheSpec, DecoderForm, find_decoder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+
+CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
+FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)
+
+
+def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(make_decoder(DecoderShape(layers=1)), path)
+    form = find_decoder(path)
+    assert form is not None
+    assert [(c.past, c.present) for c in form.caches] == [
+        ("past_key_values.0.key", "present.0.key"),
+        ("past_key_values.0.value", "present.0.value"),
+    ]
+    assert (form.masked, form.positions, form.context) == (True, False, 0)
+    (tmp_path / "genai_config.json").write_text(genai_config(DecoderShape()))
+    found = find_decoder(path)
+    assert found is not None
+    assert found.context == 64
+    (tmp_path / "genai_config.json").write_text("[1, 2")
+    again = find_decoder(path)
+    assert again is not None
+    assert again.context == 0
+
+
+def test_a_model_without_caches_is_none(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=1))
+    for value in model.graph.output:
+        value.name = value.name.replace("present", "kept")
+    for node in model.graph.node:
+        node.output[:] = [name.replace("present", "kept") for name in node.output]
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    assert find_decoder(path) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "context", "rows", "reason"),
+    [
+        (FORM, None, 4096, "says 8192"),
+        (replace(FORM, context=512), None, 512, "says so"),
+        (replace(FORM, context=0), None, 2048, "no genai_config.json"),
+        (FORM, 700, 700, "--context"),
+    ],
+)
+def test_rows_of_caches_are_said_aloud(
+    form: DecoderForm, context: int | None, rows: int, reason: str
+) -> None:
+    plan = plan_decoder(form, context, (16, 128))
+    assert [dict(shapes)["input_ids"] for shapes in plan.buckets] == [(1, 1), (1, 16), (1, 128)]
+    assert {dict(shapes)["p"] for shapes in plan.buckets} == {(1, 2, rows, 16)}
+    assert plan.states == (("p", "q"),)
+    assert plan.decisions[0].taken == f"{rows} rows"
+    assert reason in plan.decisions[0].reason
+
+
+def test_prompts_fit_the_context() -> None:
+    short = plan_decoder(FORM, 40, (16, 128))
+    assert [dict(shapes)["input_ids"][1] for shapes in short.buckets] == [1, 16]
+    with pytest.raises(OptionError, match="--prefill 64 takes more tokens than the context's 40"):
+        plan_decoder(FORM, 40, (64,))
+
+
+def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=2))
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.attribute.append(onnx.helper.make_attribute("smooth_softmax", 1))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, 64, ())
+    with pytest.raises(
+        CustomDomainError, match=r"GroupQueryAttention \(2x\).*smooth_softmax 1, which is not"
+    ):
+        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+
+
+def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(make_decoder(DecoderShape(layers=1)), path)
+    shapes = {"input_ids": (1, 1), "attention_mask": (1, 8)}
+    shapes |= {f"past_key_values.0.{kind}": (1, 2, 8, 16) for kind in ("key", "value")}
+    with pytest.raises(OptionError, match=r"no output .present\.7\.key."):
+        import_model(path, shapes=shapes, states=(("past_key_values.0.key", "present.7.key"),))
