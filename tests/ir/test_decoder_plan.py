@@ -6,11 +6,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.errors import CustomDomainError, OptionError
+from adrenoc.errors import CustomDomainError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import CacheSpec, DecoderForm, find_decoder
 
@@ -103,3 +104,46 @@ def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
     shapes |= {f"past_key_values.0.{kind}": (1, 2, 8, 16) for kind in ("key", "value")}
     with pytest.raises(OptionError, match=r"no output .present\.7\.key."):
         import_model(path, shapes=shapes, states=(("past_key_values.0.key", "present.7.key"),))
+
+
+def test_caches_that_grow_otherwise_are_refused(tmp_path: Path) -> None:
+    """As exporters write it without an operator for it: a concatenation."""
+    helper, element = onnx.helper, onnx.TensorProto.FLOAT
+    dims = {"input_ids": ["b", "s"], "attention_mask": ["b", "t"]}
+    kinds = ("key", "value")
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["x"], to=element),
+        helper.make_node("Reshape", ["x", "rows"], ["new"]),
+        *(
+            helper.make_node("Concat", [f"past_key_values.0.{kind}", "new"], [name], axis=2)
+            for kind, name in ((kind, f"present.0.{kind}") for kind in kinds)
+        ),
+        helper.make_node("ReduceSum", ["present.0.key", "last"], ["total"], keepdims=0),
+        helper.make_node("Unsqueeze", ["total", "last"], ["logits"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)
+        for name, shape in dims.items()
+    ] + [
+        helper.make_tensor_value_info(f"past_key_values.0.{kind}", element, ["b", 1, "p", 1])
+        for kind in kinds
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, element, None)
+        for name in ("logits", *(f"present.0.{kind}" for kind in kinds))
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.array([1, 1, -1, 1]), "rows"),
+        onnx.numpy_helper.from_array(np.array([3]), "last"),
+    ]
+    made = helper.make_graph(nodes, "optimum", inputs, outputs, constants)
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]), path)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, 8, ())
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"2 of 2 caches are not added to in place: 'present.0.key' is made by Concat",
+    ):
+        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)

@@ -40,7 +40,7 @@ from adrenoc.importers.onnx.refusals import (
     raise_refusals,
 )
 from adrenoc.importers.onnx.sound import check_sound
-from adrenoc.importers.onnx.steady_cache import keep_cache
+from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.shapes import fix_input_shapes
 from adrenoc.text.spelling import list_first
 
@@ -97,6 +97,7 @@ def import_onnx(
         _check_dtypes(graph)
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
+    check_kept(graph, states)
     outputs = tuple(
         TensorSpec(
             name=name,

@@ -20,8 +20,8 @@ from onnx import TensorProto, helper
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
-from adrenoc.errors import OptionError
-from adrenoc.importers.onnx.cached import FIRST_ROW
+from adrenoc.errors import OptionError, UnsupportedOperatorError
+from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 
 PAST_LENGTH, NEXT_TOKEN, FILLED = "past_length", "next_token", "filled"
@@ -71,6 +71,30 @@ def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
             f"{PAST_LENGTH} itself",
         )
     ]
+
+
+def check_kept(graph: OnnxGraph, states: States) -> None:
+    """Refuse caches that no operator adds rows to: of others nobody knows what N rows mean.
+
+    Raises:
+        UnsupportedOperatorError: naming them, with what makes the first.
+    """
+    makers = {name: node for node in graph.nodes for name in node.output}
+    grown = [
+        (present, makers[present].op_type if present in makers else "nothing")
+        for past, present in states
+        if present not in makers
+        or makers[present].op_type != APPEND_ROWS
+        or makers[present].input[0] != past
+    ]
+    if grown:
+        name, maker = grown[0]
+        raise UnsupportedOperatorError(
+            f"{len(grown)} of {len(states)} caches are not added to in place: '{name}' is made by "
+            f"{maker}, expected GroupQueryAttention",
+            hint="adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as "
+            "it is, for one length of its past",
+        )
 
 
 def _check_names(graph: OnnxGraph, states: States) -> None:
