@@ -37,7 +37,7 @@ def _group_norm(call: Any, name: str) -> Any:
     return _function(call, name, axes=axes, affine_axes=[channel], split=split)
 
 
-EXPANSIONS: dict[str, Expand] = {
+NORMS: dict[str, Expand] = {
     "relax.nn.group_norm": _group_norm,
     "relax.nn.instance_norm": _instance_norm,
     "relax.nn.layer_norm": _layer_norm,

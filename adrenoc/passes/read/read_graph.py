@@ -26,7 +26,7 @@ from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
-from adrenoc.passes.read.expand_norm import EXPANSIONS, Expand
+from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
 from adrenoc.passes.read.whole_operators import refusal
 from adrenoc.tvmapi import array_view, tirx, tvm
@@ -93,8 +93,8 @@ class _Reader:
             self._read_region(var, call)
         elif self._stays_whole(var, call, name):
             return
-        elif name in EXPANSIONS:
-            self._read_expanded(var, call, EXPANSIONS[name])
+        elif (parts := expand_call(call, name, var.name)) is not None:
+            self._read_parts(var, call, parts)
         elif name in FOLD_NESTS:
             args = [self._name_of(a) for a in call.args]
             self._read_prim_func(var, FOLD_NESTS[name](call), args, name.removeprefix("relax."))
@@ -138,19 +138,18 @@ class _Reader:
         if reason is None:
             self.nodes.append(node)
             return True
-        parts = "in parts" if name in EXPANSIONS else "as a plain loop nest"
-        self.log.add(output, f"{whole.name} {parts}", reason)
+        how = "as a plain loop nest" if expand_call(call, name, var.name) is None else "in parts"
+        self.log.add(output, f"{whole.name} {how}", reason)
         return False
 
-    def _read_expanded(self, var: Any, call: Any, expand: Expand) -> None:
-        """Read an operator as the simpler ones that it is made of."""
-        expanded = expand(call, var.name)
-        for param, arg in zip(expanded.params, call.args, strict=True):
+    def _read_parts(self, var: Any, call: Any, parts: Any) -> None:
+        """Read an operator as the simpler ones that it is made of, a function of its arguments."""
+        for param, arg in zip(parts.params, call.args, strict=True):
             self.names[param] = self._names_of(arg)
-        for block in expanded.body.blocks:
+        for block in parts.body.blocks:
             for binding in block.bindings:
                 self._read_binding(binding)
-        self.names[var] = self._names_of(expanded.body.body)
+        self.names[var] = self._names_of(parts.body.body)
 
     def _legalise(self, call: Any, name: str, where: str) -> tuple[Any, Any]:
         rule = call.op.get_attr("FLegalize") if isinstance(call.op, tvm.ir.Op) else None
