@@ -25,7 +25,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
-from adrenoc.ir.program import Program
+from adrenoc.ir.program import Packing, Program
 from adrenoc.options import CompileOptions
 from adrenoc.passes.lower.emit_relax import all_params
 from adrenoc.passes.lower.list_launches import list_launches
@@ -40,12 +40,14 @@ class Compiled:
     """A compiled model in memory.
 
     `library` is TVM's VM executable; its `main` takes the inputs, then the params in order.
-    `params` maps `p0`, `p1`, ... to packed constants, described by `param_specs`.
+    `params` maps `p0`, `p1`, ... to packed constants, described by `param_specs`; `packings` has
+    how those were packed that were not computed with.
     """
 
     library: Any
     params: dict[str, np.ndarray]
     param_specs: tuple[ParamSpec, ...]
+    packings: dict[str, Packing]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     states: tuple[str, ...]
@@ -89,6 +91,7 @@ def compile_model(
             )
             for i, p in enumerate(params)
         ),
+        packings={f"p{i}": p.packing for i, p in enumerate(params) if p.packing is not None},
         inputs=_input_specs(state.imported, state.program.graph),
         outputs=state.imported.outputs,
         states=tuple(past for past, _ in state.imported.states),

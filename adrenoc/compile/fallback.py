@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.cpu.library import build_cpu_library
+from adrenoc.cpu.loans import find_loans
 from adrenoc.decision import Decision
 from adrenoc.errors import CompileError
 from adrenoc.mcu.core import load_core
 from adrenoc.mcu.folder import Firmware
 from adrenoc.mcu.make import plan_firmware
+from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.program import Program
 
 if TYPE_CHECKING:
@@ -39,17 +42,30 @@ class Fallback:
         """
         _check_alike(self.model, self.firmware, compiled.inputs, compiled.outputs)
         machine = triple.partition("-")[0]
-        library = build_cpu_library(self.program, machine, halves_to_even=self.halves_to_even)
+        loans = find_loans(self.program, compiled.params, compiled.packings)
+        library = build_cpu_library(
+            self.program, machine, halves_to_even=self.halves_to_even, loans=loans
+        )
         (root / CPU_LIBRARY).write_bytes(library)
+        borrowed = sum(math.prod(loan.counts) for loan in loans)
         decision = Decision(
             subject="the whole model",
             taken=f"{CPU_LIBRARY} beside the kernels",
             reason=f"--fallback cpu: {len(self.firmware.layers)} layers in int8, computed where "
-            "there is no OpenCL device or it refuses the kernels",
+            "there is no OpenCL device or it refuses the kernels; it takes "
+            f"{borrowed} of {self._weights()} weights from the kernels' constants as it is loaded",
             stage="fallback",
         )
         compiled.decisions.extend([decision])
         return len(library)
+
+    def _weights(self) -> int:
+        filters = (
+            operator
+            for operator in self.program.network.operators
+            if isinstance(operator, Convolution | Depthwise)
+        )
+        return sum(operator.weights.size for operator in filters)
 
 
 def plan_fallback(model: Path, format_: str) -> Fallback:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from adrenoc.bundle.bundle import CPU_LIBRARY
+from adrenoc.cpu.loans import Loan
 from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
 from adrenoc.errors import DependencyError
 from adrenoc.files.temporary import TemporaryFolder
@@ -21,8 +23,16 @@ _OPTIONS = (
 _GCC = {"aarch64": "aarch64-linux-gnu-gcc", "x86_64": "x86_64-linux-gnu-gcc"}
 
 
-def build_cpu_library(program: Program, machine: str, *, halves_to_even: bool) -> bytes:
+def build_cpu_library(
+    program: Program,
+    machine: str,
+    *,
+    halves_to_even: bool,
+    loans: Sequence[Loan] = (),
+) -> bytes:
     """Compile and link a program for the processors of a `machine`, as `aarch64`.
+
+    Weights of `loans` are taken of a bundle's constants as it is loaded.
 
     Raises:
         DependencyError: there is no compiler for them.
@@ -30,7 +40,8 @@ def build_cpu_library(program: Program, machine: str, *, halves_to_even: bool) -
     """
     compiler = _compiler(machine)
     with TemporaryFolder("link") as work:
-        for name, content in print_cpu_model(program, halves_to_even=halves_to_even).items():
+        printed = print_cpu_model(program, halves_to_even=halves_to_even, loans=loans)
+        for name, content in printed.items():
             (work / name).write_bytes(content)
         made = work / CPU_LIBRARY
         weights = f'-DMODEL_WEIGHTS="{work / WEIGHTS_FILE}"'

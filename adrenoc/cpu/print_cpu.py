@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import adrenoc
+from adrenoc.cpu.loans import Loan, find_lenders
+from adrenoc.cpu.print_loans import ALIGN, borrowing_lines, names_of, room_lines
 from adrenoc.mcu.kernel import WIDTHS
 from adrenoc.mcu.print_c import (
     LAYER_HOOK,
@@ -25,24 +28,31 @@ _INTERFACE = Path(adrenoc.__file__).parent / "native" / "runtime" / "src" / "mod
 _DTYPES = {"int8": 0, "uint8": 1, "float32": 2}
 _EVEN = 3
 """float32, rounded with halves to even."""
-_ALIGN = 64
 
 
-def print_cpu_model(program: Program, *, halves_to_even: bool = False) -> dict[str, bytes]:
+def print_cpu_model(
+    program: Program, *, halves_to_even: bool = False, loans: Sequence[Loan] = ()
+) -> dict[str, bytes]:
     """`model.h`, what it includes, `model.c` and the file of constants.
 
-    `halves_to_even`: so the model's own runtime rounds numbers of float32 at its inputs.
+    `halves_to_even`: so the model's own runtime rounds numbers of float32 at its inputs.  Weights
+    of `loans` are not in the file: the library takes them of a bundle's constants.
     """
-    places, constants = _laid_out(program)
+    places, constants = _laid_out(program, names_of(loans))
+    parts = [
+        _code(program, places, room_lines(program, loans)),
+        *borrowing_lines(loans),
+        *_facts(program, halves_to_even, find_lenders(loans)),
+    ]
     texts = {
         "model.h": _header(program),
         ENVIRONMENT_FILE: (_INTERFACE / ENVIRONMENT_FILE).read_text(encoding="utf-8"),
-        "model.c": _code(program, places) + "\n".join(_facts(program, halves_to_even)),
+        "model.c": "\n".join(parts),
     }
     return {**{name: text.encode() for name, text in texts.items()}, WEIGHTS_FILE: constants}
 
 
-def _laid_out(program: Program) -> tuple[list[tuple[str, str, int]], bytes]:
+def _laid_out(program: Program, lent: Collection[str]) -> tuple[list[tuple[str, str, int]], bytes]:
     """Names, types and places of all constants in one file, and that file."""
     found = [
         (f"constant{index}", "int8_t", np.asarray(value, np.int8))
@@ -51,6 +61,8 @@ def _laid_out(program: Program) -> tuple[list[tuple[str, str, int]], bytes]:
     for step in program.steps:
         for array in step.kernel.arrays:
             name, kind = f"{step.name}_{array.suffix}", array.ctype
+            if name in lent:
+                continue
             sign = "u" if kind.startswith("uint") else "i"
             found.append((name, kind, np.asarray(array.values).astype(f"<{sign}{WIDTHS[kind]}")))
     places, parts, at = [], [], 0
@@ -58,10 +70,10 @@ def _laid_out(program: Program) -> tuple[list[tuple[str, str, int]], bytes]:
         places.append((name, kind, at))
         content = values.tobytes()
         # Vectors may read a little beyond the end.
-        content += bytes(-len(content) % _ALIGN)
+        content += bytes(-len(content) % ALIGN)
         parts.append(content)
         at += len(content)
-    return places, b"".join(parts) or bytes(_ALIGN)
+    return places, b"".join(parts) or bytes(ALIGN)
 
 
 def _header(program: Program) -> str:
@@ -115,14 +127,14 @@ __asm__(
     ".popsection\\n");"""
 
 
-def _code(program: Program, places: list[tuple[str, str, int]]) -> str:
+def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[str]) -> str:
     network = program.network
     parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, _WEIGHTS]
     parts += [
         f"#define {name} ((const {kind} *)(const void *)(model_weights + {at}))"
         for name, kind, at in places
     ]
-    parts += function_texts(program)
+    parts += [*borrowed, *function_texts(program)]
     for step in program.steps:
         parts += struct_lines(step)
     parts += [
@@ -140,7 +152,7 @@ def _code(program: Program, places: list[tuple[str, str, int]]) -> str:
     return "\n".join([*parts, *body_lines(program)])
 
 
-def _facts(program: Program, halves_to_even: bool) -> list[str]:
+def _facts(program: Program, halves_to_even: bool, lenders: Mapping[str, int]) -> list[str]:
     """The table that a runtime finds in a library of the model."""
     network = program.network
     indices = (*network.inputs, *network.outputs)
@@ -150,12 +162,17 @@ def _facts(program: Program, halves_to_even: bool) -> list[str]:
         scale = float(np.float32(tensor.scale)).hex()
         kind = _EVEN if dtype == "float32" and halves_to_even else _DTYPES[dtype]
         rows.append(f"    {{{kind}, {tensor.zero}, {scale}f, {tensor.elements}}},")
-    ends = f"{len(network.inputs)}, {len(network.outputs)}"
+    ends = f"{len(network.inputs)}, {len(network.outputs)}, {len(lenders)}"
+    params = [f'    {{"{name}", {size}}},' for name, size in lenders.items()]
+    head = f"static const model_param model_params[{len(params)}] = {{"
+    takes = "model_params, model_borrow" if params else "0, 0"
     return [
+        *([head, *params, "};"] if params else []),
         f"static const model_border model_borders[{len(indices)}] = {{",
         *rows,
         "};",
         '__attribute__((visibility("default"))) const model_facts adrenoc_cpu_model = {',
-        f"    MODEL_FACTS_VERSION, {ends}, MODEL_ARENA_BYTES, model_borders, model_compute}};",
+        f"    MODEL_FACTS_VERSION, {ends}, MODEL_ARENA_BYTES, model_borders, model_compute,",
+        f"    {takes}}};",
         "",
     ]

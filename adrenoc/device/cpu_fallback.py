@@ -23,7 +23,7 @@ from adrenoc.errors import BundleError
 
 MOST_THREADS = 8
 """That its layers have working memory for."""
-_VERSION = 1
+_VERSION = 2
 _ALIGN = 64
 _INT8, _UINT8, _FLOAT, _FLOAT_EVEN = range(4)
 _NEON, _DOT, _I8MM = 1, 2, 4
@@ -58,14 +58,21 @@ _Compute = ctypes.CFUNCTYPE(
 )
 
 
+class _Lender(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("bytes", ctypes.c_int64))
+
+
 class _Facts(ctypes.Structure):
     _fields_ = (
         ("version", ctypes.c_int32),
         ("inputs", ctypes.c_int32),
         ("outputs", ctypes.c_int32),
+        ("params", ctypes.c_int32),
         ("arena_bytes", ctypes.c_int64),
         ("borders", ctypes.POINTER(_Border)),
         ("compute", _Compute),
+        ("lenders", ctypes.POINTER(_Lender)),
+        ("borrow", ctypes.CFUNCTYPE(None, _Pointers)),
     )
 
 
@@ -133,11 +140,26 @@ class _CpuModel:
         for border, spec in zip(self._borders, specs, strict=True):
             if not _is_of(border, spec):
                 raise _unusable(bundle, f"it has '{spec.name}' in another size or dtype")
+        self._borrow(bundle)
         self._arena = np.zeros(self._facts.arena_bytes + _ALIGN, np.int8)
         self._pool = ThreadPoolExecutor(self.threads)
         self._environment = _Environment(
             features=_features(), threads=self.threads, each=_Each(self._each)
         )
+
+    def _borrow(self, bundle: Bundle) -> None:
+        """Give it the constants of the bundle that it takes weights of."""
+        lenders = [self._facts.lenders[n] for n in range(self._facts.params)]
+        if not lenders:
+            return
+        params = bundle.params()
+        found = [params.get(lender.name.decode()) for lender in lenders]
+        dense = [np.ascontiguousarray(array) for array in found if array is not None]
+        sizes = [array.nbytes for array in dense]
+        if sizes != [lender.bytes for lender in lenders]:
+            raise _unusable(bundle, "it takes weights that the bundle's constants do not hold")
+        pointers = (array.ctypes.data for array in dense)
+        self._facts.borrow((ctypes.c_void_p * len(dense))(*pointers))
 
     def close(self) -> None:
         """End its threads."""

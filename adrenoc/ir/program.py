@@ -25,12 +25,24 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Packing:
+    """How a constant of the graph was packed: `pack` does the same with other numbers."""
+
+    constant: np.ndarray
+    pack: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Param:
-    """A packed constant: what the runtime uploads once and hands to every run."""
+    """A packed constant: what the runtime uploads once and hands to every run.
+
+    `packing` is None where it was also computed with.
+    """
 
     name: str
     value: np.ndarray
     spec: OperandSpec
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

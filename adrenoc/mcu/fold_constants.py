@@ -52,6 +52,7 @@ def fold_constants(network: Network, decisions: list[Decision], *, group: int = 
         folded,
         operators=tuple(_sliced(o, network, kept) for o in operators),
         tensors=tuple(_shrunk(t, kept[i]) for i, t in enumerate(network.tensors)),
+        kept=tuple(kept),
     )
 
 

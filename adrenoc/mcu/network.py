@@ -64,6 +64,8 @@ class Network:
     """Tensors that are known beforehand, beside weights."""
     dtypes: Mapping[int, str] = field(default_factory=dict)
     """Inputs and outputs that are neither int8 nor int16 in the model: what they are there."""
+    kept: tuple[np.ndarray, ...] = ()
+    """Where some were left out, which of its channels each tensor still has."""
 
     def shape4(self, index: int) -> tuple[int, int, int, int]:
         """A tensor's shape as N, H, W, C, with ones before what it has."""

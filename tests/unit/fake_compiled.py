@@ -37,6 +37,7 @@ class FakeCompiled:
             # Strided, as a transposed weight is.
             "p1": rng.standard_normal((8, 2)).astype("float32")[:, 0],
         }
+        self.packings = {}
         self.inputs = (TensorSpec(name="image", shape=(1, 3, 8, 8), dtype="float32"),)
         self.outputs = (TensorSpec(name="scores", shape=(1, 8), dtype="float32"),)
         self.states: tuple[str, ...] = ()

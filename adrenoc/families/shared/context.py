@@ -19,7 +19,7 @@ from adrenoc.families.shared.signature import signature
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
 from adrenoc.ir.layout import Fold, Layout
 from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.ir.program import Param
+from adrenoc.ir.program import Packing, Param
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
@@ -134,9 +134,8 @@ class RuleContext:
         """
         key = f"{name}_{kind}_{self.options.storage_dtype}"
         if key not in self.params:
-            # Packing moves and never computes: rounded first, it moves half the bytes.
-            prepared, dtype = prepare(self._constant(name)), self.options.storage_dtype
-            value = pack(self._round_constant(name, prepared, dtype, compute))
+            dtype = self.options.storage_dtype
+            value, packing = self._pack(name, pack, prepare, dtype, compute)
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -155,7 +154,7 @@ class RuleContext:
                 )
             if dtype == "float16" and not (fits or self.limits.fp16):
                 dtype = "float32"
-                value = pack(self._round_constant(name, prepared, dtype, compute))
+                value, packing = self._pack(name, pack, prepare, dtype, compute)
                 self.log.add(name, dtype, NO_HALF_TYPE)
             spec = OperandSpec(
                 shape=tuple(value.shape),
@@ -163,7 +162,7 @@ class RuleContext:
                 memory=Memory.TEXTURE if fits else Memory.BLOCKED,
                 layout=PACKED_LAYOUT,
             )
-            self.params[key] = Param(name=key, value=value, spec=spec)
+            self.params[key] = Param(name=key, value=value, spec=spec, packing=packing)
         return key, self.params[key].spec
 
     def flat(
@@ -182,13 +181,27 @@ class RuleContext:
         stored = dtype or self.options.storage_dtype
         key = f"{name}_{kind}_{stored}"
         if key not in self.params:
-            prepared = prepare(self._constant(name))
-            value = pack(self._round_constant(name, prepared, stored, compute))
+            value, packing = self._pack(name, pack, prepare, stored, compute)
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
-            self.params[key] = Param(name=key, value=value, spec=spec)
+            self.params[key] = Param(name=key, value=value, spec=spec, packing=packing)
         return key, self.params[key].spec
+
+    def _pack(
+        self, name: str, pack: Pack, prepare: Pack, dtype: str, compute: Compute | None
+    ) -> tuple[np.ndarray, Packing | None]:
+        """A constant of the graph in its own order, and how to bring other numbers into it."""
+        # Packing moves and never computes: rounded first, it moves half the bytes.
+        constant = self._constant(name)
+        value = pack(self._round_constant(name, prepare(constant), dtype, compute))
+        if compute is not None:
+            return value, None
+
+        def again(numbers: np.ndarray) -> np.ndarray:
+            return pack(round_constant(prepare(numbers), dtype).value)
+
+        return value, Packing(constant=constant, pack=again)
 
     def _round_constant(
         self, name: str, value: np.ndarray, dtype: str, compute: Compute | None = None

@@ -100,12 +100,14 @@ bool is_of(const model_border& border, const TensorSpec& spec) {
 
 void CpuModel::FreeAligned::operator()(void* memory) const { std::free(memory); }
 
-CpuModel::CpuModel(const std::string& path, const Manifest& manifest)
+CpuModel::CpuModel(const std::string& path, const Manifest& manifest,
+                   const std::map<std::string, StoredTensor>& params)
     : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (library_ == nullptr) refuse_bundle(std::string("cpu.so cannot be loaded: ") + dlerror());
   try {
     facts_ = static_cast<const model_facts*>(dlsym(library_, "adrenoc_cpu_model"));
     check(manifest);
+    borrow(params);
     void* arena = nullptr;
     const size_t bytes = static_cast<size_t>(facts_->arena_bytes) + kAlignment;
     if (posix_memalign(&arena, kAlignment, bytes) != 0) throw std::bad_alloc();
@@ -139,6 +141,21 @@ void CpuModel::check(const Manifest& manifest) const {
       refuse_bundle("cpu.so has `" + spec.name + "` in another size or dtype than the manifest");
     }
   }
+}
+
+void CpuModel::borrow(const std::map<std::string, StoredTensor>& params) const {
+  std::vector<const void*> given;
+  for (int32_t i = 0; i < facts_->params; ++i) {
+    const model_param& lender = facts_->lenders[i];
+    const auto found = params.find(lender.name);
+    if (found == params.end() ||
+        found->second.data.size() != static_cast<size_t>(lender.bytes)) {
+      refuse_bundle(std::string("cpu.so takes weights of ") + lender.name +
+                    ", which params.safetensors lacks or has in another size");
+    }
+    given.push_back(found->second.data.data());
+  }
+  if (!given.empty()) facts_->borrow(given.data());
 }
 
 void CpuModel::compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {

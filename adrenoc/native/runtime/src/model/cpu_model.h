@@ -3,19 +3,23 @@
 #define ADRENOC_RUNTIME_MODEL_CPU_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bundle/manifest.h"
+#include "files/safetensors.h"
 #include "model/model_environment.h"
 
 namespace adrenoc_runtime {
 
 class CpuModel {
  public:
-  // Opens the library at `path`.  Throws Failure (bad bundle) where it is not what `manifest` says.
-  CpuModel(const std::string& path, const Manifest& manifest);
+  // Opens the library at `path`, and gives it the weights that it takes of `params`, which are not
+  // read later.  Throws Failure (bad bundle) where it is not what `manifest` says.
+  CpuModel(const std::string& path, const Manifest& manifest,
+           const std::map<std::string, StoredTensor>& params);
   CpuModel(const CpuModel&) = delete;
   CpuModel& operator=(const CpuModel&) = delete;
   ~CpuModel();
@@ -28,6 +32,7 @@ class CpuModel {
     void operator()(void* memory) const;
   };
   void check(const Manifest& manifest) const;
+  void borrow(const std::map<std::string, StoredTensor>& params) const;
 
   void* library_ = nullptr;
   const model_facts* facts_ = nullptr;

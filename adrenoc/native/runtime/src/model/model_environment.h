@@ -18,7 +18,7 @@ typedef struct model_environment {
                const void *argument);
 } model_environment;
 
-enum { MODEL_FACTS_VERSION = 1 };
+enum { MODEL_FACTS_VERSION = 2 };
 /* Floats are rounded to quanta with halves away from zero, or to even. */
 enum { MODEL_INT8 = 0, MODEL_UINT8 = 1, MODEL_FLOAT32 = 2, MODEL_FLOAT32_EVEN = 3 };
 
@@ -31,13 +31,23 @@ typedef struct model_border {
   int64_t elements;
 } model_border;
 
-/* What a library of a model exports as `adrenoc_cpu_model`: borders of inputs, then outputs. */
+/* A constant of the bundle that a library takes weights of. */
+typedef struct model_param {
+  const char *name;
+  int64_t bytes;
+} model_param;
+
+/* What a library of a model exports as `adrenoc_cpu_model`: borders of inputs, then outputs.  Where
+ * it has `params`, `borrow` has to be given them, in that order, before it computes; they are not
+ * read later. */
 typedef struct model_facts {
-  int32_t version, inputs, outputs;
+  int32_t version, inputs, outputs, params;
   int64_t arena_bytes;
   const model_border *borders;
   void (*compute)(const void *const *inputs, void *const *outputs, void *arena,
                   const model_environment *environment);
+  const model_param *lenders;
+  void (*borrow)(const void *const *params);
 } model_facts;
 
 #endif

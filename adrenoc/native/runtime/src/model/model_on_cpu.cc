@@ -14,7 +14,7 @@ void Model::load_on_cpu(const std::string& reason) {
   device_ = DLDevice{kDLCPU, 0};
   device_name_ = "CPU";
   cpu_reason_ = reason;
-  cpu_ = std::make_unique<CpuModel>(bundle_->fallback_path(), manifest());
+  cpu_ = std::make_unique<CpuModel>(bundle_->fallback_path(), manifest(), bundle_->params());
   times_ = {};
 }
 

@@ -1,0 +1,231 @@
+"""Weights that a bundle's code for the CPU need not hold: its kernels for the GPU have them too.
+
+A packed constant is the model's own in another order.  Where each of its elements lies is a sum of
+places, one for each axis, and a place is a sum over digits of the index.  These are a few numbers a
+layer, by which `c/borrow.c` brings them into the order of the CPU's kernels as a library is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from adrenoc.ir.program import Packing
+from adrenoc.mcu.operators import Convolution
+from adrenoc.mcu.program import Program
+
+MOST_DIGITS = 6
+UNBOUNDED = 2**31 - 1
+_BASE = 100
+"""Indices are told by packing their digits, plus one, in place of weights: those fit any dtype."""
+_FORMS = {"int8": ("int8",), "uint32": ("int8", "float16")}
+"""How to look at the elements of a packed constant of a dtype, if not as what they are."""
+_BORROWS = "neon_layer"
+"""Kernels whose weights `c/borrow.c` knows how to lay out."""
+
+Digits = tuple[tuple[int, int], ...]
+"""Radix and stride of each digit of an index, the lowest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Weights within a packed constant of so many bytes: in elements of `width` bytes.
+
+    `digits` give the place along each axis, counted from the element `first`: output channels, rows
+    and columns of the window, input channels.
+    """
+
+    param: str
+    param_bytes: int
+    width: int
+    first: int
+    digits: tuple[Digits, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loan:
+    """The weights of a step, of such `counts` along the same axes, and what holds the model's own.
+
+    Where channels were left out, `outputs` and `inputs` are those that these are, -1 where all
+    weights are zero.
+    """
+
+    step: str
+    counts: tuple[int, ...]
+    held: Held
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lender:
+    name: str
+    value: np.ndarray
+    packing: Packing
+
+
+def find_loans(
+    program: Program, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
+) -> tuple[Loan, ...]:
+    """The weights that packed constants of a bundle hold element by element, in any order."""
+    lenders: dict[int, list[_Lender]] = {}
+    for name, packing in packings.items():
+        lender = _Lender(name=name, value=params[name], packing=packing)
+        lenders.setdefault(packing.constant.size, []).append(lender)
+    operators = {operator.result: operator for operator in program.network.operators}
+    originals = {operator.result: operator for operator in program.original.operators}
+    found = []
+    for step in program.steps:
+        operator, original = operators[step.made], originals.get(step.made)
+        if step.kernel.struct != _BORROWS or not isinstance(operator, Convolution):
+            continue
+        if not isinstance(original, Convolution):
+            continue
+        left = _what_is_left(operator, original, program.network.kept)
+        held = _held(original.weights, lenders.get(original.weights.size, ()))
+        if left is None or held is None:
+            continue
+        counts = operator.weights.shape
+        loan = Loan(step=step.name, counts=counts, held=held, outputs=left[0], inputs=left[1])
+        found.append(loan)
+    return tuple(found)
+
+
+def find_lenders(loans: Iterable[Loan]) -> dict[str, int]:
+    """The packed constants that loans are of, in order, and their bytes."""
+    return dict(sorted({(loan.held.param, loan.held.param_bytes) for loan in loans}))
+
+
+def _what_is_left(
+    operator: Convolution, original: Convolution, kept: Sequence[np.ndarray]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Which channels of the model's weights an operator has, of outputs and of inputs."""
+    weights, left = original.weights, []
+    for axis, tensor in ((0, operator.result), (3, operator.source)):
+        channels = np.arange(weights.shape[axis])
+        if operator.weights.shape[axis] < len(channels):
+            channels = np.flatnonzero(kept[tensor])
+        weights = weights.take(channels, axis)
+        if weights.shape[axis] != operator.weights.shape[axis]:
+            return None
+        silent = ~operator.weights.any(tuple(a for a in range(4) if a != axis))
+        left.append(np.where(silent, -1, channels))
+    outputs, inputs = left
+    held = (outputs[:, None, None, None] >= 0) & (inputs >= 0)
+    if not np.array_equal(np.where(held, weights, 0), operator.weights):
+        return None
+    return _unless_all(outputs, len(original.weights)), _unless_all(
+        inputs, original.weights.shape[3]
+    )
+
+
+def _unless_all(channels: np.ndarray, count: int) -> tuple[int, ...]:
+    """The channels, none where they are all of them."""
+    return () if np.array_equal(channels, np.arange(count)) else tuple(channels.tolist())
+
+
+def _held(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
+    """The first of the constants that holds the model's weights, and how."""
+    for lender in lenders:
+        order = _order_of(weights, lender.packing.constant)
+        if order is None:
+            continue
+        dtype = str(lender.value.dtype)
+        for form in _FORMS.get(dtype, (dtype,)):
+            places = _places(lender, form)
+            if places is None:
+                continue
+            shape = [weights.shape[axis] for axis in order]
+            found = _described(
+                lender, form, weights, places.reshape(shape).transpose(np.argsort(order))
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def _described(lender: _Lender, form: str, weights: np.ndarray, places: np.ndarray) -> Held | None:
+    """The places of the weights as digits of their indices, where they are that."""
+    elements = lender.value.reshape(-1).view(form)
+    lines = _lines(places)
+    digits = tuple(d for line in lines if (d := find_digits(line)) is not None)
+    first = int(places.flat[0])
+    if len(digits) < len(lines) or not np.array_equal(places, _joined(lines) + first):
+        return None
+    if not np.array_equal(elements[places], weights):
+        return None
+    return Held(
+        param=lender.name,
+        param_bytes=elements.nbytes,
+        width=elements.itemsize,
+        first=first,
+        digits=digits,
+    )
+
+
+def _order_of(weights: np.ndarray, constant: np.ndarray) -> tuple[int, ...] | None:
+    """The order of the weights' axes in which they are that constant."""
+    for order in permutations(range(weights.ndim)):
+        if np.array_equal(weights.transpose(order).reshape(-1), constant.reshape(-1)):
+            return order
+    return None
+
+
+def _places(lender: _Lender, form: str) -> np.ndarray | None:
+    """Of each element of the constant, where it lies among those of the packed one."""
+    constant, pack = lender.packing.constant, lender.packing.pack
+    numbers = np.arange(constant.size, dtype=np.int64).reshape(constant.shape)
+    held, power = np.zeros(0, np.int64), 1
+    filled = np.zeros(0, bool)
+    while power <= constant.size:
+        told = (numbers // power % _BASE + 1).astype(constant.dtype)
+        packed = pack(told)
+        if packed.nbytes != lender.value.nbytes:
+            return None
+        digits = packed.reshape(-1).view(form)
+        if not ((digits >= 0) & (digits <= _BASE)).all() or (digits != np.rint(digits)).any():
+            return None
+        if power == 1:
+            held, filled = np.zeros(digits.size, np.int64), digits > 0
+        held += (digits.astype(np.int64) - 1) * power
+        power *= _BASE
+    places = np.full(constant.size, -1, np.int64)
+    if not filled.any() or held[filled].max() >= constant.size or held[filled].min() < 0:
+        return None
+    places[held[filled]] = np.flatnonzero(filled)
+    return places if (places >= 0).all() else None
+
+
+def _lines(places: np.ndarray) -> list[np.ndarray]:
+    """The places along each axis, counted from the first element."""
+    first = places.flat[0]
+    return [
+        places[tuple(slice(None) if a == axis else 0 for a in range(places.ndim))] - first
+        for axis in range(places.ndim)
+    ]
+
+
+def _joined(lines: list[np.ndarray]) -> np.ndarray:
+    whole = lines[0]
+    for line in lines[1:]:
+        whole = whole[..., None] + line
+    return whole
+
+
+def find_digits(line: np.ndarray) -> Digits | None:
+    """Radices and strides that give these places; None where there are too many."""
+    found: list[tuple[int, int]] = []
+    while len(line) > 1:
+        stride = int(line[1])
+        apart = np.flatnonzero(line != np.arange(len(line)) * stride)
+        radix = int(apart[0]) if len(apart) else len(line)
+        whole = line[::radix]
+        again = (whole[:, None] + np.arange(radix) * stride).reshape(-1)
+        if not np.array_equal(line, again[: len(line)]):
+            return None
+        found.append((radix if len(whole) > 1 else UNBOUNDED, stride))
+        line = whole
+    return tuple(found or [(UNBOUNDED, 0)]) if len(found) <= MOST_DIGITS else None

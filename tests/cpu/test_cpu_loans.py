@@ -1,0 +1,101 @@
+"""Weights that a bundle's code for the CPU takes of the constants of its GPU's kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adrenoc.bundle.bundle import CPU_LIBRARY
+from adrenoc.compile.fallback import plan_fallback
+from adrenoc.cpu.library import build_cpu_library
+from adrenoc.cpu.loans import find_digits, find_lenders, find_loans
+from adrenoc.cpu.make_cpu import C_FOLDER
+from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.mcu.operators import Convolution
+from adrenoc.passes.lower.emit_relax import all_params
+from tests.cpu.judge import needs_arm
+from tests.ir.planning import plan
+from tests.mcu import networks
+from tests.mcu.judge import Reference
+
+ROOT = "/usr/aarch64-linux-gnu"
+LEND = Path(__file__).with_name("lend.c")
+needs_zig = pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="no package ziglang"
+)
+
+
+@given(st.lists(st.tuples(st.integers(2, 6), st.integers(-90, 90)), max_size=4), st.data())
+@settings(max_examples=200, deadline=None)
+def test_digits_give_the_places_that_they_were_found_in(
+    digits: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    line, radices = np.zeros(1, np.int64), 1
+    for radix, stride in digits:
+        line = (line + np.arange(radix)[:, None] * stride).reshape(-1)
+        radices *= radix
+    line = line[: data.draw(st.integers(1, radices))]
+    found = find_digits(line)
+    assert found is not None
+    for index, place in enumerate(line):
+        rest, at = index, 0
+        for radix, stride in found:
+            at += rest % radix * stride
+            rest //= radix
+        assert (at, rest) == (place, 0)
+
+
+def test_places_without_digits_are_told() -> None:
+    assert find_digits(np.array([0, 1, 2, 5, 6, 9])) is None
+
+
+@needs_arm
+@needs_zig
+@pytest.mark.parametrize(("device", "width"), [("adreno:750", 1), ("adreno:630", 2)])
+def test_it_computes_with_weights_of_the_kernels(device: str, width: int, tmp_path: Path) -> None:
+    """Bytes as the GPU multiplies them, or halves; channels that cannot vary are left out."""
+    model = tmp_path / "m.tflite"
+    model.write_bytes(networks.wake_words(size=16))
+    program = plan(model, until="lower", device=device).program
+    assert program is not None
+    params = {f"p{n}": param for n, param in enumerate(all_params(program))}
+    values = {name: param.value for name, param in params.items()}
+    packings = {name: p.packing for name, p in params.items() if p.packing is not None}
+    fallback = plan_fallback(model, "tflite")
+    loans = find_loans(fallback.program, values, packings)
+    operators = fallback.program.network.operators
+    assert len(loans) == sum(isinstance(operator, Convolution) for operator in operators)
+    assert {loan.held.width for loan in loans} >= {width}
+    assert any(loan.outputs for loan in loans)
+    assert any(loan.inputs for loan in loans)
+    for name in find_lenders(loans):
+        (tmp_path / name).write_bytes(np.ascontiguousarray(values[name]).tobytes())
+    library = build_cpu_library(fallback.program, "aarch64", halves_to_even=False, loans=loans)
+    alone = print_cpu_model(fallback.program)
+    lent = print_cpu_model(fallback.program, loans=loans)
+    weights = sum(o.weights.size for o in operators if isinstance(o, Convolution))
+    assert len(alone[WEIGHTS_FILE]) - len(lent[WEIGHTS_FILE]) >= weights
+    (tmp_path / CPU_LIBRARY).write_bytes(library)
+    for name, text in alone.items():
+        (tmp_path / name).write_bytes(text)
+    sources = [*(str(C_FOLDER / name) for name in ("runner.c", "threads.c")), str(LEND)]
+    command = ["aarch64-linux-gnu-gcc", "-O1", f"-I{tmp_path}", f"-I{C_FOLDER}", *sources]
+    command += [str(tmp_path / CPU_LIBRARY), "-pthread", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run([*command, "-o", str(tmp_path / "runner")], check=True)
+    reference = Reference(model.read_bytes())
+    inputs = reference.inputs(3)
+    reference.compute(inputs)
+    ((_, given_),) = inputs.items()
+    (tmp_path / "in").write_bytes(given_.tobytes())
+    emulator = shutil.which("qemu-aarch64-static") or "qemu-aarch64"
+    run = [emulator, "-cpu", "max", "-L", ROOT, "./runner", "2", "7", "in", "out"]
+    subprocess.run(run, check=True, cwd=tmp_path, timeout=300)
+    want = reference.tensor(fallback.program.network.outputs[0])
+    assert (np.fromfile(tmp_path / "out", np.int8) == want.reshape(-1)).all()
