@@ -10,7 +10,7 @@
 //   threads|N                larger work-groups are refused; large|N: they compute nothing
 //   group|X|Y|Z              such work-groups compute nothing
 //   wide|N                   images of more texels a side are refused
-//   fail|FUNCTION|N|CODE     its N-th call of a process fails with that code
+//   fail|FUNCTION|N|CODE     its N-th call of a process fails with that code; 0: each call
 //   once|FUNCTION|N|CODE|FILE  the same, in the first process alone: FILE tells that it happened
 //   refuse|KERNEL|CODE       launches of kernels whose name has KERNEL fail
 //   skip|KERNEL|N            of these each N-th launch computes nothing: 1 is all of them
@@ -110,7 +110,8 @@ int ordered_failure(const std::string& function) {
   for (const Words& order : orders()) {
     const bool once = order[0] == "once";
     if ((order[0] != "fail" && !once) || order[1] != function) continue;
-    if (std::stol(order[2]) != number) continue;
+    const long which = std::stol(order[2]);
+    if (which != 0 && which != number) continue;
     if (once && access(order[4].c_str(), F_OK) == 0) continue;
     if (once) std::ofstream(order[4]) << function << "\n";
     tell(order[0] + " " + function);

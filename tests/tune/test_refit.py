@@ -7,8 +7,9 @@ import json
 import math
 import random
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import onnx
 import pytest
@@ -18,7 +19,9 @@ from adrenoc.families.shared.schedule import WorkGroup
 from adrenoc.files.read import data_folder
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
+from adrenoc.tune.refit.blame import blame
 from adrenoc.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
 from adrenoc.tune.refit.kernels import Measured, collect_kernels, replace_values
 from adrenoc.tune.refit.measurements import (
@@ -185,6 +188,34 @@ def test_regret_and_rank() -> None:
     assert rank_correlation([1.0, 1.0, 1.0], [30.0, 20.0, 10.0]) == 1.0
     assert loss_of([2.0, 4.0], [1.0, 2.0]) < loss_of([2.0, 4.1], [1.0, 2.0])
     assert loss_of([math.inf, 1.0], [1.0, 1.0]) == math.inf
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Stands for a kernel: two estimates are constants, and the last is far from its time."""
+
+    times_ms: tuple[float, ...] = (1.0, 1.2, 30.0)
+
+    def estimates_ms(self, cost: Cost) -> tuple[float, ...]:
+        spilled, waits = (value_of(cost, key) for key in (SPILLED, WAITS))
+        return (waits, 1.0, spilled)
+
+
+SPILLED, WAITS = ("pipes", "spilled"), ("conv_local", "chunk_waits")
+
+
+def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
+    cost = replace_values(STORED, {SPILLED: 2.0, WAITS: 3.0})
+    kernels = cast("list[Measured]", [Estimated()])
+    nearer = replace_values(cost, {SPILLED: 16.0})
+    assert loss_of(kernels[0].estimates_ms(nearer), kernels[0].times_ms) < loss_of(
+        kernels[0].estimates_ms(cost), kernels[0].times_ms
+    )
+    assert blame(kernels, cost, [SPILLED]) is None, "estimates are nearer, and choose as badly"
+    found = blame(kernels, cost, [SPILLED, WAITS])
+    assert found is not None
+    assert (found.key, found.before, found.regret) == (WAITS, 3.0, 1.0)
+    assert found.after < 1.0
 
 
 GOOD = 'l,fp16,adreno:a660,conv2d,ab,"{""pixels"":1}",0.5'

@@ -1,4 +1,4 @@
-"""Which constant would have to change for estimates to be nearer to the times of some kernels."""
+"""Which constant would have to change for the estimates to choose better among some kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adrenoc.tune.refit.quality import quality_of
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0)
 WORTH_TELLING = 0.9
-"""Of the loss as it is: what brings it no further down is not to blame."""
+"""Of what regret is above 1: what brings it no further down is not to blame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +31,21 @@ class Blame:
 
 
 def blame(kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]) -> Blame | None:
-    """The constant whose change alone helps most; None where none does."""
-    least = WORTH_TELLING * _loss(kernels, cost)
-    found: tuple[Key, float] | None = None
+    """The constant whose change alone makes the best choices; None where none makes better ones.
+
+    Of those with the same regret it is the one with which estimates are nearest to the times.
+    """
+    bound = 1.0 + WORTH_TELLING * (quality_of(kernels, cost).regret - 1.0)
+    found: dict[tuple[float, float], Blame] = {}
     for key in keys:
-        for factor in FACTORS:
-            value = value_of(cost, key) * factor
-            loss = _loss(kernels, replace_values(cost, {key: value}))
-            if loss < least:
-                least, found = loss, (key, value)
-    if found is None:
-        return None
-    key, value = found
-    regret = quality_of(kernels, replace_values(cost, {key: value})).regret
-    return Blame(key=key, before=value_of(cost, key), after=value, regret=regret)
+        before = value_of(cost, key)
+        for after in (before * factor for factor in FACTORS):
+            changed = replace_values(cost, {key: after})
+            regret = quality_of(kernels, changed).regret
+            if regret < bound:
+                told = Blame(key=key, before=before, after=after, regret=regret)
+                found.setdefault((regret, _loss(kernels, changed)), told)
+    return found[min(found)] if found else None
 
 
 def _loss(kernels: Sequence[Measured], cost: Cost) -> float:
