@@ -117,7 +117,7 @@ CASES: tuple[Case, ...] = (
     Case(
         family="expand_depthwise_conv2d",
         name="1x1, then 3x3",
-        build=partial(_block, narrow=24, wide=144, size=56, kernel=3, expands=True),
+        build=partial(_block, narrow=24, wide=144, size=28, kernel=3, expands=True),
         fusion="pair",
     ),
     Case(
