@@ -28,3 +28,9 @@ def expected_outputs(
     found = run_reference_kernels(model, feeds) if tflite else run_reference(model, feeds)
     known = {spec.name: borders[spec] for spec in firmware.outputs}
     return {name: known[name].for_firmware(a) if name in known else a for name, a in found.items()}
+
+
+def judge_of(model: Path) -> str:
+    """What `expected_outputs` are, as the end of a sentence."""
+    tflite = find_model_files(model).format == "tflite"
+    return "LiteRT's reference kernels compute" if tflite else "onnxruntime computes"

@@ -1,4 +1,4 @@
-"""What `run` does for microcontrollers and CPUs: a folder of C in place of a bundle."""
+"""What `run` does for microcontrollers and CPUs: a folder of C, beside the model's own runtime."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def run_if_firmware(
     refuse_others(ctx, {*allowed, "threads"} if on_processor else allowed)
     files, seed, threads = given
     inputs = make_inputs(firmware.inputs, files, seed=seed)
-    expected = None
+    expected, judge = None, ""
     if reference is not None:
-        from adrenoc.check.firmware import expected_outputs
+        from adrenoc.check.firmware import expected_outputs, judge_of
 
-        expected = expected_outputs(firmware, reference, inputs)
+        expected, judge = expected_outputs(firmware, reference, inputs), judge_of(reference)
     if on_processor:
         from adrenoc.cpu.run_cpu import run_cpu_folder
 
@@ -63,12 +63,12 @@ def run_if_firmware(
     if as_json:
         console.print_json(_plain(firmware, result, wrong))
     else:
-        _show_run(path, firmware, result, wrong)
+        _show_run(firmware, result, judge if wrong == {} else "")
     if wrong:
         from adrenoc.errors import CheckFailedError
 
         error = CheckFailedError(
-            f"{sum(wrong.values())} numbers differ from what LiteRT's reference kernels compute",
+            f"{sum(wrong.values())} numbers differ from what {judge}",
             hint=f"adrenoc run {path} --check {reference} --seed N for other inputs",
         )
         if not as_json:
@@ -109,9 +109,8 @@ def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -
     }
 
 
-def _show_run(
-    path: Path, firmware: Firmware, result: Emulated, wrong: dict[str, int] | None
-) -> None:
+def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
+    """The counts, and where all was right, whose numbers it was held against."""
     from adrenoc.cli import console
     from adrenoc.mcu.emulator import OPTIMISATION
 
@@ -125,8 +124,8 @@ def _show_run(
         ("RAM", ram_text(firmware)),
     ]
     console.print_fields(memory)
-    if wrong is not None and not wrong:
-        console.print_verdict(True, "every byte is what LiteRT's reference kernels compute")
+    if judge:
+        console.print_verdict(True, f"every byte is what {judge}")
 
 
 def _show_counted(firmware: Firmware, result: Emulated) -> None:

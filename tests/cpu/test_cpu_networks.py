@@ -89,6 +89,8 @@ def test_onnx_models_through_the_commands(
         capsys.readouterr()
         assert main(["run", str(out), "--check", str(model), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["passed"] is True
+        assert main(["run", str(out), "--check", str(model)]) == 0
+        assert "every byte is what onnxruntime computes" in capsys.readouterr().out
         assert main(["inspect", str(out)]) == 0
         assert device in capsys.readouterr().out
 

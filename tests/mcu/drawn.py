@@ -60,9 +60,11 @@ def _convolution(make: Maker) -> list[Value]:
     how = _window(make)
     if make.random.random() < 0.3:
         how["kernel"] = (1, 1)
-    x = make.input(1, *how.pop("size"), _channels(make))
+    groups = _pick(make, 1, 1, 1, 2, 3)
+    x = make.input(1, *how.pop("size"), _channels(make) * groups)
     per_channel = bool(make.random.random() < 0.8)
-    return [make.conv(x, _channels(make), how.pop("kernel"), per_channel=per_channel, **how)]
+    how |= {"per_channel": per_channel, "groups": groups}
+    return [make.conv(x, _channels(make) * groups, how.pop("kernel"), **how)]
 
 
 def _depthwise(make: Maker) -> list[Value]:

@@ -54,8 +54,8 @@ class Maker:
         return Value(index=index, shape=shape, scale=scale, zero=zero)
 
     def conv(self, x: Value, channels: int, kernel: tuple[int, int] = (1, 1), **how: Any) -> Value:
-        """A convolution over all channels."""
-        shape = (channels, *kernel, x.shape[3])
+        """A convolution over all channels, or over those of each of some `groups`."""
+        shape = (channels, *kernel, x.shape[3] // how.pop("groups", 1))
         return self._filter("CONV_2D", "Conv2DOptions", x, shape, channels, how, axis=0)
 
     def depthwise(self, x: Value, kernel: tuple[int, int] = (3, 3), **how: Any) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,37 @@ def float_model(seed: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def model_of_parts(seed: int) -> onnx.ModelProto:
+    """Groups, a shuffle of channels, parts of tensors, a gate of means, transposed convolutions."""
+    g = _Graph(seed=seed)
+    x = g.conv("x", "stem", (3, 12), 3, relu="Relu")
+    x = g.conv(x, "groups", (4, 12), 3, group=3, relu="Relu")
+    for name, shape in (("apart", (1, 3, 4, 12, 10)), ("whole", (1, 12, 12, 10))):
+        if name == "whole":
+            x = g.add("Transpose", [x], "turned", perm=[0, 2, 1, 3, 4])
+        x = g.add("Reshape", [x, g.whole(f"{name}_shape", *shape)], name)
+    gate = g.add("ReduceMean", [x], "mean", axes=[2, 3], keepdims=1)
+    gate = g.add("HardSigmoid", [g.conv(gate, "gate", (12, 12), 1)], "gated", alpha=1 / 6)
+    x = g.add("Mul", [x, gate], "product")
+    numbers = [g.whole(f"slice{n}", *v) for n, v in enumerate([(2,), (12,), (1,), (1,)])]
+    x = g.add("Slice", [x, *numbers], "cut")
+    x = g.add("MaxPool", [x], "small", kernel_shape=[2, 2], strides=[2, 2])
+    for name, (depth, channels), kernel, how in (
+        ("up", (10, 6), 2, {"strides": [2, 2]}),
+        ("more", (6, 4), 3, {"strides": [2, 1], "pads": [1, 1, 0, 1], "output_padding": [1, 0]}),
+    ):
+        weights = g.weights(f"{name}_w", depth, channels, kernel, kernel)
+        bias = g.weights(f"{name}_b", channels)
+        x = g.add("ConvTranspose", [x, weights, bias], name, **how)
+    x = g.conv(x, "last", (4, 5), 3, relu="Relu")
+    x = g.add("ReduceMean", [x], "row", axes=[-1, -2], keepdims=0)
+    y = g.add("Gemm", [x, g.weights("y_w", 10, 5), g.weights("y_b", 10)], "y", transB=1)
+    info = helper.make_tensor_value_info
+    ends = [info("x", TensorProto.FLOAT, list(SHAPE))], [info(y, TensorProto.FLOAT, [1, 10])]
+    graph = helper.make_graph(g.nodes, "g", *ends, g.constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 class _Samples(CalibrationDataReader):
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -93,11 +125,17 @@ class _Samples(CalibrationDataReader):
 
 
 def write_quantised(
-    folder: Path, *, seed: int, form: str, data: str, per_channel: bool = True
+    folder: Path,
+    *,
+    seed: int,
+    form: str,
+    data: str,
+    per_channel: bool = True,
+    make: Callable[[int], onnx.ModelProto] = float_model,
 ) -> Path:
     """A model file; `form` is "QDQ" or "QOperator", `data` "QInt8" or "QUInt8"."""
     plain, path = folder / "float.onnx", folder / f"{form}.onnx"
-    onnx.save(float_model(seed), plain)
+    onnx.save(make(seed), plain)
     quantize_static(
         plain,
         path,

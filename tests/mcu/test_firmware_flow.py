@@ -200,6 +200,26 @@ def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "o").exists()
 
 
+def test_operators_that_a_converter_left_in_floats_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    make = Maker(seed=1)
+    x = make.conv(make.input(1, 4, 4, 8), 8)
+    graph, floats = make.graph, T(shape=(1, 4, 4, 8))
+    (real,) = graph.op("DEQUANTIZE", [x.index], [floats])
+    (root,) = graph.op("RSQRT", [real], [floats])
+    back = T(dtype="int8", shape=(1, 4, 4, 8), scales=[0.1], zeros=[0])
+    graph.outputs += graph.op("QUANTIZE", [root], [back])
+    path = tmp_path / "islands.tflite"
+    path.write_bytes(make.model.write())
+    code = main(["compile", str(path), "--device", "cpu:arm64", "-o", str(tmp_path / "o")])
+    assert code == UnsupportedOperatorError.exit_code
+    said = capsys.readouterr().err
+    assert "is quantised, but 1 of its operators compute in float32" in said
+    assert "RSQRT" in said
+    assert "representative_dataset" not in said
+
+
 def test_all_that_cannot_go_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make = Maker()
     x = make.input(1, 4, 4, 4)

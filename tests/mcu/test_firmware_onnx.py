@@ -22,7 +22,7 @@ from adrenoc.mcu.onnx.float_islands import FUNCTIONS
 from adrenoc.mcu.onnx.importer import network_of_onnx
 from adrenoc.mcu.program import make_program
 from tests.mcu.judge import needs_emulator
-from tests.mcu.onnx_models import float_model, write_quantised
+from tests.mcu.onnx_models import float_model, model_of_parts, write_quantised
 
 
 @needs_emulator
@@ -52,6 +52,24 @@ def test_every_byte_is_onnxruntimes(
     assert [spec["shape"] for spec in said["inputs"]] == [[1, 3, 12, 10]]
     assert main(["run", str(out), "--check", str(model), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("data", ["QInt8", "QUInt8"])
+def test_parts_of_networks_are_onnxruntimes(data: str, per_channel: bool, tmp_path: Path) -> None:
+    """Where a tensor stays in floats between conversions, onnxruntime's sums are in floats too."""
+    path = write_quantised(
+        tmp_path, seed=5, form="QDQ", data=data, per_channel=per_channel, make=model_of_parts
+    )
+    network, digest = network_of_onnx(find_model_files(path))
+    firmware = firmware_of(make_program(network, load_core("cpu:arm64")), digest)
+    shape = network.tensors[network.inputs[0]].shape
+    for seed in range(4):
+        given = np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+        want = expected_outputs(firmware, path, {"x": given})
+        got = evaluate(network, {network.inputs[0]: given})
+        for index in network.outputs:
+            assert (want[network.tensors[index].name] == got[index]).all()
 
 
 def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -38,6 +38,8 @@ def filter_forms(make: Maker) -> list[Value]:
         {"channels": 16, "size": (3, 7, 8), "strides": (2, 2)},
         {"channels": 9, "size": (5, 4, 12), "kernel": (3, 3)},
         {"channels": 6, "size": (1, 5, 8), "strides": (2, 3)},
+        {"channels": 6, "size": (5, 6, 9), "kernel": (3, 3), "groups": 3, "strides": (2, 1)},
+        {"channels": 32, "size": (4, 3, 16), "groups": 2, "per_channel": False},
     ]
     for number, form in enumerate(forms):
         how = dict(form)
@@ -191,6 +193,8 @@ def move_forms(make: Maker) -> list[Value]:
         make.mean(x, (1, 2), keep=True),
         make.mean(x, (1, 2), keep=False),
         make.mean(x, (3,), keep=False),
+        make.moved("REDUCE_MAX", x, [[1, 2]], (1, 5), "ReducerOptions"),
+        make.moved("REDUCE_MAX", x, [[-2, 1]], (1, 1, 1, 5), "ReducerOptions", keepDims=True),
         make.conv_transpose(x, 4, (2, 2), 2, "SAME"),
         make.conv_transpose(x, 6, (3, 3), 2, "SAME"),
         make.conv_transpose(x, 3, (3, 3), 2, "VALID"),

@@ -83,8 +83,26 @@ class Importing:
 
     def add(self, shape: tuple[int, ...], name: str, scale: float, zero: int) -> int:
         """A tensor."""
-        self.tensors.append(Tensor(name=name, shape=shape, scale=scale, zero=zero))
+        return self.add_tensor(Tensor(name=name, shape=shape, scale=scale, zero=zero))
+
+    def add_tensor(self, tensor: Tensor) -> int:
+        """The place of a new tensor."""
+        self.tensors.append(tensor)
         return len(self.tensors) - 1
+
+    def spread(self, source: int, places: tuple[np.ndarray, np.ndarray]) -> int:
+        """An image with other rows and columns: which one each reads, -1 for zeros."""
+        tensor = self.tensors[source]
+        n, _, width, depth = tensor.shape
+        shape = (n, len(places[0]), len(places[1]), depth)
+        result = self.add(shape, f"{tensor.name} spread", tensor.scale, tensor.zero)
+        rows, columns = (
+            np.where(index < 0, -1, index * step)
+            for index, step in zip(places, (width * depth, depth), strict=True)
+        )
+        offsets = (np.zeros(1, np.int64), rows, columns, np.arange(depth))
+        self.operators.append(Move(source=source, result=result, offsets=offsets, fill=tensor.zero))
+        return result
 
     def turned(self, source: int, order: tuple[int, ...], label: str) -> int:
         """A tensor with its axes in another order; by a move, where that moves anything."""

@@ -120,7 +120,7 @@ def _transpose(made: Importing, node: onnx.NodeProto) -> None:
     source = made.channels_first(made.data(node, 0))
     rank = len(made.tensors[source].shape)
     order: Sequence[int] = options(node).get("perm") or range(rank)[::-1]
-    if rank > 4:
+    if sum(d > 1 for d in made.tensors[source].shape) > 4:
         raise NotImplementedError(f"{rank} axes")
     moved = made.turned(source, tuple(int(a) % rank for a in order), node.op_type)
     made.places[node.output[0]] = made.channels_last(moved)

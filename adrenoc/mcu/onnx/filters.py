@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
+from adrenoc.mcu.grouped import split_groups
 from adrenoc.mcu.onnx.context import Importing, Translation, float_rule, options
+from adrenoc.mcu.onnx.float_islands import MEAN, TRANSPOSED, WEIGHTS_AXIS
 from adrenoc.mcu.operators import Convolution, Depthwise, FloatPool, Pool, Requantise, Window
+from adrenoc.mcu.spread import spread_axis
 
 _MIDDLE = 128
 
@@ -80,12 +83,55 @@ def _convolution(made: Importing, node: onnx.NodeProto) -> None:
         "zero_in": made.tensors[source].zero,
         "requantise": rule,
     }
-    if groups == 1:
-        made.operators.append(Convolution(weights=weights.transpose(0, 2, 3, 1).copy(), **parts))
-    elif groups == shape[1] and depth == 1:
+    if groups == shape[1] and depth == 1 and groups > 1:
         made.operators.append(Depthwise(weights=weights[:, 0].transpose(1, 2, 0).copy(), **parts))
-    else:
-        raise NotImplementedError(f"{groups} groups of channels")
+        return
+    whole = Convolution(weights=weights.transpose(0, 2, 3, 1).copy(), **parts)
+    if groups == 1:
+        made.operators.append(whole)
+        return
+    tensors = made.tensors[source], made.tensors[result]
+    made.operators += split_groups(whole, *tensors, made.add_tensor)
+
+
+def _transposed(made: Importing, node: onnx.NodeProto) -> None:
+    """A transposed convolution between conversions: inputs as of QLinearConv."""
+    weights, given = _weights(made, node, 3), options(node)
+    shape = made.shape(node.input[0])
+    plain = given.get("auto_pad", b"NOTSET") == b"NOTSET" and not given.get("output_shape")
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    if weights.ndim != 4 or shape[0] != 1 or int(given.get("group", 1)) != 1:
+        raise NotImplementedError(f"an input of {list(shape)}, expected one image in one group")
+    if dilated or not plain:
+        raise NotImplementedError("a transposed convolution by dilations, or by its output's shape")
+    _, channels, kh, kw = weights.shape
+    rule = _rule(made, node, node.output[0], 1, 6)
+    if rule.reals.size > 1 and int(given.get(WEIGHTS_AXIS, 1)) != 1:
+        raise NotImplementedError("scales of weights along the channels that are read")
+    bias = made.constant(node, 8) if len(node.input) > 8 else np.zeros(channels)
+    strides = [int(s) for s in given.get("strides", (1, 1))]
+    pads = [int(p) for p in given.get("pads", (0, 0))]
+    source = made.data(node, 0)
+    result = made.make(node.output[0], float(made.number(node, 6)), int(made.number(node, 7)))
+    extents = made.tensors[source].shape[1:3], made.tensors[result].shape[1:3]
+    axes = [
+        spread_axis(have, want, taps, stride, pad)
+        for have, want, taps, stride, pad in zip(*extents, (kh, kw), strides, pads[:2], strict=True)
+    ]
+    read = made.spread(source, (axes[0][1], axes[1][1]))
+    made.labels.append(node.op_type)
+    turned = weights.transpose(1, 2, 3, 0)[:, ::-1, ::-1]
+    made.operators.append(
+        Convolution(
+            source=read,
+            result=result,
+            weights=np.ascontiguousarray(turned),
+            bias=bias.astype(np.int64),
+            window=Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0]),
+            zero_in=made.tensors[source].zero,
+            requantise=_spread(rule, channels),
+        )
+    )
 
 
 def _product(made: Importing, node: onnx.NodeProto) -> None:
@@ -124,6 +170,16 @@ def _product(made: Importing, node: onnx.NodeProto) -> None:
             requantise=rule,
         )
     )
+
+
+def _mean(made: Importing, node: onnx.NodeProto) -> None:
+    """A mean over all of an image, between conversions."""
+    shape, given = made.shape(node.input[0]), options(node)
+    listed = made.constant(node, 5) if len(node.input) > 5 else given.get("axes", ())
+    axes = sorted({int(a) % len(shape) for a in np.asarray(listed).reshape(-1)})
+    if len(shape) != 4 or axes != [2, 3]:
+        raise NotImplementedError(f"axes {axes} of {list(shape)}, expected those of an image")
+    _global_average(made, node)
 
 
 def _global_average(made: Importing, node: onnx.NodeProto) -> None:
@@ -202,6 +258,8 @@ FILTERS: dict[str, Translation] = {
     "QGemm": _product,
     "QLinearAveragePool": _average_pool,
     "QLinearConv": _convolution,
+    TRANSPOSED: _transposed,
+    MEAN: _mean,
     "QLinearGlobalAveragePool": _global_average,
     "QLinearMatMul": _product,
 }

@@ -52,8 +52,11 @@ FUNCTIONS: dict[str, Callable[[onnx.NodeProto], Function]] = {
 }
 
 
-_MOVES = ("Pad", "Resize")
-_CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "Softmax"))
+MEAN, TRANSPOSED = "QLinearReduceMean", "QLinearConvTranspose"
+WEIGHTS_AXIS = "weights_axis"
+"""Attribute: the axis that scales of the weights go along."""
+_MOVES = ("Pad", "Resize", "Slice")
+_CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "ConvTranspose", "ReduceMean", "Softmax"))
 
 
 def _same_quanta(graph: OnnxGraph, first: list[str], second: list[str]) -> bool:
@@ -81,7 +84,7 @@ def close_islands(graph: OnnxGraph) -> None:
         if end is None or node.op_type not in _CLOSED:
             made.append(node)
             continue
-        if node.op_type in _MOVES:
+        if node.op_type in (*_MOVES, "ReduceMean"):
             begins = begins[:1]
         operands = [_operand(begin) for begin in begins]
         if not operands or any(operand is None for operand in operands):
@@ -92,7 +95,7 @@ def close_islands(graph: OnnxGraph) -> None:
         if moves and not _same_quanta(graph, found[1:], list(end.input[1:])):
             made.append(node)
             continue
-        made.append(_joined(node, end, found))
+        made.append(_joined(node, end, found, axis=_weights_axis(begins)))
         gone.add(end.output[0])
     graph.nodes = [n for n in made if n.op_type != "QuantizeLinear" or n.output[0] not in gone]
     graph.nodes = _used(graph)
@@ -110,7 +113,15 @@ def _operand(begin: onnx.NodeProto | None) -> list[str] | None:
     return list(begin.input)
 
 
-def _joined(node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str]) -> onnx.NodeProto:
+def _weights_axis(begins: list[onnx.NodeProto | None]) -> int:
+    """The axis of the second operand's scales."""
+    given = dict(attributes(begins[1])) if len(begins) > 1 and begins[1] is not None else {}
+    return int(given.get("axis", 1))  # type: ignore[call-overload]
+
+
+def _joined(
+    node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str], *, axis: int
+) -> onnx.NodeProto:
     quanta = list(end.input[1:])
     inputs = [*operands, *quanta]
     kind = BETWEEN
@@ -123,10 +134,17 @@ def _joined(node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str]) -> o
             inputs[2:3] = [operands[2]]
     elif node.op_type == "Softmax":
         kind = "QLinearSoftmax"
-    if node.op_type == "Concat":
+    elif node.op_type == "ReduceMean":
+        kind, inputs = MEAN, [*inputs, *node.input[1:]]
+    elif node.op_type == "ConvTranspose":
+        # As QLinearConv has them: its bias is int32, in quanta of the sums.
+        kind, inputs = TRANSPOSED, [*operands[:6], *quanta, *operands[6:7]]
+    elif node.op_type == "Concat":
         kind, inputs = "QLinearConcat", [*quanta, *operands]
     made = helper.make_node(kind, inputs, list(end.output), name=node.name)
     made.attribute.extend(node.attribute)
+    if kind == TRANSPOSED:
+        made.attribute.append(helper.make_attribute(WEIGHTS_AXIS, axis))
     if kind == BETWEEN:
         made.attribute.append(helper.make_attribute("function", node.op_type))
     return made

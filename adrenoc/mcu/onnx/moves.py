@@ -149,8 +149,43 @@ def _shares(have: int, want: int, scale: float | None, coordinates: str) -> Floa
     return FloatBetween(first=first, second=second, of_first=of_first, of_second=of_second)
 
 
+def _slice(made: Importing, node: onnx.NodeProto) -> None:
+    """Every so many elements of some axes."""
+    shape = made.shape(node.input[0])
+    begins, ends = (made.constant(node, index).reshape(-1) for index in (1, 2))
+    axes, steps = np.arange(len(begins)), np.ones(len(begins), np.int64)
+    if len(node.input) > 3 and node.input[3]:
+        axes = made.constant(node, 3).reshape(-1)
+    if len(node.input) > 4 and node.input[4]:
+        steps = made.constant(node, 4).reshape(-1)
+    indices = [np.arange(d) for d in shape]
+    for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True):
+        along = slice(int(begin), int(end), int(step))
+        # What lies before the first element is the end of a backward walk, as None is in Python.
+        if step < 0 and end < -shape[int(axis)]:
+            along = slice(int(begin), None, int(step))
+        indices[int(axis)] = np.arange(shape[int(axis)])[along]
+    _moved(made, node, indices, 0)
+
+
+def _split(made: Importing, node: onnx.NodeProto) -> None:
+    """Parts of one axis, one after another."""
+    shape = made.shape(node.input[0])
+    axis = int(options(node).get("axis", 0)) % len(shape)
+    begin = 0
+    for name in node.output:
+        extent = made.shape(name)[axis]
+        indices = [np.arange(d) for d in shape]
+        indices[axis] = np.arange(begin, begin + extent)
+        one = onnx.helper.make_node("Slice", [node.input[0]], [name])
+        _moved(made, one, indices, 0)
+        begin += extent
+
+
 MOVES: dict[str, Translation] = {
     LINEAR_RESIZE: _linear_resize,
     "Pad": _pad,
     "Resize": _resize,
+    "Slice": _slice,
+    "Split": _split,
 }

@@ -10,6 +10,7 @@ import tflite
 
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.fixed_point import activation_range, multiplier_of
+from adrenoc.mcu.grouped import split_groups
 from adrenoc.mcu.network import shape4
 from adrenoc.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
 from adrenoc.mcu.operators import Operator as NetworkOperator
@@ -128,9 +129,7 @@ def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
     channels, kh, kw, depth = weights.shape
 
     def make(source: int, result: int) -> NetworkOperator:
-        if depth != made.info(operator, 0).shape[3]:
-            raise NotImplementedError("groups of channels")
-        return Convolution(
+        whole = Convolution(
             source=source,
             result=result,
             weights=weights,
@@ -139,6 +138,12 @@ def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
             zero_in=made.info(operator, 0).zero,
             requantise=filter_rule(made, operator, channels, axis=0),
         )
+        if depth == made.info(operator, 0).shape[3]:
+            return whole
+        tensors = made.tensors[source], made.tensors[result]
+        *parts, last = split_groups(whole, *tensors, made.new_tensor)
+        made.operators += parts
+        return last
 
     return on_one_image(made, operator, kh, make)
 

@@ -17,7 +17,9 @@ from adrenoc.mcu.tflite.recurrent import RECURRENT
 from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
 from adrenoc.mcu.tflite.words import WORDS
+from adrenoc.text.spelling import list_first
 
+_CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")
 _TRANSLATIONS = {**BATCHES, **FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
 QUANTISE_HINT = (
     "quantise it to int8: tf.lite.TFLiteConverter with optimizations, a representative_dataset "
@@ -117,6 +119,19 @@ def _refuse_other_outputs(path: Path, graph: GraphInfo) -> None:
             )
 
 
+def _refuse_float_operators(path: Path, graph: GraphInfo) -> None:
+    """Name what a converter left in floats within a model that is quantised."""
+    computing = [o for o in graph.operators if o.kind not in _CONVERSIONS]
+    made = [{graph.tensors[i].dtype for i in operator.outputs} for operator in computing]
+    left = [o for o, dtypes in zip(computing, made, strict=True) if "float32" in dtypes]
+    if left and any(dtypes & {"int8", "int16"} for dtypes in made):
+        raise UnsupportedOperatorError(
+            f"{path} is quantised, but {len(left)} of its operators compute in float32, as its "
+            "converter left them: " + list_first([f"{o.kind} {graph.label(o)}" for o in left]),
+            hint=f"adrenoc check {path} --device adreno, or take them out of the model",
+        )
+
+
 def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
     """Say how to quantise a float model, before its operators are looked at."""
     used = {i for o in graph.operators for i in (*o.inputs[:1], *o.outputs) if i >= 0}
@@ -125,6 +140,7 @@ def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
     other = [tensor for tensor in other if tensor.value is None]
     if not other:
         return
+    _refuse_float_operators(path, graph)
     kinds = sorted({tensor.dtype for tensor in other})
     floats = "float32" in kinds
     raise CompileError(

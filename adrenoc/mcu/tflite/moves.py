@@ -12,6 +12,7 @@ import tflite
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
 from adrenoc.mcu.operators import Operator as NetworkOperator
+from adrenoc.mcu.spread import spread_axis
 from adrenoc.mcu.tflite.context import (
     Importing,
     Translation,
@@ -251,14 +252,10 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
         pad = 0
         if int(operator.options.get("Padding", 0)) == _SAME:
             pad = max(0, (-(-want // stride) - 1) * stride + taps - want) // 2
-        before.append(taps - 1 - pad)
-        # A window of one element has no border, so zeros stand for what lies beyond the last one.
-        spread = np.arange(want if (kh, kw) == (1, 1) else (have - 1) * stride + 1)
-        outside = (spread % stride != 0) | (spread // stride >= have)
-        indices.append(np.where(outside, -1, spread // stride))
+        padded, index = spread_axis(have, want, taps, stride, pad)
+        before.append(padded)
+        indices.append(index)
     indices.append(np.arange(depth))
-    if min(before) < 0:
-        raise NotImplementedError("a padding wider than its kernel")
     shape = tuple(len(index) for index in indices)
     spread_one = made.new_tensor(
         replace(made.tensors[source], name=f"{info.name} spread", shape=shape)
