@@ -107,10 +107,14 @@ def model_of_parts(seed: int) -> onnx.ModelProto:
         bias = g.weights(f"{name}_b", channels)
         x = g.add("ConvTranspose", [x, weights, bias], name, **how)
     x = g.conv(x, "last", (4, 5), 3, relu="Relu")
-    x = g.add("ReduceMean", [x], "row", axes=[-1, -2], keepdims=0)
+    side = g.add("ReduceMean", [x], "row", axes=[-1, -2], keepdims=0)
+    side = g.add("Gemm", [side, g.weights("s_w", 3, 5), g.weights("s_b", 3)], "side", transB=1)
+    x = g.add("ReduceMean", [x], "square", axes=[2, 3], keepdims=1)
+    x = g.add("Flatten", [g.add("Squeeze", [x, g.whole("axis", 3)], "line")], "flat")
     y = g.add("Gemm", [x, g.weights("y_w", 10, 5), g.weights("y_b", 10)], "y", transB=1)
     info = helper.make_tensor_value_info
-    ends = [info("x", TensorProto.FLOAT, list(SHAPE))], [info(y, TensorProto.FLOAT, [1, 10])]
+    outputs = [info(y, TensorProto.FLOAT, [1, 10]), info(side, TensorProto.FLOAT, [1, 3])]
+    ends = [info("x", TensorProto.FLOAT, list(SHAPE))], outputs
     graph = helper.make_graph(g.nodes, "g", *ends, g.constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

@@ -2,13 +2,14 @@
 
 *Before -> after*: QuantizeLinear(f(DequantizeLinear(x))) -> Between(x, its scale and zero point,
 those of the result), which is a table; the same for concatenations, as QLinearConcat, and for
-linear resizes.
+linear resizes.  QuantizeLinear(Reshape(f)) -> Reshape(QuantizeLinear(f)), so that f is closed too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -56,6 +57,7 @@ MEAN, TRANSPOSED = "QLinearReduceMean", "QLinearConvTranspose"
 WEIGHTS_AXIS = "weights_axis"
 """Attribute: the axis that scales of the weights go along."""
 _MOVES = ("Pad", "Resize", "Slice")
+_SHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "ConvTranspose", "ReduceMean", "Softmax"))
 
 
@@ -67,8 +69,45 @@ def _same_quanta(graph: OnnxGraph, first: list[str], second: list[str]) -> bool:
     )
 
 
+def _quantise_before_shapes(graph: OnnxGraph) -> None:
+    """Let what a closed operator makes be quantised before it gets another shape."""
+    places = {name: place for place, node in enumerate(graph.nodes) for name in node.output}
+    readers = Counter(name for node in graph.nodes for name in node.input)
+    readers.update(graph.outputs)
+    for node in list(graph.nodes):
+        place = places[node.output[0]]
+        while (before := _shape_before(graph, place, places, readers)) is not None:
+            end, shaped = graph.nodes[place], graph.nodes[before]
+            source, between = shaped.input[0], f"{shaped.input[0]} quantised by {end.output[0]}"
+            element = graph.types[end.output[0]].element
+            graph.types[between] = replace(graph.types[source], element=element)
+            last = helper.make_node(
+                shaped.op_type, [between, *shaped.input[1:]], list(end.output), name=shaped.name
+            )
+            last.attribute.extend(shaped.attribute)
+            first = helper.make_node(end.op_type, [source, *end.input[1:]], [between])
+            graph.nodes[before], graph.nodes[place] = first, last
+            places[between] = place = before
+
+
+def _shape_before(
+    graph: OnnxGraph, place: int, places: dict[str, int], readers: Counter[str]
+) -> int | None:
+    """Where a conversion to bytes reads what only shapes the result of a closed operator."""
+    end = graph.nodes[place]
+    if end.op_type != "QuantizeLinear" or len(end.input) != 3 or readers[end.input[0]] != 1:
+        return None
+    before = places.get(end.input[0])
+    if before is None or graph.nodes[before].op_type not in _SHAPES:
+        return None
+    maker = places.get(graph.nodes[before].input[0])
+    known = maker is not None and graph.nodes[maker].op_type in (*_SHAPES, *_CLOSED)
+    return before if known else None
+
+
 def close_islands(graph: OnnxGraph) -> None:
     """Put operators on bytes in place of what stands between two conversions, in `graph`."""
+    _quantise_before_shapes(graph)
     makers = {name: node for node in graph.nodes for name in node.output}
     readers = Counter(name for node in graph.nodes for name in node.input)
     readers.update(graph.outputs)
