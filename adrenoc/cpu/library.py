@@ -13,10 +13,12 @@ from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
 from adrenoc.errors import DependencyError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
+from adrenoc.mcu.print_c import NOT_FUSED
 from adrenoc.mcu.program import Program
 
 _OPTIONS = (
-    *("-std=gnu11", "-O2", "-fPIC", "-ffreestanding", "-fno-builtin", "-fvisibility=hidden"),
+    *("-std=gnu11", "-O2", NOT_FUSED, "-fPIC", "-ffreestanding", "-fno-builtin"),
+    "-fvisibility=hidden",
     *("-fno-asynchronous-unwind-tables", "-nostdlib", "-shared", f"-Wl,-soname,{CPU_LIBRARY}"),
     *("-Wl,-z,max-page-size=16384", "-Wl,-z,noexecstack", "-Wl,-z,defs"),
 )

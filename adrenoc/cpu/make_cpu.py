@@ -59,7 +59,7 @@ find_package(Threads REQUIRED)
 add_library(model STATIC model.c threads.c)
 target_include_directories(model PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 target_compile_features(model PUBLIC c_std_11)
-target_compile_options(model PRIVATE -O2)
+target_compile_options(model PRIVATE -O2 -ffp-contract=off)
 set_property(SOURCE model.c APPEND PROPERTY COMPILE_DEFINITIONS
     MODEL_WEIGHTS="${CMAKE_CURRENT_SOURCE_DIR}/model.weights")
 set_property(SOURCE model.c APPEND PROPERTY OBJECT_DEPENDS

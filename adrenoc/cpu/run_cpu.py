@@ -22,6 +22,7 @@ from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core, load_core
 from adrenoc.mcu.emulator import Emulated
 from adrenoc.mcu.folder import Firmware, read_files
+from adrenoc.mcu.print_c import NOT_FUSED
 
 INSTALL = "apt-get install g++-aarch64-linux-gnu qemu-user"
 ALL_FEATURES = 0xFFFF
@@ -122,7 +123,7 @@ def _build(work: Path, machine: Machine) -> Path:
     hook = work / "hook.h"
     hook.write_text("void model_layer_done(int number);\n", encoding="utf-8")
     options = [
-        *("-std=gnu11", "-O2", f"-I{work}", "-include", str(hook), *machine.flags),
+        *("-std=gnu11", "-O2", NOT_FUSED, f"-I{work}", "-include", str(hook), *machine.flags),
         "-DMODEL_LAYER_DONE(number)=model_layer_done(number)",
         f'-DMODEL_WEIGHTS="{work / WEIGHTS_FILE}"',
     ]

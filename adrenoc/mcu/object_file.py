@@ -11,9 +11,13 @@ from pathlib import Path
 from adrenoc.errors import DependencyError
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core
+from adrenoc.mcu.print_c import NOT_FUSED
 
 OBJECT_FILE = "model.o"
-_OPTIONS = ("-std=c11", "-O2", "-ffreestanding", "-ffunction-sections", "-fno-unwind-tables")
+_OPTIONS = (
+    *("-std=c11", "-O2", NOT_FUSED, "-ffreestanding", "-ffunction-sections"),
+    "-fno-unwind-tables",
+)
 _GCC = "arm-none-eabi-gcc"
 
 

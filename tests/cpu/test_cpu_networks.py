@@ -9,12 +9,19 @@ import pytest
 
 from adrenoc.cli.main import main
 from adrenoc.errors import BundleError, CompileError, PolicyError, TargetError
+from adrenoc.mcu.print_c import NOT_FUSED
 from tests.cpu import judge
 from tests.cpu.judge import needs_arm, needs_compiler, run_and_compare
 from tests.mcu import networks
 from tests.mcu.drawn import drawn_model
 from tests.mcu.maker import Maker
-from tests.mcu.onnx_models import float_model, write_quantised
+from tests.mcu.onnx_models import (
+    RESIZED,
+    float_model,
+    model_of_parts,
+    write_quantised,
+    write_resized,
+)
 
 
 @needs_arm
@@ -93,6 +100,24 @@ def test_onnx_models_through_the_commands(
         assert "every byte is what onnxruntime computes" in capsys.readouterr().out
         assert main(["inspect", str(out)]) == 0
         assert device in capsys.readouterr().out
+
+
+@needs_arm
+def test_no_compiler_fuses_a_product_with_a_sum(tmp_path: Path) -> None:
+    """A core of 64 bits can, and a resize in float32 rounds both, as onnxruntime does."""
+    model, out = write_resized(tmp_path, RESIZED, [1, 3, 14, 20]), tmp_path / "out"
+    assert main(["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
+    assert NOT_FUSED in (out / "CMakeLists.txt").read_text()
+    for seed in range(2):
+        assert main(["run", str(out), "--check", str(model), "--seed", str(seed)]) == 0
+
+
+@needs_arm
+def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path: Path) -> None:
+    model = write_quantised(tmp_path, seed=6, form="QDQ", data="QInt8", make=model_of_parts)
+    out = tmp_path / "out"
+    assert main(["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
+    assert main(["run", str(out), "--check", str(model)]) == 0
 
 
 @pytest.fixture(scope="module")

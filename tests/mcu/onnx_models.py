@@ -150,3 +150,40 @@ def write_quantised(
         weight_type=QuantType.QInt8,
     )
     return path
+
+
+RESIZED = {"mode": "half_pixel", "dtype": np.uint8, "alike": False, "scales": ""}
+"""How `write_resized` resizes."""
+
+
+def write_resized(
+    folder: Path, how: dict[str, Any], size: list[int], *, between: bool = True
+) -> Path:
+    """A linear resize between two conversions, or of bytes as they are."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    dtype, alike = how["dtype"], how["alike"]
+    sizes = ["", how["scales"], "" if how["scales"] else "sizes"]
+    options = {"mode": "linear", "coordinate_transformation_mode": how["mode"]}
+    nodes = [make("QuantizeLinear", ["x", "a", "a0"], ["q"])]
+    if between:
+        nodes += [
+            make("DequantizeLinear", ["q", "a", "a0"], ["f"]),
+            make("Resize", ["f", *sizes], ["g"], **options),
+            make("QuantizeLinear", ["g", "b", "b0"], ["r"]),
+            make("DequantizeLinear", ["r", "b", "b0"], ["y"]),
+        ]
+    else:
+        nodes.append(make("Resize", ["q", *sizes], ["r"], name="larger", **options))
+        nodes.append(make("DequantizeLinear", ["r", "a", "a0"], ["y"]))
+    quanta = {"a": np.float32(0.031), "b": np.float32(0.031 if alike else 0.027)}
+    zeros = {"a0": dtype(11), "b0": dtype(11 if alike else 6)}
+    ratio = np.array([1, 1, size[2] / 7, size[3] / 10], np.float32)
+    constants = {**quanta, **zeros, "sizes": np.array(size, np.int64), "scales": ratio}
+    used = {name for node in nodes for name in node.input}
+    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items() if n in used]
+    ends = [[info("x", 1, [1, 3, 7, 10])], [info("y", 1, size)]]
+    graph = helper.make_graph(nodes, "g", *ends, stored)
+    path = folder / "m.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path

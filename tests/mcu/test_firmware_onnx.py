@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -22,7 +21,13 @@ from adrenoc.mcu.onnx.float_islands import FUNCTIONS
 from adrenoc.mcu.onnx.importer import network_of_onnx
 from adrenoc.mcu.program import make_program
 from tests.mcu.judge import needs_emulator
-from tests.mcu.onnx_models import float_model, model_of_parts, write_quantised
+from tests.mcu.onnx_models import (
+    RESIZED,
+    float_model,
+    model_of_parts,
+    write_quantised,
+    write_resized,
+)
 
 
 @needs_emulator
@@ -93,37 +98,6 @@ def test_what_stays_in_floats_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Erf 'gated'" in capsys.readouterr().err
 
 
-def _resized(folder: Path, how: dict[str, Any], size: list[int], *, between: bool = True) -> Path:
-    """A linear resize between two conversions, or of bytes as they are."""
-    make, info = helper.make_node, helper.make_tensor_value_info
-    dtype, alike = how["dtype"], how["alike"]
-    sizes = ["", how["scales"], "" if how["scales"] else "sizes"]
-    options = {"mode": "linear", "coordinate_transformation_mode": how["mode"]}
-    nodes = [make("QuantizeLinear", ["x", "a", "a0"], ["q"])]
-    if between:
-        nodes += [
-            make("DequantizeLinear", ["q", "a", "a0"], ["f"]),
-            make("Resize", ["f", *sizes], ["g"], **options),
-            make("QuantizeLinear", ["g", "b", "b0"], ["r"]),
-            make("DequantizeLinear", ["r", "b", "b0"], ["y"]),
-        ]
-    else:
-        nodes.append(make("Resize", ["q", *sizes], ["r"], name="larger", **options))
-        nodes.append(make("DequantizeLinear", ["r", "a", "a0"], ["y"]))
-    quanta = {"a": np.float32(0.031), "b": np.float32(0.031 if alike else 0.027)}
-    zeros = {"a0": dtype(11), "b0": dtype(11 if alike else 6)}
-    ratio = np.array([1, 1, size[2] / 7, size[3] / 10], np.float32)
-    constants = {**quanta, **zeros, "sizes": np.array(size, np.int64), "scales": ratio}
-    used = {name for node in nodes for name in node.input}
-    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items() if n in used]
-    ends = [[info("x", 1, [1, 3, 7, 10])], [info("y", 1, size)]]
-    graph = helper.make_graph(nodes, "g", *ends, stored)
-    path = folder / "m.onnx"
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    return path
-
-
 @pytest.mark.parametrize(
     "mode", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
 )
@@ -133,7 +107,7 @@ def test_linear_resizes_are_onnxruntimes(mode: str, tmp_path: Path) -> None:
         dtype = (np.int8, np.uint8)[number % 2]
         scales = "scales" if number == 2 else ""
         how = {"mode": mode, "dtype": dtype, "alike": number % 3 == 0, "scales": scales}
-        path = _resized(tmp_path, how, [1, 3, *size])
+        path = write_resized(tmp_path, how, [1, 3, *size])
         network, digest = network_of_onnx(find_model_files(path))
         firmware = firmware_of(make_program(network, load_core("cortex-m4")), digest)
         inputs = {"x": random.integers(-128, 128, (1, 3, 7, 10)).astype(np.int8)}
@@ -142,13 +116,10 @@ def test_linear_resizes_are_onnxruntimes(mode: str, tmp_path: Path) -> None:
         assert (want == got).all(), f"{size}: {(want != got).sum()} of {want.size}"
 
 
-_RESIZED = {"mode": "half_pixel", "dtype": np.uint8, "alike": False, "scales": ""}
-
-
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
 def test_code_of_linear_resizes_is_onnxruntimes(core: str, tmp_path: Path) -> None:
-    path = _resized(tmp_path, _RESIZED, [1, 3, 12, 17])
+    path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17])
     out = tmp_path / "fw"
     assert main(["compile", str(path), "--device", core, "-o", str(out)]) == 0
     assert main(["run", str(out), "--check", str(path)]) == 0
@@ -158,7 +129,7 @@ def test_a_linear_resize_of_bytes_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What onnxruntime computes depends on whether convolutions about it take channels last."""
-    path = _resized(tmp_path, _RESIZED, [1, 3, 12, 17], between=False)
+    path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17], between=False)
     assert main(["check", str(path), "--device", "cortex-m4"]) == UnsupportedOperatorError.exit_code
     assert "a linear resize of bytes" in capsys.readouterr().err
 
